@@ -97,7 +97,7 @@ def test_details_name_risk_archive_and_times() -> None:
     assert rows["RetentionRisk"] == "True: clicks goes at noon"
     assert rows["run"] == "r1 Succeeded"
     assert rows["began"] == f"{NIGHT} (7h ago)"
-    assert rows["progress"] == "100%, 4/4 partitions, 5 records, 2.0 KiB, 1.0 KiB/s, 90s left"
+    assert rows["progress"] == "100%, 4/4 partitions, 5 records, 2.0 KiB, 1.0 KiB/s, 1m 30s left"
     assert rows["holds"] == "3 topics, 5 records, 4096 (4.0 KiB), stored 2048 (2.0 KiB)"
     assert rows["recoverable"] == f"from 2026-01-01T00:00:00Z to {NIGHT} (7h ago)"
     assert rows["behind"] == "2 of 3 topics"

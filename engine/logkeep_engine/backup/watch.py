@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.deadlines import NO_LIMITS, RunTimes, WatchedPartition, deadlines, limits_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, TopicPartition, open_gaps, open_pieces
 from logkeep_engine.contract.archive import Deadlines
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.connection import KafkaConnection
@@ -25,11 +26,10 @@ from logkeep_engine.kafka.effective import effective_topic_configs
 log = logging.getLogger(__name__)
 
 QUESTION_SECONDS = 10.0
-BACKUP = "KafkaBackup"
 
 
 @dataclass(frozen=True)
-class Backed:
+class EndedBackup:
     """A backup that has ended: its archive and plan, and the partitions that it had to leave out."""
 
     run_id: str
@@ -68,22 +68,22 @@ class Told:
     held: Mapping[str, HeldBack] = field(default_factory=dict)
 
 
-def ask_brokers(backed: Backed, connection: KafkaConnection) -> Told:
+def ask_brokers(backup: EndedBackup, connection: KafkaConnection) -> Told:
     """What brokers tell about the topics of a run that has tried everything. Nothing, if they do not answer."""
     started = time.monotonic()
     patience = min(QUESTION_SECONDS, connection.limits.control)
     try:
         with ControlPlane(connection, timeout=patience) as control:
-            found = _ask(backed, control)
+            found = _ask(backup, control)
     except LogkeepError as error:
         log.warning("when the cluster deletes records is not known: %s", error.message)
         return Told()
-    log.info("asked for the limits of %d topics in %.1f s", len(backed.plan.topics), time.monotonic() - started)
+    log.info("asked for the limits of %d topics in %.1f s", len(backup.plan.topics), time.monotonic() - started)
     return found
 
 
-def _ask(backed: Backed, control: ControlPlane) -> Told:
-    plan = backed.plan
+def _ask(backup: EndedBackup, control: ControlPlane) -> Told:
+    plan = backup.plan
     gone = {topic.topic_id for topic in plan.gone}
     topics = {topic.name: topic for topic in plan.topics if topic.topic_id not in gone}
     now = time.time_ns() // 1_000_000
@@ -93,7 +93,7 @@ def _ask(backed: Backed, control: ControlPlane) -> Told:
     keys = {
         (name, number): (topic.topic_id, number) for name, topic in topics.items() for number in range(topic.partitions)
     }
-    logs = _Logs.of(backed, control, keys)
+    logs = _Logs.of(backup, control, keys)
     oldest = logs.oldest(now)
     limited = {where for where in keys if limits.get(where[0], NO_LIMITS) != NO_LIMITS}
     watched = [
@@ -104,7 +104,7 @@ def _ask(backed: Backed, control: ControlPlane) -> Told:
     # How long a limit by size keeps records follows from where the log starts.
     blind = {where for where in limited if limits[where[0]].bytes is not None and logs.start(where) is None}
     unknown |= {name for name, _ in blind | (limited - oldest.keys())}
-    soonest = deadlines(watched, backed.state, _times(backed, now))
+    soonest = deadlines(watched, backup.state, _times(backup, now))
     found = Deadlines(
         check_time=now / 1000,
         deadline=soonest[0].deadline if soonest else None,
@@ -120,7 +120,7 @@ class _Logs:
     of each partition that is not archived whole, `held` those of them that wait for an open transaction. `times` are
     those of the records at these offsets, in ms since the epoch."""
 
-    backed: Backed
+    backup: EndedBackup
     keys: Mapping[TopicPartition, Partition]
     bounds: Mapping[TopicPartition, Bounds]
     ends: Mapping[TopicPartition, int]
@@ -129,22 +129,22 @@ class _Logs:
     times: Mapping[TopicPartition, int | None]
 
     @classmethod
-    def of(cls, backed: Backed, control: ControlPlane, keys: Mapping[TopicPartition, Partition]) -> _Logs:
+    def of(cls, backup: EndedBackup, control: ControlPlane, keys: Mapping[TopicPartition, Partition]) -> _Logs:
         """Ask the leaders. The ends of the logs come first: what is above the last stable offset after that, an open
         transaction holds back."""
         ends = control.high_watermarks(keys).found if keys else {}
         bounds = control.bounds(keys).found if keys else {}
-        behind = {where: offset for where, offset in _first_missing(backed).items() if where in keys}
-        archived = {where: _end(backed.state, keys[where]) for where in bounds.keys() & ends.keys() - behind.keys()}
+        behind = {where: offset for where, offset in _first_missing(backup).items() if where in keys}
+        archived = {where: _end(backup.state, keys[where]) for where in bounds.keys() & ends.keys() - behind.keys()}
         held = {where: at for where, at in archived.items() if bounds[where].end <= at < ends[where]}
         behind |= held
         asked = {
-            where: _last_time(backed.state, keys[where], offset) + 1
+            where: _last_time(backup.state, keys[where], offset) + 1
             for where, offset in behind.items()
             if where in bounds
         }
         times = control.record_times(asked).found if asked else {}
-        return cls(backed, keys, bounds, ends, behind, held.keys(), times)
+        return cls(backup, keys, bounds, ends, behind, held.keys(), times)
 
     def start(self, where: TopicPartition) -> int | None:
         """The log start of a partition, if that is known."""
@@ -164,8 +164,8 @@ class _Logs:
             elif max(self.bounds[where].end, self.ends.get(where, 0)) <= self.behind[where]:
                 found[where] = now  # there is none
         for where in self.keys.keys() - self.behind.keys():
-            archived = where in self.bounds and self.bounds[where].end <= _end(self.backed.state, self.keys[where])
-            found[where] = now if archived else self.backed.begun
+            archived = where in self.bounds and self.bounds[where].end <= _end(self.backup.state, self.keys[where])
+            found[where] = now if archived else self.backup.begun
         return found
 
     def held_back(self) -> dict[str, HeldBack]:
@@ -173,7 +173,7 @@ class _Logs:
         found: dict[str, HeldBack] = {}
         for where in self.held:
             at, offsets = self.times.get(where), self.ends[where] - self.behind[where]
-            if at is not None and at >= self.backed.begun:
+            if at is not None and at >= self.backup.begun:
                 continue
             before = found.get(where[0], HeldBack(0, at))
             known = None if at is None or before.oldest is None else min(at, before.oldest)
@@ -181,24 +181,24 @@ class _Logs:
         return found
 
 
-def _first_missing(backed: Backed) -> dict[TopicPartition, int]:
+def _first_missing(backup: EndedBackup) -> dict[TopicPartition, int]:
     """The first offset that is missing of each partition that the run could not archive whole."""
-    names = backed.plan.topic_names
+    names = backup.plan.topic_names
     found: dict[TopicPartition, int] = {}
-    for key, offset in _missing(backed):
+    for key, offset in _missing(backup):
         where = (names[key[0]], key[1])
         found[where] = min(offset, found.get(where, offset))
     return found
 
 
-def _missing(backed: Backed) -> Iterator[tuple[Partition, int]]:
-    plan, state = backed.plan, backed.state
-    for topic_id, partition, start, _ in backed.left_open():
+def _missing(backup: EndedBackup) -> Iterator[tuple[Partition, int]]:
+    plan, state = backup.plan, backup.state
+    for topic_id, partition, start, _ in backup.left_open():
         yield (topic_id, partition), start
     for fork in plan.forks:
         if not fork.branch_id:
             yield (fork.topic_id, fork.partition), fork.offset
-    for key in (*backed.not_archived, *_silent(plan)):
+    for key in (*backup.not_archived, *_silent(plan)):
         yield key, _end(state, key)
 
 
@@ -222,12 +222,12 @@ def _last_time(state: ArchiveState, key: Partition, offset: int) -> int:
     return entry.times.max_timestamp if entry is not None else -1
 
 
-def _times(backed: Backed, now: int) -> RunTimes:
+def _times(backup: EndedBackup, now: int) -> RunTimes:
     earlier = [
         run
-        for run in backed.state.runs.values()
-        if run.outcome is RunOutcome.SUCCEEDED and run.kind == BACKUP and run.run_id != backed.run_id
+        for run in backup.state.runs.values()
+        if run.outcome is RunOutcome.SUCCEEDED and run.kind == BACKUP and run.run_id != backup.run_id
     ]
     if not earlier:
-        return RunTimes(now, backed.begun)
-    return RunTimes(now, backed.begun, earlier[-1].begin_time, earlier[-1].epoch)
+        return RunTimes(now, backup.begun)
+    return RunTimes(now, backup.begun, earlier[-1].begin_time, earlier[-1].epoch)

@@ -1,8 +1,5 @@
 """This module prints for people and for programs. Results go to stdout, everything else to stderr. Tables on a terminal
 have colours and its width; in a pipe they are plain and never folded.
-
-Results go to stdout, everything else to stderr. On a terminal tables have colours and its width, in a pipe they are
-plain and never folded.
 """
 
 from __future__ import annotations

@@ -8,12 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from logkeep_engine.contract.asking import KIND, MIN_TTL_SECONDS, PLURAL, KafkaBackupRunSpec
+from logkeep_engine.contract.asking import MIN_TTL_SECONDS, KafkaBackupRunSpec
+from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, PLURALS
 from logkeep_operator.api.resource import Key
 from logkeep_operator.api.status import Condition, StatusPart, parse_timestamp
 
-ASKED_KIND = KIND
-ASKED_PLURAL = PLURAL
+ASKED_KIND = BACKUP_RUN
+ASKED_PLURAL = PLURALS[BACKUP_RUN]
 _DEFAULT_TTL = KafkaBackupRunSpec.model_fields["ttl_seconds_after_finished"].default
 
 
@@ -83,7 +84,7 @@ class AskedRun:
     @property
     def key(self) -> Key:
         """The KafkaBackup that is to run."""
-        return Key("KafkaBackup", self.namespace, self.backup)
+        return Key(BACKUP, self.namespace, self.backup)
 
     @property
     def open(self) -> bool:

@@ -49,6 +49,11 @@ def parse_timestamp(text: str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def moment_of(seconds: float) -> datetime:
+    """The time in UTC, of seconds since the epoch as drivers tell them."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 @dataclass(frozen=True)
 class StatusPart:
     """A part of a status. In JSON its keys are in camelCase, and None and empty lists are left out. A reader ignores

@@ -12,7 +12,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
 from logkeep_engine.backup import watch
 from logkeep_engine.backup.plan import BackupPlan
-from logkeep_engine.backup.watch import Backed, HeldBack, Told, ask_brokers
+from logkeep_engine.backup.watch import EndedBackup, HeldBack, Told, ask_brokers
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import Bounds
@@ -52,7 +52,7 @@ class Leaders:
 
 
 @pytest.fixture
-def backed(tmp_path: Path) -> Backed:
+def backed(tmp_path: Path) -> EndedBackup:
     """A run that has archived [0, 10) of both partitions of a topic."""
     storage = open_uri(f"file://{tmp_path}/archive")
     topic = TopicEntry(ORDERS.name, ORDERS.topic_id, 2, 1)
@@ -60,10 +60,10 @@ def backed(tmp_path: Path) -> Backed:
         writer.commit(topics=[topic], receipts=[chunk(storage, 0, 10), chunk(storage, 0, 10, partition=1)])
         writer.end(RunOutcome.SUCCEEDED)
     archive = Archive.open(storage)
-    return Backed("run-1", archive, archive.load(), BackupPlan("run-1", (topic,), ()))
+    return EndedBackup("run-1", archive, archive.load(), BackupPlan("run-1", (topic,), ()))
 
 
-def ask(backed: Backed, leaders: Leaders, monkeypatch: pytest.MonkeyPatch) -> Told:
+def ask(backed: EndedBackup, leaders: Leaders, monkeypatch: pytest.MonkeyPatch) -> Told:
     monkeypatch.setattr(watch, "ControlPlane", lambda *_, **__: leaders)
     monkeypatch.setattr(watch, "effective_topic_configs", lambda _, topics: dict.fromkeys(topics, leaders.configs))
     return ask_brokers(backed, KafkaConnection(("broker:9092",)))
@@ -72,7 +72,7 @@ def ask(backed: Backed, leaders: Leaders, monkeypatch: pytest.MonkeyPatch) -> To
 P0, P1 = ("orders", 0), ("orders", 1)
 
 
-def test_what_is_archived_whole_is_kept_from_now_on(backed: Backed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_archived_whole_is_kept_from_now_on(backed: EndedBackup, monkeypatch: pytest.MonkeyPatch) -> None:
     told = ask(backed, Leaders({P0: 10, P1: 10}, {P0: Bounds(0, 10), P1: Bounds(0, 10)}), monkeypatch)
     assert told.deadlines is not None
     assert (told.held, told.deadlines.unknown_topics) == ({}, 0)
@@ -80,7 +80,7 @@ def test_what_is_archived_whole_is_kept_from_now_on(backed: Backed, monkeypatch:
 
 
 def test_records_behind_an_open_transaction_are_as_old_as_they_are(
-    backed: Backed, monkeypatch: pytest.MonkeyPatch
+    backed: EndedBackup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = backed.begun - HOUR
     leaders = Leaders({P0: 15, P1: 13}, {P0: Bounds(0, 10), P1: Bounds(0, 10)}, {P0: old, P1: old - 1})
@@ -97,13 +97,13 @@ def test_records_behind_an_open_transaction_are_as_old_as_they_are(
 
 
 def test_a_transaction_that_began_after_the_run_holds_back_nothing_of_before(
-    backed: Backed, monkeypatch: pytest.MonkeyPatch
+    backed: EndedBackup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaders = Leaders({P0: 15, P1: 10}, {P0: Bounds(0, 10), P1: Bounds(0, 10)}, {P0: backed.begun})
     assert ask(backed, leaders, monkeypatch).held == {}
 
 
-def test_a_limit_by_size_needs_an_answer_of_the_leader(backed: Backed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_by_size_needs_an_answer_of_the_leader(backed: EndedBackup, monkeypatch: pytest.MonkeyPatch) -> None:
     told = ask(backed, Leaders({}, {}, configs=BY_SIZE), monkeypatch)
     assert told.deadlines is not None
     assert (told.deadlines.deadline, told.deadlines.unknown_topics) == (None, 1)
@@ -113,7 +113,7 @@ def test_a_limit_by_size_needs_an_answer_of_the_leader(backed: Backed, monkeypat
     assert by_time.deadlines.topics[0].oldest_time == backed.begun / 1000
 
 
-def test_brokers_that_do_not_answer_tell_nothing(backed: Backed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_do_not_answer_tell_nothing(backed: EndedBackup, monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(*_: object, **__: object) -> None:
         raise BrokerUnavailable("No broker answers.")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from logkeep_engine.cli.kubectl.errors import ApiFailed, ClusterUnreachable, NoSuchResource, api_error
+from logkeep_engine.contract.names import PLURALS
 from logkeep_engine.contract.spec import API_VERSION
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ _PAGE = "500"
 _LOGKEEP = f"/apis/{API_VERSION}"
 _PLURALS = {
     "ConfigMap": ("/api/v1", "configmaps"),
-    "KafkaBackup": (_LOGKEEP, "kafkabackups"),
-    "KafkaBackupRun": (_LOGKEEP, "kafkabackupruns"),
-    "KafkaRestore": (_LOGKEEP, "kafkarestores"),
+    **{kind: (_LOGKEEP, plural) for kind, plural in PLURALS.items()},
     "Pod": ("/api/v1", "pods"),
     "Secret": ("/api/v1", "secrets"),
 }
