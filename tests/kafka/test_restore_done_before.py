@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_restore
@@ -147,6 +148,8 @@ def test_what_is_not_there_any_more_is_not_called_restored(kafka: KafkaBroker, u
     made = f"{unique}-made"
     assert git.run("second", topics=into).earlier_run == "first"
     delete_topics(kafka.bootstrap, [made])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    wait_until(lambda: made not in admin.list_topics(timeout=30).topics, 60, "the end of a topic")
     with pytest.raises(
         TargetChanged, match=f"run first .* of its 1 topics 1 are not there, the first is '{made}'"
     ) as gone:

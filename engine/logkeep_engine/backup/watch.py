@@ -135,7 +135,10 @@ class _Logs:
         ends = control.high_watermarks(keys).found if keys else {}
         bounds = control.bounds(keys).found if keys else {}
         behind = {where: offset for where, offset in _first_missing(backup).items() if where in keys}
-        archived = {where: _end(backup.state, keys[where]) for where in bounds.keys() & ends.keys() - behind.keys()}
+        archived = {
+            where: max(_end(backup.state, keys[where]), bounds[where].start)
+            for where in bounds.keys() & ends.keys() - behind.keys()
+        }
         held = {where: at for where, at in archived.items() if bounds[where].end <= at < ends[where]}
         behind |= held
         asked = {

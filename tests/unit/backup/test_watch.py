@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +94,17 @@ def test_records_behind_an_open_transaction_are_as_old_as_they_are(
     assert untold.held == {"orders": HeldBack(8, None)}
     assert untold.deadlines is not None
     assert untold.deadlines.unknown_topics == 1, "nobody knows how old the oldest record is"
+
+
+def test_a_transaction_holds_back_all_of_a_partition_of_which_nothing_is_archived(
+    backed: EndedBackup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = backed.begun - HOUR
+    state = backed.archive.load()
+    state.coverage.pop((ORDERS.topic_id, 1))
+    leaders = Leaders({P0: 10, P1: 45}, {P0: Bounds(0, 10), P1: Bounds(40, 40)}, {P1: old})
+    told = ask(replace(backed, state=state), leaders, monkeypatch)
+    assert told.held == {"orders": HeldBack(5, old)}
 
 
 def test_a_transaction_that_began_after_the_run_holds_back_nothing_of_before(
