@@ -6,10 +6,11 @@ import io
 
 import pytest
 from rich.console import Console
+from typer import Typer
 from typer.testing import CliRunner
 
 import logkeep_engine
-from logkeep_engine.cli import app
+from logkeep_engine.cli import app, kubectl
 from logkeep_engine.cli.progress import RunShown
 from logkeep_engine.contract.run import PartitionProgress, Progress, TopicProgress
 
@@ -76,6 +77,7 @@ def test_a_pipe_gets_lines_with_rate_and_time_left(capsys: pytest.CaptureFixture
     assert line == ("running: 50%, 500 of 1000 partitions, 30000 records, 3.0 GiB restored, 100.0 MiB/s, 1h 2m left\n")
 
 
-def test_the_command_tells_its_version() -> None:
-    done = CliRunner().invoke(app, ["--version"])
+@pytest.mark.parametrize("program", [app, kubectl.app])
+def test_the_command_and_the_plugin_tell_their_version(program: Typer) -> None:
+    done = CliRunner().invoke(program, ["--version"])
     assert (done.exit_code, done.stdout) == (0, f"logkeep {logkeep_engine.__version__}\n")

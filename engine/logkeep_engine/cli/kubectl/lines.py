@@ -110,7 +110,7 @@ def overview(body: Body, now: datetime, *, everywhere: bool) -> tuple[str, ...]:
         _done(status),
         age(status.get("lastSuccessTime"), now),
         age(part(status, "recovery", "lastTime"), now),
-        age(status.get("nextScheduleTime"), now),
+        age(_next_run(body), now),
         str(part(status, "archive", "size") or NOTHING),
         age(part(body, "metadata", "creationTimestamp"), now),
     )
@@ -156,14 +156,17 @@ def detail(body: Body, now: datetime) -> list[Row]:
 
 
 def _conditions(body: Body) -> list[Row]:
-    """The condition that says the state, and those beside it."""
+    """The condition that says the state, those beside it, and the pages about what is not as it should be."""
     state = next((c for c in (condition(body, kind) for kind in _STATES) if c.get("status") == "True"), None)
     state = state or condition(body, "Ready")
     rows = [("state", f"{state.get('reason')}: {state.get('message')}")] if state else []
     others = [item for item in items(body, "status", "conditions") if item.get("type") not in _STATES]
     for item in others:
-        rows.append((str(item.get("type")), f"{item.get('status')}: {item.get('message')}"))
-    return rows
+        rows.append((str(item.get("type")), f"{item.get('status')}, {item.get('reason')}: {item.get('message')}"))
+    wrong = [] if condition(body, "Ready").get("status") == "True" else [state]
+    wrong += [condition(body, kind) for kind in alarms(body)]
+    pages = dict.fromkeys(f"docs/conditions/{item['reason']}.md" for item in wrong if item.get("reason"))
+    return [*rows, *(("see", page) for page in pages)]
 
 
 def _run(status: Body, now: datetime) -> list[Row]:
@@ -223,9 +226,14 @@ def _times(body: Body, status: Body, now: datetime) -> list[Row]:
             rows.append(("behind", f"{recovery['topicsBehind']} of {recovery.get('topics')} topics"))
     if isinstance(retention, Mapping) and retention.get("deadline"):
         rows.append(("kept by the cluster until", ago(retention["deadline"], now)))
-    if status.get("nextScheduleTime"):
-        rows.append(("next run", ago(status["nextScheduleTime"], now)))
+    if _next_run(body):
+        rows.append(("next run", ago(_next_run(body), now)))
     return rows
+
+
+def _next_run(body: Body) -> Any:
+    """The next time of the schedule; None for a suspended backup, which begins no run then."""
+    return None if part(body, "spec", "suspend") is True else part(body, "status", "nextScheduleTime")
 
 
 def _coverage(status: Body) -> list[Row]:

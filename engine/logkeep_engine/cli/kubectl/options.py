@@ -63,7 +63,8 @@ def named(text: str, *kinds: str) -> tuple[tuple[str, ...], str]:
         return kinds, text
     kind = _KINDS.get(prefix.lower())
     if kind not in kinds:
-        raise SpecError(f"{text!r}: {prefix!r} is none of {', '.join(kinds)}", hint=f"Write {name!r} alone.")
+        wanted = " or ".join(f"{SHORT_NAMES[kind]}/NAME of a {kind}" for kind in kinds)
+        raise SpecError(f"{text!r} is not what this command takes", hint=f"Write NAME alone, or {wanted}.")
     return (kind,), name
 
 

@@ -19,7 +19,7 @@ from logkeep_engine.errors import SpecError
 if TYPE_CHECKING:
     from logkeep_engine.cli.kubectl.calls import Kubernetes
 
-Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="All about this one: NAME, kbak/NAME or krst/NAME.")]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="All about this one: NAME, kbak/NAME or krst/NAME.")]
 
 
 def register(app: typer.Typer) -> None:

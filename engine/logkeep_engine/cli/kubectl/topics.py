@@ -14,7 +14,7 @@ from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spre
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.contract.names import BACKUP
 
-Name = Annotated[str | None, typer.Argument(metavar="[BACKUP]", help="Name of a KafkaBackup; by default all.")]
+Name = Annotated[str | None, typer.Argument(metavar="BACKUP", help="Name of a KafkaBackup; by default all.")]
 _PARTS = ("coverage", "recovery", "retention")
 
 

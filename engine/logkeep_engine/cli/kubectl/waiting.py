@@ -92,7 +92,7 @@ def _wait(
                 say(told)
                 last = told
             if until is not None and time.monotonic() > until:
-                raise StillGoesOn(f"The run has not ended within {timeout:g} s. It goes on.", hint=hint)
+                raise StillGoesOn(f"The run has not ended within {timeout:g} s. It is not stopped.", hint=hint)
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         say(f"hint: the run goes on. {hint}")
