@@ -109,7 +109,7 @@ class PlacedSession:
     def _has_lost_executors(self) -> bool:
         """Whether executors had come and none is left. Spark would ask for others when it has tasks, which would wait
         for ever if the room is taken. The executors of a new session are waited for as the first ones were."""
-        if self._session is None or self._waits or not self._placement.executors or not driver_can(self._spark):
+        if self._session is None or self._waits or not self._placement.executors:
             return False
         return not self._session.has_executor()
 

@@ -145,6 +145,17 @@ def test_a_part_of_which_nobody_has_told_does_not_wait_for_executors_that_have_g
     assert str(session.runner()).startswith("local[1,")
 
 
+def test_a_driver_that_cannot_do_the_work_ends_when_its_executors_have_gone(cluster: Cluster) -> None:
+    wide = SPARK.model_copy(update={"conf": {"spark.executorEnv.LOGKEEP_TASK_MEMORY": "1Gi"}})
+    with PlacedSession(wide, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+        session.expect(MUCH)
+        session.runner()
+        cluster.has_room = False
+        with pytest.raises(KeyboardInterrupt):
+            session.runner()
+    assert cluster.placed == [3, 3]
+
+
 def test_little_work_is_done_by_the_driver_when_the_executors_have_gone(
     cluster: Cluster, session: PlacedSession
 ) -> None:
