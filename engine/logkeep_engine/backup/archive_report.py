@@ -16,8 +16,9 @@ from logkeep_engine.archive.catalog.totals import SegmentTotals
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.coverage import protected_topics
-from logkeep_engine.backup.watch import BACKUP, Backed, ask_deadlines
+from logkeep_engine.backup.watch import EndedBackup, ask_deadlines
 from logkeep_engine.contract.archive import ArchiveReport, ArchiveSize, Recoverable, TopicBehind
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.kafka.connection import KafkaConnection
 
@@ -26,9 +27,9 @@ LEAST_GROWTH_MS = 3_600_000
 _DAY_MS = 86_400_000
 
 
-def archive_report(backed: Backed, connection: KafkaConnection) -> ArchiveReport:
+def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveReport:
     """The report of a run that has tried everything. Raises storage errors."""
-    by_topic = topic_totals(backed.state)
+    by_topic = topic_totals(backup.state)
     whole = SegmentTotals()
     for totals in by_topic.values():
         whole.add(totals)
@@ -40,10 +41,10 @@ def archive_report(backed: Backed, connection: KafkaConnection) -> ArchiveReport
             records=whole.records,
             bytes=whole.bytes,
             stored_bytes=whole.stored_bytes,
-            bytes_per_day=growth(list(backed.state.runs.values()), now),
+            bytes_per_day=growth(list(backup.state.runs.values()), now),
         ),
-        recovery=recovery(backed, by_topic, whole.first),
-        retention=ask_deadlines(backed, connection),
+        recovery=recovery(backup, by_topic, whole.first),
+        retention=ask_deadlines(backup, connection),
     )
 
 
@@ -68,17 +69,17 @@ def growth(runs: Sequence[RunEntry], now: int) -> int | None:
     return sum(run.bytes for run in backups[first + 1 :] if run.begin_time >= since) * _DAY_MS // (now - since)
 
 
-def recovery(backed: Backed, by_topic: Mapping[str, SegmentTotals], first: int) -> Recoverable:
+def recovery(backup: EndedBackup, by_topic: Mapping[str, SegmentTotals], first: int) -> Recoverable:
     """The times and topics that a restore brings back. Raises storage errors, if a topic is behind."""
-    plan, state = backed.plan, backed.state
+    plan, state = backup.plan, backup.state
     gone = {topic.topic_id for topic in plan.gone}
     topics = {topic.name: topic for topic in plan.topics if topic.topic_id not in gone}
     names = topics.keys() | {name for name, _ in plan.unavailable}
-    behind = sorted(names - {topic.name for topic in protected_topics(plan, state, backed.not_archived)})
-    told = _behind(backed, topics, behind, by_topic) if behind else []
+    behind = sorted(names - {topic.name for topic in protected_topics(plan, state, backup.not_archived)})
+    told = _behind(backup, topics, behind, by_topic) if behind else []
     return Recoverable(
         first_time=_time(first),
-        last_time=backed.begun / 1000,
+        last_time=backup.begun / 1000,
         topics=len(names),
         topics_behind=len(behind),
         behind=tuple(sorted(told, key=lambda topic: (topic.last_time or 0.0, topic.topic))[:MAX_LIST]),
@@ -86,18 +87,18 @@ def recovery(backed: Backed, by_topic: Mapping[str, SegmentTotals], first: int) 
 
 
 def _behind(
-    backed: Backed, topics: Mapping[str, TopicEntry], names: Sequence[str], by_topic: Mapping[str, SegmentTotals]
+    backup: EndedBackup, topics: Mapping[str, TopicEntry], names: Sequence[str], by_topic: Mapping[str, SegmentTotals]
 ) -> list[TopicBehind]:
-    plan, state = backed.plan, backed.state
+    plan, state = backup.plan, backup.state
     left: dict[str, int] = {}
-    for topic_id, _, start, end in backed.left_open():
+    for topic_id, _, start, end in backup.left_open():
         left[topic_id] = left.get(topic_id, 0) + end - start
     silent = {name for name, _ in plan.unavailable}
     refused = {fork.topic_id for fork in plan.forks if not fork.branch_id}
-    refused |= {topic_id for topic_id, _ in backed.not_archived}
+    refused |= {topic_id for topic_id, _ in backup.not_archived}
     known = {topic.name: topic for topic in (*state.topics.values(), *topics.values())}
     ids = {name: known[name].topic_id for name in names if name in known}
-    until = complete_until(backed.archive, state, ids.values())
+    until = complete_until(backup.archive, state, ids.values())
     return [
         TopicBehind(
             topic=name,

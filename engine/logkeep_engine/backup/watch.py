@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.deadlines import NO_LIMITS, RunTimes, WatchedPartition, deadlines, limits_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, TopicPartition, open_gaps, open_pieces
 from logkeep_engine.contract.archive import Deadlines
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.connection import KafkaConnection
@@ -25,11 +26,10 @@ from logkeep_engine.kafka.effective import effective_topic_configs
 log = logging.getLogger(__name__)
 
 QUESTION_SECONDS = 10.0
-BACKUP = "KafkaBackup"
 
 
 @dataclass(frozen=True)
-class Backed:
+class EndedBackup:
     """A backup that has ended: its archive and plan, and the partitions that it had to leave out."""
 
     run_id: str
@@ -51,22 +51,22 @@ class Backed:
             yield gap.topic_id, gap.partition, gap.start, gap.end
 
 
-def ask_deadlines(backed: Backed, connection: KafkaConnection) -> Deadlines | None:
+def ask_deadlines(backup: EndedBackup, connection: KafkaConnection) -> Deadlines | None:
     """The deadlines of the topics of a run that has tried everything; None if the brokers do not tell."""
     started = time.monotonic()
     patience = min(QUESTION_SECONDS, connection.limits.control)
     try:
         with ControlPlane(connection, timeout=patience) as control:
-            found = _deadlines(backed, control)
+            found = _deadlines(backup, control)
     except LogkeepError as error:
         log.warning("when the cluster deletes records is not known: %s", error.message)
         return None
-    log.info("asked for the limits of %d topics in %.1f s", len(backed.plan.topics), time.monotonic() - started)
+    log.info("asked for the limits of %d topics in %.1f s", len(backup.plan.topics), time.monotonic() - started)
     return found
 
 
-def _deadlines(backed: Backed, control: ControlPlane) -> Deadlines:
-    plan = backed.plan
+def _deadlines(backup: EndedBackup, control: ControlPlane) -> Deadlines:
+    plan = backup.plan
     gone = {topic.topic_id for topic in plan.gone}
     topics = {topic.name: topic for topic in plan.topics if topic.topic_id not in gone}
     now = time.time_ns() // 1_000_000
@@ -80,12 +80,12 @@ def _deadlines(backed: Backed, control: ControlPlane) -> Deadlines:
         for number in range(topics[name].partitions)
     }
     bounds = control.bounds(keys).found if keys else {}
-    oldest = _oldest(backed, control, keys, bounds, now)
+    oldest = _oldest(backup, control, keys, bounds, now)
     watched = [
         WatchedPartition(where[0], keys[where], limits[where[0]], at, bounds[where].start if where in bounds else None)
         for where, at in oldest.items()
     ]
-    soonest = deadlines(watched, backed.state, _times(backed, now))
+    soonest = deadlines(watched, backup.state, _times(backup, now))
     return Deadlines(
         check_time=now / 1000,
         deadline=soonest[0].deadline if soonest else None,
@@ -95,7 +95,7 @@ def _deadlines(backed: Backed, control: ControlPlane) -> Deadlines:
 
 
 def _oldest(
-    backed: Backed,
+    backup: EndedBackup,
     control: ControlPlane,
     keys: Mapping[TopicPartition, Partition],
     bounds: Mapping[TopicPartition, Bounds],
@@ -107,7 +107,7 @@ def _oldest(
     If the run has archived the whole partition, such a record was appended after the run began. Otherwise the leader
     tells the time of the first record behind the archived ones.
     """
-    state, missing = backed.state, _first_missing(backed)
+    state, missing = backup.state, _first_missing(backup)
     behind = {
         where: _last_time(state, keys[where], offset) + 1
         for where, offset in missing.items()
@@ -117,28 +117,28 @@ def _oldest(
     found = {where: now if told is None else told for where, told in times.items()}
     for where in keys.keys() - missing.keys():
         all_archived = where in bounds and bounds[where].end <= _end(state, keys[where])
-        found[where] = now if all_archived else backed.begun
+        found[where] = now if all_archived else backup.begun
     return found
 
 
-def _first_missing(backed: Backed) -> dict[TopicPartition, int]:
+def _first_missing(backup: EndedBackup) -> dict[TopicPartition, int]:
     """The first offset that is missing of each partition that the run could not archive whole."""
-    names = backed.plan.topic_names
+    names = backup.plan.topic_names
     found: dict[TopicPartition, int] = {}
-    for key, offset in _missing(backed):
+    for key, offset in _missing(backup):
         where = (names[key[0]], key[1])
         found[where] = min(offset, found.get(where, offset))
     return found
 
 
-def _missing(backed: Backed) -> Iterator[tuple[Partition, int]]:
-    plan, state = backed.plan, backed.state
-    for topic_id, partition, start, _ in backed.left_open():
+def _missing(backup: EndedBackup) -> Iterator[tuple[Partition, int]]:
+    plan, state = backup.plan, backup.state
+    for topic_id, partition, start, _ in backup.left_open():
         yield (topic_id, partition), start
     for fork in plan.forks:
         if not fork.branch_id:
             yield (fork.topic_id, fork.partition), fork.offset
-    for key in (*backed.not_archived, *_silent(plan)):
+    for key in (*backup.not_archived, *_silent(plan)):
         yield key, _end(state, key)
 
 
@@ -162,12 +162,12 @@ def _last_time(state: ArchiveState, key: Partition, offset: int) -> int:
     return entry.times.max_timestamp if entry is not None else -1
 
 
-def _times(backed: Backed, now: int) -> RunTimes:
+def _times(backup: EndedBackup, now: int) -> RunTimes:
     earlier = [
         run
-        for run in backed.state.runs.values()
-        if run.outcome is RunOutcome.SUCCEEDED and run.kind == BACKUP and run.run_id != backed.run_id
+        for run in backup.state.runs.values()
+        if run.outcome is RunOutcome.SUCCEEDED and run.kind == BACKUP and run.run_id != backup.run_id
     ]
     if not earlier:
-        return RunTimes(now, backed.begun)
-    return RunTimes(now, backed.begun, earlier[-1].begin_time, earlier[-1].epoch)
+        return RunTimes(now, backup.begun)
+    return RunTimes(now, backup.begun, earlier[-1].begin_time, earlier[-1].epoch)
