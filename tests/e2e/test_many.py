@@ -45,7 +45,8 @@ def test_twenty_backups_applied_at_once_all_succeed_with_no_setting_changed(home
     home.logkeep.node.kubectl("apply", "-n", home.namespace, "-f", "-", stdin=yaml.safe_dump_all(documents))
     assert len(records) > AT_ONCE
     for topic, resource in resources.items():
-        assert resource.wait("Succeeded", timeout=1200)["progress"].get("records", 0) == records.get(topic, 0)
+        status = resource.wait("Succeeded", timeout=1200)
+        assert status.get("progress", {}).get("records", 0) == records.get(topic, 0)
     wall = time.monotonic() - began
 
     def pods_of_all() -> list[Document]:
