@@ -182,14 +182,18 @@ def fill(bootstrap: str, options: Options) -> None:
         some = [NewTopic(name, options.partitions, 1) for name in names[at : at + _TOPICS_A_REQUEST]]
         for made in admin.create_topics(some, operation_timeout=60, request_timeout=120).values():
             made.result(120)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 200, "log_level": 3})
-    for _ in range(options.records):
-        for name in names:
-            for partition in range(options.partitions):
+    settings = {
+        "linger.ms": 100,
+        "queue.buffering.max.messages": 2 * options.topics * options.partitions * options.records,
+    }
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 3, **settings})
+    for name in names:
+        for partition in range(options.partitions):
+            for _ in range(options.records):
                 producer.produce(name, os.urandom(_RECORD_BYTES), partition=partition)
-            producer.poll(0)
-        if producer.flush(300):
-            raise RuntimeError("the broker has not taken all records within 300 s")
+        producer.poll(0)
+    if producer.flush(300):
+        raise RuntimeError("the broker has not taken all records within 300 s")
 
 
 class Bench:
