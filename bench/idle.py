@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -67,6 +67,11 @@ class Options:
     records: int
     runs: int
     conf: Mapping[str, str]
+
+    @property
+    def wanted(self) -> int:
+        """Records of all topics."""
+        return self.topics * self.partitions * self.records
 
 
 @dataclass
@@ -174,36 +179,54 @@ def _numbers(cgroup: str, uid: str, controller: str, file: str) -> dict[str, int
     return {}
 
 
-def fill(bootstrap: str, options: Options) -> None:
+def fill(broker: KafkaBroker, options: Options) -> None:
     """Make the topics, each partition with the same number of records that do not compress."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
     names = [f"topic-{number:06d}" for number in range(options.topics)]
     for at in range(0, len(names), _TOPICS_A_REQUEST):
         some = [NewTopic(name, options.partitions, 1) for name in names[at : at + _TOPICS_A_REQUEST]]
         for made in admin.create_topics(some, operation_timeout=60, request_timeout=120).values():
             made.result(120)
-    settings = {
-        "linger.ms": 100,
-        "queue.buffering.max.messages": 2 * options.topics * options.partitions * options.records,
-    }
-    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 3, **settings})
+
+    def led() -> bool:
+        known = admin.list_topics(timeout=60).topics
+        return all(
+            name in known and sum(part.leader >= 0 for part in known[name].partitions.values()) == options.partitions
+            for name in names
+        )
+
+    wait_until(led, 120, "the leaders of all partitions")
+    settings = {"linger.ms": 100, "queue.buffering.max.messages": options.wanted + 1, "log_level": 3}
+    producer = Producer({"bootstrap.servers": broker.bootstrap, **settings})
     for name in names:
         for partition in range(options.partitions):
             for _ in range(options.records):
-                producer.produce(name, os.urandom(_RECORD_BYTES), partition=partition)
+                producer.produce(name, os.urandom(_RECORD_BYTES), partition=partition, on_delivery=_refuse)
         producer.poll(0)
     if producer.flush(300):
         raise RuntimeError("the broker has not taken all records within 300 s")
+
+
+def _refuse(error: KafkaError | None, _message: object) -> None:
+    if error is not None:
+        raise KafkaException(error)
 
 
 class Bench:
     """A node with Logkeep, a filled broker and an S3 server, and the KafkaBackup that runs there."""
 
     def __init__(
-        self, installation: Installation, broker: KafkaBroker, s3: S3Server, access_log: Path, document: Document
+        self,
+        installation: Installation,
+        broker: KafkaBroker,
+        s3: S3Server,
+        access_log: Path,
+        document: Document,
+        records: int,
     ) -> None:
         self._installation, self._broker, self._s3, self._access_log = installation, broker, s3, access_log
         self._document = document
+        self._records = records
 
     def run(self, row: dict[str, Any], *, first: bool = False) -> dict[str, Any]:
         """One run to its end. `row` is filled."""
@@ -226,6 +249,8 @@ class Bench:
         row["broker_cpu_s"] = round(cpu_of(self._broker.process.pid) - broker, 2)
         row["s3_cpu_s"] = round(cpu_of(self._s3.process.pid) - s3, 2)
         row["records"] = status["progress"].get("records", 0)
+        if first and row["records"] != self._records:
+            raise RuntimeError(f"the first run has archived {row['records']} records of {self._records}")
         with self._access_log.open() as lines:
             lines.seek(log)
             row["s3"] = dict(Counter(_OPERATION.findall(lines.read())))
@@ -264,14 +289,18 @@ def started(options: Options) -> Iterator[Bench]:
             node.load(image)
         broker = stack.enter_context(KafkaBroker(host=node.ip, netns=node.netns, overrides=STEADY, jvm=_JVM))
         s3 = stack.enter_context(S3Server(host=node.ip, netns=node.netns))
-        fill(broker.bootstrap, options)
+        try:
+            fill(broker, options)
+        except Exception as error:
+            error.add_note(broker.process.output[-3000:])
+            raise
         installation = Installation(node)
         installation.install()
         installation.create_namespace(NAMESPACE, s3)
         s3.create_bucket(BUCKET)
         document = backup("nightly", broker.bootstrap, s3, f"s3://{BUCKET}/archive")
         document["spec"]["spark"] = {"conf": dict(options.conf)}
-        yield Bench(installation, broker, s3, access_log, document)
+        yield Bench(installation, broker, s3, access_log, document, options.wanted)
 
 
 def measure(options: Options) -> Iterator[dict[str, Any]]:
