@@ -259,7 +259,7 @@ class Bench:
 
 
 def costs(pods: Sequence[Pod]) -> dict[str, Any]:
-    """What the pods of a run held and used together, and the most memory of its driver."""
+    """Add up what the pods of a run held and used, and find the most memory of its driver."""
     drivers = [pod for pod in pods if pod.role == "driver"]
     return {
         "pods": dict(Counter(pod.role for pod in pods)),

@@ -1,4 +1,4 @@
-"""What a run cost, from the pods that were seen."""
+"""The cost of a run is added up from the pods that were seen."""
 
 import pytest
 
