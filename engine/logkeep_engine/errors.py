@@ -25,7 +25,8 @@ class LogkeepError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}".strip()
+        stop = "" if not self.hint or not self.message or self.message[-1] in ".!?:;" else "."
+        return f"{self.message}{stop} {self.hint}".strip()
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors travel from executors to the driver by pickle; the keyword argument must survive.
@@ -135,7 +136,8 @@ class TaskFailed(LogkeepError):
 
 
 class TargetChanged(Refused):
-    """Somebody else wrote to, or removed something from, a target topic while it was being restored."""
+    """Somebody else wrote to, or removed something from, a target topic while it was being restored. Or the topics of a
+    restore that was done before are not there any more."""
 
     code = "TargetChanged"
 

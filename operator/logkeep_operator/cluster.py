@@ -21,9 +21,10 @@ from typing import Any
 import urllib3
 from kubernetes import client, config
 
+from logkeep_engine.contract.names import PLURALS
 from logkeep_engine.contract.spec import GROUP, VERSION
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
-from logkeep_operator.api.asked import ASKED_KIND, ASKED_PLURAL, AskedRun, AskedStatus
+from logkeep_operator.api.asked import ASKED_KIND, AskedRun, AskedStatus
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.errors import AlreadyExists, ApiError, ApiRefused, ApiUnavailable, Conflict, NotFound
 from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, resource_labels
@@ -40,12 +41,10 @@ _PAGE = 500
 _SMALL_PAGE = 50  # a ConfigMap with the progress of 2,000 partitions is 300 kB
 CHILDREN_QUERY = {"labelSelector": f"{LABEL_MANAGED_BY}={MANAGED_BY}"}  # those of all resources
 _PLURALS = {
+    **{kind: (f"/apis/{GROUP}/{VERSION}", plural) for kind, plural in PLURALS.items()},
     "ConfigMap": ("/api/v1", "configmaps"),
     "Event": ("/api/v1", "events"),
     "Job": ("/apis/batch/v1", "jobs"),
-    "KafkaBackup": (f"/apis/{GROUP}/{VERSION}", KINDS["KafkaBackup"]),
-    ASKED_KIND: (f"/apis/{GROUP}/{VERSION}", ASKED_PLURAL),
-    "KafkaRestore": (f"/apis/{GROUP}/{VERSION}", KINDS["KafkaRestore"]),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases"),
     "Pod": ("/api/v1", "pods"),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles"),
@@ -122,7 +121,7 @@ class KubernetesCluster:
         except NotFound:
             return False
         names = {item["name"] for item in listed.get("resources", ())}
-        return all(plural in names and f"{plural}/status" in names for plural in (*KINDS.values(), ASKED_PLURAL))
+        return all(plural in names and f"{plural}/status" in names for plural in PLURALS.values())
 
     def write_status(self, resource: Resource, status: Status) -> None:
         """Replace the whole status. Raises Conflict when the resource is not what was read any more."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.references import StrimziRef
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.api.asked import AskedRun
@@ -189,14 +190,14 @@ class Controller:
         own_jobs = own_children(source.children("Job", key), resource.uid)
         jobs = {job.run_id: job for job in map(job_state, own_jobs)}
         pods = own_pods(source.children("Pod", key), key.name)
-        backup_ref = (resource.spec.get("source") or {}).get("backupRef") if key.kind == "KafkaRestore" else None
+        backup_ref = (resource.spec.get("source") or {}).get("backupRef") if key.is_restore else None
         name = backup_ref.get("name") if isinstance(backup_ref, dict) else None
         return Observed(
             resource=resource,
             jobs=jobs,
             pods=pods,
             documents=documents(own_children(source.children("ConfigMap", key), resource.uid)),
-            backup=source.resource(Key("KafkaBackup", key.namespace, name)) if name else None,
+            backup=source.resource(Key(BACKUP, key.namespace, name)) if name else None,
             warnings=_warnings(source, key, jobs, pods, now),
             kafka=_strimzi_kafka(source, resource),
         )

@@ -55,10 +55,10 @@ class Claim:
             self._seen, self._since = found, now
         seen = self._seen  # a Lease that was deleted may still have its holder, who does not know it yet
         if seen is None:
-            return self._spec(moment, timestamp(moment), 0)
+            return self._spec(moment, micro_time(moment), 0)
         if seen.holder not in ("", self.identity) and now - self._since < (seen.duration or self._times.duration):
             return None
-        return self._spec(moment, timestamp(moment), seen.transitions + (seen.holder != self.identity))
+        return self._spec(moment, micro_time(moment), seen.transitions + (seen.holder != self.identity))
 
     def renewed(self, held: Lease, moment: datetime) -> dict[str, Any]:
         """The spec with which this replica keeps the Lease that it holds."""
@@ -67,18 +67,18 @@ class Claim:
     def released(self, held: Lease, moment: datetime) -> dict[str, Any]:
         """The spec with which this replica gives the Lease back."""
         free = {"holderIdentity": "", "leaseDurationSeconds": 1}
-        return {**self._spec(moment, timestamp(moment), held.transitions), **free}
+        return {**self._spec(moment, micro_time(moment), held.transitions), **free}
 
     def _spec(self, moment: datetime, acquired: str, transitions: int) -> dict[str, Any]:
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": self._times.duration,
             "acquireTime": acquired,
-            "renewTime": timestamp(moment),
+            "renewTime": micro_time(moment),
             "leaseTransitions": transitions,
         }
 
 
-def timestamp(moment: datetime) -> str:
+def micro_time(moment: datetime) -> str:
     """A MicroTime of the API."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -18,80 +18,62 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._keys: set[Key] = set()
-        self._started = Counter(
-            "logkeep_runs_started_total", "Runs that were started.", ["kind", "namespace"], registry=self.registry
+        self._started = self._counter("logkeep_runs_started_total", "Runs that were started.", "kind", "namespace")
+        self._finished = self._counter(
+            "logkeep_runs_finished_total", "Runs that ended, by outcome.", "kind", "namespace", "outcome"
         )
-        self._finished = Counter(
-            "logkeep_runs_finished_total",
-            "Runs that ended, by outcome.",
-            ["kind", "namespace", "outcome"],
-            registry=self.registry,
-        )
-        self._last_success = Gauge(
+        self._last_success = self._of_resource(
             "logkeep_last_success_timestamp_seconds",
             "When a run of the resource last succeeded; 0 if none ever did.",
-            ["kind", "namespace", "name"],
-            registry=self.registry,
         )
-        self._recoverable = Gauge(
+        self._recoverable = self._of_resource(
             "logkeep_last_recoverable_timestamp_seconds",
             "The time up to which everything can be restored, but for topics that are behind; 0 if none is known.",
-            ["kind", "namespace", "name"],
-            registry=self.registry,
         )
-        self._deadline = Gauge(
+        self._deadline = self._of_resource(
             "logkeep_retention_deadline_timestamp_seconds",
             "From this time on records that are not archived may be deleted; +Inf if no such time is known.",
-            ["kind", "namespace", "name"],
-            registry=self.registry,
         )
-        self._stored = Gauge(
-            "logkeep_archive_stored_bytes",
-            "Bytes of the objects that hold the records of the archive.",
-            ["kind", "namespace", "name"],
-            registry=self.registry,
+        self._stored = self._of_resource(
+            "logkeep_archive_stored_bytes", "Bytes of the objects that hold the records of the archive."
         )
-        self._created = Gauge(
-            "logkeep_resource_created_timestamp_seconds",
-            "When the resource was created.",
-            ["kind", "namespace", "name"],
-            registry=self.registry,
+        self._created = self._of_resource(
+            "logkeep_resource_created_timestamp_seconds", "When the resource was created."
         )
-        self._ready = Gauge(
-            "logkeep_resource_ready",
-            "1 if the resource's condition Ready is True, else 0.",
-            ["kind", "namespace", "name"],
-            registry=self.registry,
+        self._ready = self._of_resource(
+            "logkeep_resource_ready", "1 if the resource's condition Ready is True, else 0."
         )
-        self._errors = Counter(
-            "logkeep_reconcile_errors_total",
-            "Reconciliations that failed and are tried again.",
-            ["kind"],
-            registry=self.registry,
+        self._errors = self._counter(
+            "logkeep_reconcile_errors_total", "Reconciliations that failed and are tried again.", "kind"
         )
-        self._events_failed = Counter(
+        self._events_failed = self._counter(
             "logkeep_events_failed_total",
             "Kubernetes Events that could not be written, by their reason.",
-            ["namespace", "reason"],
-            registry=self.registry,
+            "namespace",
+            "reason",
         )
-        self._namespace_served = Gauge(
+        self._namespace_served = self._gauge(
             "logkeep_namespace_served",
             "1 if all that the operator needs to read in the namespace can be read, else 0; * for the whole cluster.",
-            ["namespace"],
-            registry=self.registry,
+            "namespace",
         )
-        self._leader = Gauge(
-            "logkeep_leader",
-            "1 in the replica of the operator that acts, 0 in those that wait.",
-            registry=self.registry,
+        self._leader = self._gauge(
+            "logkeep_leader", "1 in the replica of the operator that acts, 0 in those that wait."
         )
+        self.queue_depth = self._gauge("logkeep_reconcile_queue_depth", "Resources that wait for a worker now.")
         self.reconcile_seconds = Histogram(
             "logkeep_reconcile_duration_seconds", "How long a reconciliation took.", registry=self.registry
         )
-        self.queue_depth = Gauge(
-            "logkeep_reconcile_queue_depth", "Resources that wait for a worker now.", registry=self.registry
-        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _of_resource(self, name: str, text: str) -> Gauge:
+        """A gauge with a series for each resource."""
+        return self._gauge(name, text, *Key._fields)
 
     def serve(self, port: int) -> None:
         """Serve /metrics from a thread of its own."""
@@ -126,7 +108,7 @@ class Metrics:
         self._keys.add(key)
         success = parse_timestamp(status.last_success_time)
         self._last_success.labels(*key).set(success.timestamp() if success is not None else 0)
-        if key.kind == "KafkaBackup":
+        if key.is_backup:
             self._backup_seen(key, status)
         if created is not None:
             self._created.labels(*key).set(created.timestamp())
@@ -152,4 +134,4 @@ class Metrics:
         """The resource was deleted: its series end."""
         self._keys.discard(key)
         for gauge in (self._last_success, self._created, self._ready, *self._of_backups()):
-            gauge.remove_by_labels({"kind": key.kind, "namespace": key.namespace, "name": key.name})
+            gauge.remove_by_labels(key._asdict())

@@ -119,6 +119,8 @@ REFUSED = [
     ({"limits": {"bytesPerSecond": "fast"}}, "spec.limits.bytesPerSecond"),
     ({"limits": {"readersPerBroker": 0}}, "should be greater than or equal to 1"),
     ({"limits": {"readersPerBroker": 1001}}, "should be less than or equal to 1000"),
+    ({"schedule": {"cron": "0 0 2 * * *"}}, "cron must have five fields, such as 0 2 * * *"),
+    ({"schedule": {"cron": "TZ=Europe/Berlin 0 2 * * *"}}, "the time zone goes into timeZone"),
     ({"spark": {"executor": {"instances": 0}}}, "should be greater than or equal to 1"),
 ]
 

@@ -145,7 +145,7 @@ def test_a_wait_ends_at_its_time_and_the_run_goes_on(namespace: Namespace) -> No
     done = administrator(namespace)("run", "nightly", "--wait", "--timeout", "1")
     assert done.exit_code == 1
     assert "asked for; no operator has answered yet" in done.stderr
-    assert "The run has not ended within 1 s. It goes on." in done.stderr
+    assert "The run has not ended within 1 s. It is not stopped." in done.stderr
     (asked,) = namespace.items("kafkabackupruns")
     assert asked["spec"] == {"backupRef": {"name": "nightly"}, "ttlSecondsAfterFinished": 86400}
     assert f"kubectl -n {namespace.name} get kbrun {asked['metadata']['name']}" in done.stderr
@@ -275,9 +275,9 @@ def test_a_missing_right_is_named(archived: Namespace, tmp_path: Path) -> None:
 def test_without_a_cluster_it_says_what_it_looked_for(namespace: Namespace, tmp_path: Path) -> None:
     missing = Plugin(tmp_path / "none", "team")("status")
     assert missing.exit_code == 1
-    assert "error: The kubeconfig: " in missing.stderr
+    assert f"error: The kubeconfig {tmp_path / 'none'}: " in missing.stderr
     (tmp_path / "broken").write_text("a: [")
-    assert "error: The kubeconfig: " in Plugin(tmp_path / "broken", "team")("status").stderr
+    assert f"error: The kubeconfig {tmp_path / 'broken'}: " in Plugin(tmp_path / "broken", "team")("status").stderr
     config = json.loads(namespace.api.kubeconfig.read_text())
     (port,) = system.free_ports(1, "127.0.0.1", None)
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"

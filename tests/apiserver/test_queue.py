@@ -95,5 +95,13 @@ def test_a_resource_that_gives_its_job_to_kueue_waits_for_no_turn(
         wait_for("its Job", lambda: jobs(namespace) == ["first"])
         ask(namespace, "kueue", runPolicy={"jobLabels": {"kueue.x-k8s.io/queue-name": "backups"}})
         wait_for("both Jobs", lambda: jobs(namespace) == ["first", "kueue"])
-    (job,) = (job for job in namespace.items("jobs") if job["metadata"]["name"].startswith("kueue-"))
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "backups"
+        ask(namespace, "next")
+        queue(namespace, "next", 1)
+        first, kueue = sorted(namespace.items("jobs"), key=lambda job: str(job["metadata"]["name"]))
+        assert kueue["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "backups"
+        for job in (kueue, first):
+            namespace.patch("job", job["metadata"]["name"], {"spec": {"suspend": True}})  # as Kueue does
+        wait_for("a place for the next one", lambda: jobs(namespace) == ["first", "kueue", "next"])
+        for name, job in (("first", first), ("kueue", kueue)):
+            assert "not by Logkeep" in namespace.reason("kbak", name, "Queued")["message"]
+            assert namespace.get("job", job["metadata"]["name"])["spec"]["suspend"] is True

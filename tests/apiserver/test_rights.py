@@ -23,18 +23,21 @@ READ = ("get", "list", "watch")
 VERBS = (*READ, "create", "update", "patch", "delete", "deletecollection")
 RBAC = "rbac.authorization.k8s.io"
 KINDS = ("kafkabackups.logkeep.dev", "kafkarestores.logkeep.dev")
+ASKED_RUNS = "kafkabackupruns.logkeep.dev"
 ASKED = (
     "pods", "pods/exec", "pods/log", "pods/status", "pods/ephemeralcontainers", "services", "configmaps", "secrets",
     "persistentvolumeclaims", "serviceaccounts", "serviceaccounts/token", "events", "jobs.batch", "statefulsets.apps",
     "deployments.apps", f"roles.{RBAC}", f"rolebindings.{RBAC}", f"clusterroles.{RBAC}", f"clusterrolebindings.{RBAC}",
     "leases.coordination.k8s.io", "kafkas.kafka.strimzi.io", *KINDS, *(f"{kind}/status" for kind in KINDS),
-    *(f"{kind}/finalizers" for kind in KINDS),
+    *(f"{kind}/finalizers" for kind in KINDS), ASKED_RUNS, f"{ASKED_RUNS}/status",
 )  # fmt: skip
 DRIVER = {"pods": (*READ, "create"), "configmaps": ("patch",)}
 OPERATOR = {
     **dict.fromkeys(KINDS, READ),
     **{f"{kind}/status": ("get", "update", "patch") for kind in KINDS},
     **{f"{kind}/finalizers": ("update",) for kind in KINDS},
+    ASKED_RUNS: (*READ, "patch", "delete"),
+    f"{ASKED_RUNS}/status": ("get", "update", "patch"),
     "kafkas.kafka.strimzi.io": ("get",),
     "jobs.batch": (*READ, "create", "patch", "delete"),
     "serviceaccounts": ("create",),

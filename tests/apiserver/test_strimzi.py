@@ -1,16 +1,19 @@
-"""A run takes servers, protocol and authority from Strimzi's resource, with the rights that the chart gives."""
+"""A run takes servers, protocol and authority from Strimzi's resource, with the rights that the chart gives. The CRDs
+are those of Strimzi's releases: the newest one that serves v1, and one that serves v1beta2 only."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.apiserver import strimzi
 from tests.apiserver.conftest import SYSTEM, chart, service_account_kubeconfig
-from tests.apiserver.operator import NAMESPACED_ROLE, Namespace, Operator
+from tests.apiserver.operator import NAMESPACED_ROLE, ROOT, Namespace, Operator
 from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.test_strimzi import CA, KAFKA
 from tests.unit.operator.world import backup_spec
@@ -20,9 +23,13 @@ pytestmark = pytest.mark.timeout(300)
 USER = {"name": "logkeep"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def crd(api: ApiServer) -> None:
-    strimzi.install(api)
+@pytest.fixture(scope="module", params=strimzi.RELEASES)
+def release(api: ApiServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The release of Strimzi whose CRDs the API server has."""
+    name: str = request.param
+    strimzi.install(api, name)
+    yield name
+    strimzi.remove(api)
 
 
 def request_of(namespace: Namespace, job: dict[str, Any]) -> dict[str, str]:
@@ -34,11 +41,13 @@ def cluster(listener: str, **strimzi_fields: Any) -> dict[str, Any]:
     return {"strimzi": {"name": "prod", "listener": listener, **strimzi_fields}, "kafkaUserRef": USER}
 
 
-def test_a_run_waits_until_strimzi_shows_addresses(api: ApiServer, namespace: Namespace, operator: Operator) -> None:
+def test_a_run_waits_until_strimzi_shows_addresses(
+    api: ApiServer, release: str, namespace: Namespace, operator: Operator
+) -> None:
     answer = namespace.apply("KafkaBackup", "nightly", backup_spec(cluster=cluster("tls")))
     assert answer.returncode == 0, answer.stderr
     assert "no Kafka 'prod'" in namespace.reason("kbak", "nightly", "KafkaNotFound")["message"]
-    strimzi.create(api, namespace.name, KAFKA)
+    strimzi.create(api, namespace.name, KAFKA, release)
     namespace.reason("kbak", "nightly", "KafkaNotReady")
     assert namespace.items("jobs") == []
     strimzi.write_status(api, namespace.name, KAFKA)
@@ -52,12 +61,12 @@ def test_a_run_waits_until_strimzi_shows_addresses(api: ApiServer, namespace: Na
 
 
 def test_a_kafka_of_another_namespace_wants_the_charts_right(
-    api: ApiServer, namespace: Namespace, operator_kubeconfig: Path, unique: str, tmp_path: Path
+    api: ApiServer, release: str, namespace: Namespace, operator_kubeconfig: Path, unique: str, tmp_path: Path
 ) -> None:
     """With `watchNamespaces` the operator may read there only what `strimzi.namespaces` names."""
     assert operator_kubeconfig.exists(), "its fixture makes the namespace of the account"
     brokers = Namespace(api, f"{unique}-kafka")
-    strimzi.create(api, brokers.name, KAFKA)
+    strimzi.create(api, brokers.name, KAFKA, release)
     strimzi.write_status(api, brokers.name, KAFKA)
     watched = ("--set", f"watchNamespaces={{{namespace.name}}}", "--set", f"serviceAccount.name={unique}")
     roles = ("--show-only", "templates/rbac.yaml")
@@ -79,3 +88,17 @@ def test_a_kafka_of_another_namespace_wants_the_charts_right(
     for what in ("secrets", "kafkausers.kafka.strimzi.io", "pods"):
         asked = ("auth", "can-i", "get", what, f"--as={account_name}")
         assert brokers.kubectl(*asked, check=False).stdout.strip() == "no", what
+
+
+@pytest.mark.parametrize("authentication", ["tls", "scram-sha-512"])
+def test_the_kafka_user_of_the_example_is_one_of_strimzis(
+    api: ApiServer, release: str, namespace: Namespace, authentication: str
+) -> None:
+    """Its Secret has the user's name, which `kafkaUserRef` takes from the resource's name."""
+    _, user = yaml.safe_load_all((ROOT / "examples/strimzi.yaml").read_text())
+    user["spec"]["authentication"]["type"] = authentication
+    strimzi.create(api, namespace.name, user, release)
+    name = {"tls": "CN=logkeep", "scram-sha-512": "logkeep"}[authentication]
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-22T08:00:00Z"}
+    user["status"] = {"conditions": [ready], "observedGeneration": 1, "username": name, "secret": "logkeep"}
+    strimzi.write_status(api, namespace.name, user)

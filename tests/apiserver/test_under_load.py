@@ -24,7 +24,7 @@ from tests.unit.operator.world import backup_spec
 pytestmark = pytest.mark.timeout(300)
 
 CONTROLLERS = ("job-controller", "garbage-collector-controller", "namespace-controller")
-MANY = 150  # `bench.resources` asks 600
+MANY = 150  # `bench.resources` asks 500
 LOSS = (LossFact("orders", 0, 10, 310, "retention overtook the reader"),)
 
 

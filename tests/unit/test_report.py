@@ -31,6 +31,18 @@ def shown(progress: Progress) -> list[tuple[int, int, int, int]]:
     return [(part.partition, part.start, part.end, part.at) for part in progress.partitions_shown]
 
 
+@pytest.mark.parametrize(
+    ("message", "hint", "told"),
+    [
+        ("nothing was written", "Delete it.", "nothing was written. Delete it."),
+        ("It is gone.", "Make it.", "It is gone. Make it."),
+        ("It is gone", "", "It is gone"),
+    ],
+)
+def test_a_hint_is_a_sentence_of_its_own(message: str, hint: str, told: str) -> None:
+    assert str(DataLoss(message, hint=hint)) == told
+
+
 def test_chunks_of_a_partition_add_up() -> None:
     run = reporter(
         ProgressRange(0, "orders", 0, 0, 100),

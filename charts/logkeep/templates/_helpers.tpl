@@ -110,7 +110,7 @@ cannot say "only your own". */}}
   resources: [rolebindings]
   resourceNames: [logkeep-driver]
   verbs: [get, patch]
-# What version 0.1 gave to drivers.
+# What earlier versions gave to drivers.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   resourceNames: [logkeep-engine]

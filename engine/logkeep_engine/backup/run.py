@@ -58,7 +58,7 @@ from logkeep_engine.backup.summary import (
     loss_message,
 )
 from logkeep_engine.backup.task import PieceDone, archive_pieces
-from logkeep_engine.backup.watch import Backed
+from logkeep_engine.backup.watch import EndedBackup
 from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
@@ -185,9 +185,9 @@ class BackupRun(ArchivingRun):
         """Describe the archive as the run has left it. Nothing of that makes a run fail."""
         if self._plan is None or self._connected is None:
             return
-        backed = Backed(self._run_id, writer.archive, writer.state, self._plan, self._not_archived)
+        ended = EndedBackup(self._run_id, writer.archive, writer.state, self._plan, self._not_archived)
         try:
-            self._report = archive_report(backed, self._connected)
+            self._report = archive_report(ended, self._connected)
         except LogkeepError as error:
             self._note("the archive could not be described", error)
 

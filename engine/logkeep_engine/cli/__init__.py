@@ -12,13 +12,12 @@ function `register`; what commands share is beside them. Imports that take long 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import typer
 
-import logkeep_engine
 from logkeep_engine.cli import backup, convert, coverage, import_, inspect, log, restore, verify
 from logkeep_engine.cli.errors import EXIT_CODES, open_stdout
+from logkeep_engine.cli.options import Version
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import ExitCode
 
@@ -35,18 +34,8 @@ for command in (backup, restore, inspect, verify, convert, import_, coverage, lo
     command.register(app)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"logkeep {logkeep_engine.__version__}")
-        raise typer.Exit
-
-
 @app.callback(help=app.info.help, epilog=EXIT_CODES)
-def logkeep(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def logkeep(version: Version = False) -> None:
     """Options of the command itself; each command has its own."""
 
 

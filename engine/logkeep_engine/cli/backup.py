@@ -8,6 +8,7 @@ from logkeep_engine.cli.errors import EXIT_CODES
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import SparkOptions
+from logkeep_engine.contract.names import BACKUP
 
 
 def register(app: typer.Typer) -> None:
@@ -23,4 +24,4 @@ def backup(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, 
     LOGKEEP_KAFKA_CA_FILE, LOGKEEP_KAFKA_CERT_FILE, LOGKEEP_KAFKA_KEY_FILE, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
     instead.
     """
-    run_resource("KafkaBackup", file, spark, output, debug)
+    run_resource(BACKUP, file, spark, output, debug)

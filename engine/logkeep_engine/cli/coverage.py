@@ -13,7 +13,7 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
-from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.names import BACKUP, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.errors import SpecError
@@ -25,7 +25,6 @@ _EXIT_CODES = (
     "Exit codes: 0 every topic is protected; 1 some are not, or no broker answered; 2 refused: a file or an option is "
     "wrong, or the broker said no; 130 interrupted."
 )
-_KIND = "KafkaBackup"
 
 Files = Annotated[
     list[str],
@@ -115,12 +114,12 @@ def _backups(file: str) -> Iterator[Backup]:
 def _resources(file: str) -> Iterator[dict[str, Any]]:
     from logkeep_engine.cli.documents import load_documents
 
-    for document in load_documents(file, _KIND):
-        if document.get("kind") == _KIND:
+    for document in load_documents(file, BACKUP):
+        if document.get("kind") == BACKUP:
             yield document
         elif str(document.get("kind")).endswith("List"):
             items = document.get("items") or []
-            yield from (item for item in items if isinstance(item, dict) and item.get("kind") == _KIND)
+            yield from (item for item in items if isinstance(item, dict) and item.get("kind") == BACKUP)
 
 
 def _print(found: list[Uncovered], cluster_id: str, backups: list[Backup], output: Output) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from logkeep_engine.contract.names import BACKUP, RESTORE
 from logkeep_engine.contract.spec import API_VERSION
 from logkeep_engine.errors import SpecError
 
@@ -75,7 +76,7 @@ def read_document(file: str, kind: str) -> dict[str, Any]:
 
 def _other_command(documents: Sequence[Mapping[str, Any]]) -> str:
     kinds = {document.get("kind") for document in documents}
-    for kind, command in (("KafkaBackup", "logkeep backup"), ("KafkaRestore", "logkeep restore")):
+    for kind, command in ((BACKUP, "logkeep backup"), (RESTORE, "logkeep restore")):
         if kind in kinds:
             return f"A {kind} is run by `{command}`."
     return ""

@@ -121,6 +121,12 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
             raise typer.Exit(ExitCode.FAILED) from None
         if isinstance(error, OutputFailed):
             fail(ExitCode.FAILED, f"standard output: {error.strerror}.", "Make room, or write it somewhere else.")
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "logkeep").startswith("logkeep"):
+            fail(
+                ExitCode.REFUSED,
+                f"This command needs the Python package {error.name}, which is not installed here.",
+                "Install Logkeep with all that it needs for such commands, in a checkout: pip install '.[engine]'.",
+            )
         if isinstance(error, Exception):
             fail(
                 ExitCode.FAILED,

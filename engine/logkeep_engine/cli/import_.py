@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MaybeTo = Annotated[
     str | None,
     typer.Argument(
-        help="The new archive; without it SRC becomes one where it lies.", metavar="[DST]", show_default=False
+        help="The new archive; without it SRC becomes one where it lies.", metavar="DST", show_default=False
     ),
 ]
 MaybeFormat = Annotated[

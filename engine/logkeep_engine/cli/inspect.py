@@ -100,7 +100,8 @@ def _print_archive(archive: Description, partitions: bool) -> None:
     for group in archive.groups:
         for position in group.positions:
             groups.add_row(group.group_id, position.topic, str(position.partition), str(position.offset))
-    out.print(groups)
+    if groups.row_count:
+        out.print(groups)
 
 
 def _topics(archive: Description) -> Table:

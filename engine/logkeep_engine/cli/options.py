@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+import logkeep_engine
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.errors import SpecError
 
@@ -29,6 +30,13 @@ class Output(StrEnum):
     JSON = "json"
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"logkeep {logkeep_engine.__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
 OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="json prints one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Log in detail, and show tracebacks.")]
 Uri = Annotated[

@@ -1,8 +1,7 @@
-"""This module prints for people and for programs. Results go to stdout, everything else to stderr. Tables on a terminal
-have colours and its width; in a pipe they are plain and never folded.
+"""This module prints for people and for programs.
 
-Results go to stdout, everything else to stderr. On a terminal tables have colours and its width, in a pipe they are
-plain and never folded.
+Results go to stdout, everything else to stderr. Tables have colours on a terminal, and are plain in a pipe. Their cells
+are never cut.
 """
 
 from __future__ import annotations
@@ -12,12 +11,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.style import StyleType
 from rich.table import Table
 
 from logkeep_engine.contract.values import human_bytes
 
+_NO_END = 1_000_000  # columns of a line
 MAX_FAULTS = 20  # printed for a refused restore; all are in the archive's damage.json
 
 
@@ -55,9 +56,9 @@ def byte_count(size: int) -> str:
 def stdout() -> Console:
     """The console for results. It prints data: nothing in it is markup."""
     if sys.stdout.isatty():
-        return Console(markup=False, emoji=False, highlight=False)
+        return Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
     # A pipe has no width: tables must not be folded or cut for the program that reads them.
-    return Console(width=1_000_000, soft_wrap=True, markup=False, emoji=False, highlight=False)
+    return Console(width=_NO_END, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
@@ -72,14 +73,33 @@ def visible(text: str) -> str:
 
 
 class _DataTable(Table):
+    """A table of data, whose control characters are shown. No line has blanks at its end."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        segments = (part for part in super().__rich_console__(console, options) if isinstance(part, Segment))
+        for line in Segment.split_lines(segments):
+            while line and not line[-1].text.rstrip(" "):
+                line.pop()
+            if line:
+                line[-1] = Segment(line[-1].text.rstrip(" "), line[-1].style)
+            yield from line
+            yield Segment.line()
+
     def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
         shown = (visible(cell) if isinstance(cell, str) else cell for cell in cells)
         super().add_row(*shown, style=style, end_section=end_section)
 
 
+class _WideTable(_DataTable):
+    """A table as wide as its cells. A terminal that is narrower folds its lines; a cell that is cut says nothing."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return super().__rich_console__(console, options.update(width=_NO_END))
+
+
 def table(*columns: str) -> Table:
     """A table without lines; numbers stand to the right. Control characters in its cells are shown."""
-    table = _DataTable(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    table = _WideTable(box=None, pad_edge=False, header_style="bold", title_justify="left")
     for column in columns:
         right = column in ("partition", "partitions", "runs", "records", "size", "segments", "offset")
         table.add_column(column, justify="right" if right else "left", no_wrap=True)
@@ -88,7 +108,7 @@ def table(*columns: str) -> Table:
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
     """A table of names and what they stand for."""
-    shown = Table(show_header=False, box=None, pad_edge=False)
+    shown = _DataTable(show_header=False, box=None, pad_edge=False)
     for row in rows:
         shown.add_row(*row)
     return shown

@@ -5,40 +5,43 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from logkeep_engine.cli.output import say, visible
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import Progress as RunProgress
-from logkeep_engine.contract.values import human_bytes
+from logkeep_engine.contract.values import human_bytes, human_duration
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.care.verify import VerifyProgress
 
 LINE_EVERY_SECONDS = 5.0
 _WHOLE = ""  # no topic has this name
-_WORDS = {"KafkaBackup": "archived", "Convert": "converted", "Import": "imported"}
+_WORDS = {BACKUP: "archived", "Convert": "converted", "Import": "imported"}
 
 
-def _duration(seconds: int) -> str:
-    """3725 → 1:02:05."""
-    return str(timedelta(seconds=seconds))
+def _bars(description: str, console: Console, *more: ProgressColumn) -> Progress:
+    """Bars with a count; they go away at the end."""
+    return Progress(TextColumn(description), BarColumn(), MofNCompleteColumn(), *more, console=console, transient=True)
 
 
-def _bars(description: str, console: Console) -> Progress:
-    """Bars with a count and the time that is left; they go away at the end."""
-    return Progress(
-        TextColumn(description),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
+def _speed(progress: RunProgress) -> str:
+    """The rate and the time that is left, as far as they are known."""
+    rate = f", {human_bytes(progress.bytes_per_second)}/s" if progress.bytes_per_second is not None else ""
+    left = f", {human_duration(progress.seconds_left)} left" if progress.seconds_left else ""
+    return f"{rate}{left}"
 
 
 class RunShown(AbstractContextManager["RunShown"]):
@@ -74,18 +77,15 @@ class RunShown(AbstractContextManager["RunShown"]):
     def _line(self, progress: RunProgress) -> str:
         if progress.phase in ("Starting", "Planning"):
             return progress.phase.lower()
-        rate = f", {human_bytes(progress.bytes_per_second)}/s" if progress.bytes_per_second is not None else ""
-        left = f", {_duration(progress.seconds_left)} left" if progress.seconds_left else ""
         return (
             f"{progress.phase.lower()}: {progress.percent}%, {progress.partitions_done} of {progress.partitions} "
-            "partitions, "
-            f"{progress.records} records, {human_bytes(progress.bytes)} {self._word}{rate}{left}"
+            f"partitions, {progress.records} records, {human_bytes(progress.bytes)} {self._word}{_speed(progress)}"
         )
 
     def _show_bars(self, bars: Progress, progress: RunProgress) -> None:
         """The bar of the whole run, and below it those of the topics on which tasks work now."""
-        rate = f" {human_bytes(progress.bytes_per_second)}/s" if progress.bytes_per_second is not None else ""
-        whole = f"[bold]{progress.phase}[/bold] {progress.partitions_done} of {progress.partitions} partitions{rate}"
+        done = f"{progress.partitions_done} of {progress.partitions} partitions{_speed(progress)}"
+        whole = f"[bold]{progress.phase}[/bold] {done}"
         self._bar(bars, _WHOLE, whole, progress.offsets_done, progress.offsets_total)
         moving = {topic.topic: topic for topic in progress.moving}
         for name in [name for name in self._tasks if name not in moving and name != _WHOLE]:
@@ -105,7 +105,7 @@ class VerifyShown(AbstractContextManager["VerifyShown"]):
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
-        self._bars = _bars("verify", self._console)
+        self._bars = _bars("verify", self._console, TimeRemainingColumn())
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:

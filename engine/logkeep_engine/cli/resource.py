@@ -22,6 +22,7 @@ from logkeep_engine.cli.running import (
     say_warnings,
     seconds,
 )
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
@@ -75,7 +76,7 @@ def _read(kind: str, file: str, spark: SparkOptions) -> tuple[RunRequest, KafkaB
     document = read_document(file, kind)
     spec = document["spec"]
     run_id = spark.run_id_or_new()
-    typed = parse_backup(spec) if kind == "KafkaBackup" else parse_restore(spec)
+    typed = parse_backup(spec) if kind == BACKUP else parse_restore(spec)
     if not isinstance(typed, KafkaBackupSpec) and typed.source.storage is None:
         raise SpecError(
             "spec.source.backupRef: only the operator can look up a KafkaBackup",
@@ -134,7 +135,7 @@ def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> N
 
 def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]:
     rows = [*rows_of_counts(result), ("seconds", seconds(result))]
-    if result.kind == "KafkaBackup":
+    if result.kind == BACKUP:
         rows += [("segments", str(result.segments)), ("groups", str(result.groups)), ("commit", str(result.commit))]
     elif moves_groups:
         rows.append(("groups", str(result.groups)))

@@ -8,6 +8,7 @@ from logkeep_engine.cli.errors import EXIT_CODES
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import SparkOptions
+from logkeep_engine.contract.names import RESTORE
 
 
 def register(app: typer.Typer) -> None:
@@ -18,4 +19,4 @@ def register(app: typer.Typer) -> None:
 @spread
 def restore(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
     """Bring topics of an archive back, as a KafkaRestore says; secrets come from the environment as for backup."""
-    run_resource("KafkaRestore", file, spark, output, debug)
+    run_resource(RESTORE, file, spark, output, debug)

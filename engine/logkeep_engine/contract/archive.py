@@ -9,8 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import Field, ValidationError
+
+from logkeep_engine.contract.model import Model
 
 LATEST_TIME = 253402300799.0  # the end of the year 9999: later times have no name
 
@@ -29,11 +30,7 @@ class Cause(StrEnum):
     DELETED = "Deleted"
 
 
-class _Told(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
-
-
-class ArchiveSize(_Told):
+class ArchiveSize(Model):
     """The records that the archive holds. `bytes` are those of record batches; `stored_bytes` are those of the objects
     that hold them, without indexes. `bytes_per_day` is the growth of `bytes`."""
 
@@ -45,7 +42,7 @@ class ArchiveSize(_Told):
     bytes_per_day: Count | None = None
 
 
-class TopicBehind(_Told):
+class TopicBehind(Model):
     """A topic of which the run could not archive everything. All that was committed before `last_time` is archived.
     `offsets` are those that were left; None if some partition gave no answer."""
 
@@ -55,7 +52,7 @@ class TopicBehind(_Told):
     offsets: Count | None = None
 
 
-class Recoverable(_Told):
+class Recoverable(Model):
     """The times and topics that a restore brings back. `first_time` is that of the earliest record. All that was
     committed before `last_time` is archived, except of the topics in `behind`. Of the `topics` of the run
     `topics_behind` are behind."""
@@ -67,7 +64,7 @@ class Recoverable(_Told):
     behind: tuple[TopicBehind, ...] = ()
 
 
-class TopicDeadline(_Told):
+class TopicDeadline(Model):
     """The time from which on the cluster may delete a record of the topic that is not archived. `oldest_time`: no such
     record of this partition is older. `window_seconds`: how long the cluster keeps a record."""
 
@@ -79,7 +76,7 @@ class TopicDeadline(_Told):
     cause: Cause
 
 
-class Deadlines(_Told):
+class Deadlines(Model):
     """The deadlines of the run's topics, the soonest first. `deadline` None: no topic has one. `unknown_topics` are
     those whose limits the brokers did not tell. `check_time` is when the brokers were asked."""
 
@@ -89,7 +86,7 @@ class Deadlines(_Told):
     topics: tuple[TopicDeadline, ...] = ()
 
 
-class ArchiveReport(_Told):
+class ArchiveReport(Model):
     """The archive after the run. `retention` None: the brokers could not be asked."""
 
     size: ArchiveSize

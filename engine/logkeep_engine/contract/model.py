@@ -1,4 +1,4 @@
-"""The base of all models of a resource: unknown fields are refused, names are camelCase in YAML."""
+"""The base of all models: unknown fields are refused, names are camelCase in YAML and JSON."""
 
 from __future__ import annotations
 

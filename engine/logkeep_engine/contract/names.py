@@ -1,11 +1,15 @@
-"""Names that the operator and the engine both use: exit codes, environment variables, ConfigMap keys, paths in the
-pod.
+"""Names that the operator and the engine both use: kinds of resources, exit codes, environment variables, keys of
+ConfigMaps, paths in the pod.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+
+BACKUP, RESTORE, BACKUP_RUN = "KafkaBackup", "KafkaRestore", "KafkaBackupRun"
+# The kinds of resources, with their names in paths of the Kubernetes API.
+PLURALS = {BACKUP: "kafkabackups", RESTORE: "kafkarestores", BACKUP_RUN: "kafkabackupruns"}
 
 
 class ExitCode(IntEnum):

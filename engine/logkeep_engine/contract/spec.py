@@ -48,6 +48,7 @@ DRIVER_MIN_MIB = HEAP_MIN_MIB + TASK_MIB
 # A CronJob looks every ten seconds, and Kubernetes warns of shorter deadlines. A year is longer than any outage.
 MIN_STARTING_DEADLINE_SECONDS = 10
 MAX_STARTING_DEADLINE_SECONDS = 366 * 86400
+MAX_JITTER_SECONDS = 3600
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 
 
@@ -285,7 +286,7 @@ class ScheduleSpec(Model):
     starting_deadline_seconds: (
         Annotated[int, Field(ge=MIN_STARTING_DEADLINE_SECONDS, le=MAX_STARTING_DEADLINE_SECONDS)] | None
     ) = None
-    jitter_seconds: Annotated[int, Field(ge=0, le=3600)] = 60
+    jitter_seconds: Annotated[int, Field(ge=0, le=MAX_JITTER_SECONDS)] = 60
 
 
 class KafkaBackupSpec(Model):

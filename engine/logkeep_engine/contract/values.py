@@ -23,6 +23,11 @@ def parse_quantity(text: str) -> int:
     return int(match.group(1)) * _UNITS[match.group(2) or ""]
 
 
+def parse_cores(text: str) -> int:
+    """250m, 1 or 0.5 in thousandths of a core."""
+    return int(text[:-1]) if text.endswith("m") else round(float(text) * 1000)
+
+
 def human_bytes(size: float) -> str:
     """1536 → 1.5 KiB."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
@@ -30,6 +35,17 @@ def human_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError
+
+
+def human_duration(seconds: float) -> str:
+    """93784 → 1d 2h: the two largest units."""
+    left = int(seconds)
+    told: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if left >= size or (unit == "s" and not told):
+            told.append(f"{left // size}{unit}")
+            left %= size
+    return " ".join(told[:2])
 
 
 def _regex(pattern: str) -> str:

@@ -259,8 +259,8 @@ class Admin:
         if error.code() == KafkaError._SSL:
             return BrokerRefused(
                 f"The TLS handshake with {servers} failed: {error.str()}.",
-                hint="Check the authorities in the Secret of spec.cluster.security.tls.caSecretRef, or of "
-                "spec.cluster.strimzi.caSecretRef, the client certificate, and spec.cluster.security.protocol.",
+                hint="Check the authorities that spec.cluster.security.tls or spec.cluster.strimzi names, the client "
+                "certificate, and spec.cluster.security.protocol.",
             )
         return BrokerRefused(
             f"{servers} refused user {self._connection.username!r}: {error.str()}.",

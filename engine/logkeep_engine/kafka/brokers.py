@@ -264,8 +264,8 @@ class BrokerPool:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 raise BrokerRefused(
                     f"{self.name(node)} has a certificate that is not trusted: {cause.verify_message}.",
-                    hint="Check the authorities in the Secret of spec.cluster.security.tls.caSecretRef, or of "
-                    "spec.cluster.strimzi.caSecretRef, and the host name.",
+                    hint="Check the authorities that spec.cluster.security.tls or spec.cluster.strimzi names, and the "
+                    "host name.",
                 ) from error
             if isinstance(cause, ssl.SSLError) and cause.reason:
                 raise BrokerRefused(

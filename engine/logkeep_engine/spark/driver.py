@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from logkeep_engine import interrupt
-from logkeep_engine.contract.names import PATH_TERMINATION_LOG, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
+from logkeep_engine.contract.names import BACKUP, PATH_TERMINATION_LOG, RESTORE, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import ContractError, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
@@ -90,13 +90,13 @@ def _run(
 ) -> RunResult:
     """Run the request. Spark is stopped when `stack` is closed, after the result has been told."""
     try:
-        if request.kind == "KafkaBackup":
+        if request.kind == BACKUP:
             backup = parse_backup(request.spec)
             runner, expect = _spark(request, backup, reporter, master, environ, stack)
             from logkeep_engine.backup.run import run_backup
 
             return run_backup(request, planned_for(master, backup), runner, reporter, environ, expect=expect)
-        if request.kind == "KafkaRestore":
+        if request.kind == RESTORE:
             restore = parse_restore(request.spec)
             runner, expect = _spark(request, restore, reporter, master, environ, stack)
             from logkeep_engine.restore.run import run_restore

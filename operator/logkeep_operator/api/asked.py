@@ -8,12 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from logkeep_engine.contract.asking import KIND, MIN_TTL_SECONDS, PLURAL, KafkaBackupRunSpec
+from logkeep_engine.contract.asking import MIN_TTL_SECONDS, KafkaBackupRunSpec
+from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, PLURALS
 from logkeep_operator.api.resource import Key
-from logkeep_operator.api.status import Condition, StatusPart, parse_timestamp
+from logkeep_operator.api.status import StatusWithConditions, parse_timestamp
 
-ASKED_KIND = KIND
-ASKED_PLURAL = PLURAL
+ASKED_KIND = BACKUP_RUN
+ASKED_PLURAL = PLURALS[BACKUP_RUN]
 _DEFAULT_TTL = KafkaBackupRunSpec.model_fields["ttl_seconds_after_finished"].default
 
 
@@ -27,12 +28,10 @@ class AskedPhase(StrEnum):
 
 
 @dataclass(frozen=True)
-class AskedStatus(StatusPart):
+class AskedStatus(StatusWithConditions):
     """The status of a KafkaBackupRun, field for field as in its CRD."""
 
-    observed_generation: int | None = None
     phase: AskedPhase | None = None
-    conditions: tuple[Condition, ...] = ()
     run_id: str | None = None
     job: str | None = None
     start_time: str | None = None
@@ -41,10 +40,6 @@ class AskedStatus(StatusPart):
     bytes: int | None = None
     percent: int | None = None
     message: str | None = None
-
-    def condition(self, kind: str) -> Condition | None:
-        """The condition of this type, None if the status has none."""
-        return next((c for c in self.conditions if c.type == kind), None)
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,7 @@ class AskedRun:
     @property
     def key(self) -> Key:
         """The KafkaBackup that is to run."""
-        return Key("KafkaBackup", self.namespace, self.backup)
+        return Key(BACKUP, self.namespace, self.backup)
 
     @property
     def open(self) -> bool:

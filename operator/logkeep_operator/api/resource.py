@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from logkeep_engine.contract.spec import API_VERSION
+from logkeep_engine.contract.names import BACKUP, PLURALS, RESTORE
+from logkeep_engine.contract.spec import API_VERSION, MAX_JITTER_SECONDS
 from logkeep_operator.api.status import Status, parse_timestamp
 
-KINDS: dict[str, str] = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
+KINDS: dict[str, str] = {kind: PLURALS[kind] for kind in (BACKUP, RESTORE)}
 ANNOTATION_RUN = "logkeep.dev/run"
 ANNOTATION_RETRY = "logkeep.dev/retry"
 ANNOTATION_RUN_AGAIN = "logkeep.dev/run-again"
-MAX_JITTER = 3600  # as in the CRD
 
 
 class Key(NamedTuple):
@@ -26,6 +26,14 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def is_backup(self) -> bool:
+        return self.kind == BACKUP
+
+    @property
+    def is_restore(self) -> bool:
+        return self.kind == RESTORE
 
 
 @dataclass(frozen=True)
@@ -77,11 +85,11 @@ class Resource:
         return self.spec.get("suspend") is True
 
     @property
-    def jitter(self) -> timedelta:
+    def max_jitter(self) -> timedelta:
         """The most by which a run starts later than its time in the schedule."""
         schedule = self.spec.get("schedule")
         seconds = schedule.get("jitterSeconds", 0) if isinstance(schedule, Mapping) else 0
-        return timedelta(seconds=seconds if type(seconds) is int and 0 <= seconds <= MAX_JITTER else 0)
+        return timedelta(seconds=seconds if type(seconds) is int and 0 <= seconds <= MAX_JITTER_SECONDS else 0)
 
     @property
     def run_again(self) -> str | None:

@@ -49,6 +49,11 @@ def parse_timestamp(text: str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def moment_of(seconds: float) -> datetime:
+    """The time in UTC, of seconds since the epoch as drivers tell them."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 @dataclass(frozen=True)
 class StatusPart:
     """A part of a status. In JSON its keys are in camelCase, and None and empty lists are left out. A reader ignores
@@ -83,6 +88,18 @@ class Condition(StatusPart):
 
     def to_dict(self) -> dict[str, Any]:
         return {"message": "", **super().to_dict()}
+
+
+@dataclass(frozen=True)
+class StatusWithConditions(StatusPart):
+    """The part that the statuses of all kinds have."""
+
+    observed_generation: int | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of this type, None if the status has none."""
+        return next((c for c in self.conditions if c.type == kind), None)
 
 
 @dataclass(frozen=True)
@@ -233,14 +250,12 @@ class HistoryEntry(StatusPart):
 
 
 @dataclass(frozen=True)
-class Status(StatusPart):
+class Status(StatusWithConditions):
     """Only a KafkaBackup has `last_schedule_time`, `next_schedule_time`, `last_handled_run`,
     `last_handled_backup_runs`, `recovery`, `retention` and `coverage`. Only a KafkaRestore has `last_handled_retry`,
     `last_handled_run_again`, `restored_by` and `offset_map`. Both kinds have all other fields."""
 
-    observed_generation: int | None = None
     phase: Phase | None = None
-    conditions: tuple[Condition, ...] = ()
     run: RunStatus | None = None
     progress: ProgressStatus | None = None
     archive: ArchiveStatus | None = None
@@ -258,10 +273,6 @@ class Status(StatusPart):
     coverage: CoverageStatus | None = None
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
-
-    def condition(self, kind: str) -> Condition | None:
-        """The condition of this type, None if the status has none."""
-        return next((c for c in self.conditions if c.type == kind), None)
 
 
 def _camel(name: str) -> str:

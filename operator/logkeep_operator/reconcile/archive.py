@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from logkeep_engine.contract.archive import ArchiveSize, Deadlines, Recoverable
@@ -18,6 +17,7 @@ from logkeep_operator.api.status import (
     DeadlineStatus,
     RecoveryStatus,
     RetentionStatus,
+    moment_of,
     timestamp,
 )
 from logkeep_operator.reconcile.checked import MAX_TOPIC
@@ -103,4 +103,4 @@ def _listed(items: Iterable[T]) -> tuple[T, ...]:
 
 
 def _time(seconds: float | None) -> str | None:
-    return timestamp(datetime.fromtimestamp(seconds, UTC)) if seconds is not None else None
+    return timestamp(moment_of(seconds)) if seconds is not None else None

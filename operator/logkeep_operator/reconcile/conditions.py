@@ -21,8 +21,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from logkeep_operator.api import Condition, Status
-from logkeep_operator.api.asked import AskedStatus
-from logkeep_operator.api.status import timestamp
+from logkeep_operator.api.status import StatusWithConditions, timestamp
 
 MESSAGE_MAX = 1024
 SCHEDULED_RUN = "ScheduledRun"
@@ -78,7 +77,7 @@ def cut(message: str) -> str:
 
 
 def merge(
-    before: Status | AskedStatus, wanted: Iterable[Condition], generation: int, now: datetime
+    before: StatusWithConditions, wanted: Iterable[Condition], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
     """The wanted conditions with times: a time changes only when the condition's status does. Others stay as they
     are."""

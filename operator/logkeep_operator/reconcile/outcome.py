@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_operator.api import StatusOutcome
+from logkeep_operator.api.status import moment_of
 from logkeep_operator.reconcile.observed import Documents, JobState, PodState, termination_result
 from logkeep_operator.resources import GRACE_SECONDS
 
@@ -44,10 +45,7 @@ class JobOutcome:
 
 def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult | None:
     """The newest result of any attempt. The ConfigMap's result is preferred to the same one in a pod, which is cut
-    short. A success is always the last result, whatever the clocks of the attempts' nodes say.
-
-    A success is the last one, whatever the clocks of the attempts' nodes say.
-    """
+    short. A success is always the last result, whatever the clocks of the attempts' nodes say."""
     told = [documents.result, *(termination_result(pod) for pod in drivers)]
     results = [result for result in told if result is not None]
     successes = [result for result in results if result.outcome == StatusOutcome.SUCCEEDED]
@@ -98,14 +96,14 @@ def _succeeded(result: RunResult | None, unreadable: str) -> JobOutcome:
     if result.warnings:
         message = f"{message}; {'; '.join(result.warnings)}"
     reason = RUN_SUCCEEDED if result.earlier_run is None else RESTORED_BEFORE
-    return JobOutcome(StatusOutcome.SUCCEEDED, reason, message, result, datetime.fromtimestamp(result.end_time, UTC))
+    return JobOutcome(StatusOutcome.SUCCEEDED, reason, message, result, moment_of(result.end_time))
 
 
 def _failed(
     result: RunResult | None, job_reason: str, job_message: str, drivers: Sequence[PodState], unreadable: str
 ) -> JobOutcome:
     explanation = _EXPLANATIONS.get(job_reason, job_message)
-    end = datetime.fromtimestamp(result.end_time, UTC) if result is not None else None
+    end = moment_of(result.end_time) if result is not None else None
     if job_reason == "DeadlineExceeded":  # the driver only knows that it was interrupted
         return JobOutcome(StatusOutcome.FAILED, job_reason, f"{explanation[0].upper()}{explanation[1:]}.", result, end)
     if result is not None and result.outcome == StatusOutcome.FAILED:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
-from logkeep_operator.api.status import MAX_LISTED, MovingTopic, timestamp
+from logkeep_operator.api.status import MAX_LISTED, MovingTopic, moment_of, timestamp
 from logkeep_operator.reconcile.conditions import cut
 
 # A run that has ended has no rate, and nothing moves.
@@ -25,7 +24,7 @@ def progress_status(progress: Progress) -> ProgressStatus:
     behind = heapq.nlargest(MAX_LISTED, (p for p in progress.partitions_shown if left(p) > 0), key=left)
     return ProgressStatus(
         phase=progress.phase,
-        update_time=timestamp(datetime.fromtimestamp(progress.update_time, UTC)),
+        update_time=timestamp(moment_of(progress.update_time)),
         topics=progress.topics,
         partitions=progress.partitions,
         partitions_done=progress.partitions_done,

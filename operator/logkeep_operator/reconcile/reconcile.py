@@ -123,12 +123,11 @@ def refused(resource: Resource, message: str, now: datetime) -> Plan:
 
 def _has_restored(resource: Resource) -> bool:
     run = resource.status.run
-    return resource.key.kind == "KafkaRestore" and run is not None and run.outcome is StatusOutcome.SUCCEEDED
+    return resource.key.is_restore and run is not None and run.outcome is StatusOutcome.SUCCEEDED
 
 
 def _parse(resource: Resource) -> Spec:
-    backup = resource.key.kind == "KafkaBackup"
-    spec: Spec = parse_backup(resource.spec) if backup else parse_restore(resource.spec)
+    spec: Spec = parse_backup(resource.spec) if resource.key.is_backup else parse_restore(resource.spec)
     check_spec(spec)
     return spec
 

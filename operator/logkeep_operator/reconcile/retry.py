@@ -24,7 +24,7 @@ def is_asked(resource: Resource) -> bool:
     """Whether the last run has failed and the annotation has a value that was not answered yet. A value that came while
     the run went on counts; one that was there when it was started does not."""
     run = resource.status.run
-    if resource.key.kind != "KafkaRestore" or run is None or run.outcome is not StatusOutcome.FAILED:
+    if not resource.key.is_restore or run is None or run.outcome is not StatusOutcome.FAILED:
         return False
     return bool(resource.retry) and resource.retry != resource.status.last_handled_retry
 
@@ -32,7 +32,7 @@ def is_asked(resource: Resource) -> bool:
 def hint(resource: Resource) -> str:
     """A sentence that says how a failed run is started again. It is empty for a KafkaBackup, whose next run goes on
     anyway."""
-    if resource.key.kind != "KafkaRestore":
+    if not resource.key.is_restore:
         return ""
     _, namespace, name = resource.key
     asks = f"kubectl -n {namespace} annotate krst {name} {ANNOTATION_RETRY}=<a new value> --overwrite"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from logkeep_engine.contract.values import human_duration
 from logkeep_operator.api import Condition, Resource, Status, StatusOutcome
 from logkeep_operator.api.status import DeadlineStatus, parse_timestamp, timestamp
 from logkeep_operator.reconcile.conditions import cut
@@ -97,7 +98,7 @@ def _expected_start(resource: Resource, status: Status) -> datetime | None:
     """The start of the next run, which may have passed; None if nothing tells it."""
     scheduled = parse_timestamp(status.next_schedule_time)
     if scheduled is not None:
-        return scheduled + resource.jitter
+        return scheduled + resource.max_jitter
     starts = sorted(
         start
         for entry in status.history
@@ -130,7 +131,7 @@ def _danger(status: Status, forecast: _Forecast, reason: str) -> str:
     elif reason == "NextRunTooLate" and forecast.start is not None:
         what = (
             f"From {deadline} on the cluster may delete records that are not archived, and the next run is expected at "
-            f"{timestamp(forecast.start)} and to take {_span(forecast.duration)}"
+            f"{timestamp(forecast.start)} and to take {human_duration(forecast.duration.total_seconds())}"
         )
     else:
         what = f"From {deadline} on the cluster may delete records that are not archived, and no run has come by"
@@ -140,7 +141,7 @@ def _danger(status: Status, forecast: _Forecast, reason: str) -> str:
 def _first(topic: DeadlineStatus | None) -> str:
     if topic is None:
         return ""
-    why = _CAUSES.get(topic.cause, "").format(_span(timedelta(seconds=topic.window_seconds)))
+    why = _CAUSES.get(topic.cause, "").format(human_duration(topic.window_seconds))
     return f". First topic {topic.topic} partition {topic.partition}" + (f": {why}" if why else "")
 
 
@@ -151,17 +152,6 @@ def _more(status: Status) -> str:
 
 def _topics(count: int) -> str:
     return "1 topic" if count == 1 else f"{count} topics"
-
-
-def _span(time: timedelta) -> str:
-    """A time in its two largest units, such as 1d 2h, 12m 5s or 30s."""
-    left = int(time.total_seconds())
-    parts: list[str] = []
-    for unit, seconds in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if left >= seconds or (unit == "s" and not parts):
-            parts.append(f"{left // seconds}{unit}")
-            left %= seconds
-    return " ".join(parts[:2])
 
 
 def _unknown(message: str) -> Condition:

@@ -47,7 +47,7 @@ def scheduled_times(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec
         return ScheduledTimes()
     schedule, status = spec.schedule, resource.status
     times = CronTimes.parse(schedule.cron, parse_zone(schedule.time_zone))
-    at = now - _jitter(resource.uid, schedule)
+    at = now - _own_jitter(resource.uid, schedule)
     last = _last(status, at)
     following = times.after(max(at, last) if last is not None else at)
     first = parse_timestamp(status.next_schedule_time)
@@ -75,7 +75,7 @@ def wake_after(resource: Resource, now: datetime, status: Status | None = None) 
         return None
     if spec.schedule is None or spec.suspend or goes_on(status):
         return None
-    return max((first + _jitter(resource.uid, spec.schedule) - now).total_seconds(), 0.0)
+    return max((first + _own_jitter(resource.uid, spec.schedule) - now).total_seconds(), 0.0)
 
 
 def with_times(status: Status, scheduled: str | None, following: datetime | None) -> Status:
@@ -94,7 +94,7 @@ def goes_on(status: Status) -> bool:
     return status.run is not None and status.run.outcome is None
 
 
-def _jitter(uid: str, schedule: ScheduleSpec) -> timedelta:
+def _own_jitter(uid: str, schedule: ScheduleSpec) -> timedelta:
     """The part of jitterSeconds that falls to the resource of this uid."""
     drawn = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8], "big")
     return timedelta(seconds=drawn % max(schedule.jitter_seconds, 1))

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult, TopicCoverage
 from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
-from logkeep_operator.api.status import MAX_HISTORY, parse_timestamp, timestamp
+from logkeep_operator.api.status import MAX_HISTORY, moment_of, parse_timestamp, timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.archive import with_archive
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
@@ -75,7 +75,7 @@ def _restored_at(result: RunResult | None, end: datetime) -> datetime:
     """The end of a run that has succeeded, or of the earlier run that had done the same."""
     if result is None or result.earlier_end is None:
         return end
-    return min(datetime.fromtimestamp(result.earlier_end, UTC), end)
+    return min(moment_of(result.earlier_end), end)
 
 
 class Step:
@@ -129,7 +129,7 @@ class Step:
         found = self.observed.jobs.get(run.id)
         if found is not None and not found.deleting:
             self.actions.append(DeleteJob(found.name, found.uid))
-        if self.resource.key.kind == "KafkaRestore":
+        if self.resource.key.is_restore:
             return  # its run keeps its id whatever happens: only so does the target recognise what it already has
         self.event("Normal", "RunReplaced", _REPLACED, run.id)
         self.close_run(run, StatusOutcome.REPLACED, _REPLACED, self.now, None)
@@ -166,7 +166,7 @@ class Step:
         self.status = replace(
             self.status, run=run, progress=None, last_schedule_time=scheduled, last_handled_backup_runs=asked
         )
-        if self.resource.key.kind == "KafkaRestore":
+        if self.resource.key.is_restore:
             again = trigger if trigger is not None else self.before.last_handled_run_again
             retry = self.resource.retry
             self.status = replace(self.status, last_handled_retry=retry, last_handled_run_again=again)
@@ -305,7 +305,7 @@ class Step:
     def archive_uri(self) -> str:
         """The URI of the archive, from the spec or from the backup that it names."""
         spec, backup = self.resource.spec, self.observed.backup
-        if self.resource.key.kind == "KafkaRestore":
+        if self.resource.key.is_restore:
             source = spec.get("source") or {}
             spec = source if source.get("storage") else backup.spec if backup is not None else {}
         return str((spec.get("storage") or {}).get("uri", ""))

@@ -9,6 +9,8 @@ from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import (
     DRIVER_MIN_MIB,
     MIB,
+    DriverSpec,
+    ExecutorSpec,
     KafkaBackupSpec,
     KafkaRestoreSpec,
     RunPolicy,
@@ -16,7 +18,7 @@ from logkeep_engine.contract.spec import (
     SparkSpec,
     StorageSpec,
 )
-from logkeep_engine.contract.values import parse_quantity
+from logkeep_engine.contract.values import parse_cores, parse_quantity
 from logkeep_operator.cron import CronTimes, parse_zone
 from logkeep_operator.errors import CronInvalid
 from logkeep_operator.resources import driver_conf, memory
@@ -115,6 +117,18 @@ def _schedule_problems(schedule: ScheduleSpec) -> list[tuple[str, str]]:
     return problems
 
 
+def _limit_problems(role: str, spark: SparkSpec, pod: DriverSpec | ExecutorSpec, request: str) -> list[tuple[str, str]]:
+    """Problems of the CPU limit of a role's pods. The API server would refuse executors in the middle of a run. Where
+    `spark.conf` has the request, only the API server compares."""
+    limit = pod.core_limit
+    if limit is None or f"spark.kubernetes.{role}.request.cores" in spark.conf:
+        return []
+    if parse_cores(limit) >= parse_cores(request):
+        return []
+    what = f"{limit} is less than the {request} that the pod requests; lower spec.spark.{role}.coreRequest, too"
+    return [(f"spec.spark.{role}.coreLimit", what)]
+
+
 def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
     problems = []
     for key in sorted(spark.conf):
@@ -127,6 +141,8 @@ def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
         elif driver_account(spark) == DRIVER_ACCOUNT and _is_made_by_the_driver(key, spark.conf[key]):
             problems.append((f"spec.spark.conf[{key}]", _NO_CLAIMS))
     cores = spark.executor.cores
+    problems += _limit_problems("driver", spark, spark.driver, spark.driver.core_request)
+    problems += _limit_problems("executor", spark, spark.executor, spark.executor.core_request or str(cores))
     for path, quantity, least, why in (
         ("spec.spark.driver.memory", spark.driver.memory, DRIVER_MIN_MIB, ""),
         ("spec.spark.executor.memory", spark.executor.memory, memory.executor_min_mib(cores), f" with {cores} cores"),

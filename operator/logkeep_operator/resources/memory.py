@@ -33,10 +33,7 @@ def executor_min_mib(cores: int) -> int:
 
 def split(quantity: str, cores: int) -> MemorySplit:
     """Split the pod's memory: 40 % for the heap, at least 512 MiB, as long as every core's Python keeps its 256 MiB.
-    The quantity is rounded down to whole MiB.
-
-    The quantity is rounded down to whole MiB.
-    """
+    The quantity is rounded down to whole MiB."""
     total = parse_quantity(quantity) // MIB
     heap = max(HEAP_MIN_MIB, min(total * 2 // 5, total - TASK_MIB * cores))
     return MemorySplit(heap, total - heap)

@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.archive_report import growth, recovery, topic_totals
 from logkeep_engine.backup.plan import BackupPlan, Chunk
-from logkeep_engine.backup.watch import Backed
+from logkeep_engine.backup.watch import EndedBackup, HeldBack
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, begin, chunk
@@ -65,9 +65,9 @@ def test_totals_of_a_topic_are_those_of_all_its_partitions(storage: Storage) -> 
     assert totals[USERS.topic_id].records == 1
 
 
-def backed(storage: Storage, plan: BackupPlan, run_id: str) -> Backed:
+def backed(storage: Storage, plan: BackupPlan, run_id: str) -> EndedBackup:
     archive = Archive.open(storage)
-    return Backed(run_id, archive, archive.load(), plan)
+    return EndedBackup(run_id, archive, archive.load(), plan)
 
 
 def planned(run_id: str, *chunks: Chunk) -> BackupPlan:
@@ -78,7 +78,7 @@ def piece(start: int, end: int, topic: TopicEntry = ORDERS, partition: int = 0) 
     return Chunk(topic.name, topic.topic_id, partition, start, end, 1, 100)
 
 
-def back_up(storage: Storage, plan: BackupPlan, done: int, outcome: RunOutcome = RunOutcome.SUCCEEDED) -> Backed:
+def back_up(storage: Storage, plan: BackupPlan, done: int, outcome: RunOutcome = RunOutcome.SUCCEEDED) -> EndedBackup:
     """A run that does the first chunks of its plan."""
     with begin(storage, plan.run_id) as writer:
         storage.create(writer.archive.run_file(plan.run_id, "plan.json"), plan.to_json())
@@ -98,7 +98,7 @@ def back_up(storage: Storage, plan: BackupPlan, done: int, outcome: RunOutcome =
     return backed(storage, plan, plan.run_id)
 
 
-def told(found: Backed) -> dict[str, tuple[float | None, int | None]]:
+def told(found: EndedBackup) -> dict[str, tuple[float | None, int | None]]:
     by_topic = topic_totals(found.state)
     report = recovery(found, by_topic, min((totals.first for totals in by_topic.values()), default=-1))
     assert report.last_time == found.begun / 1000
@@ -152,7 +152,20 @@ def test_the_report_on_100000_partitions_is_small(storage: Storage) -> None:
     state.add_facts(topics, [Coverage(item.topic_id, item.partition, 0, 500) for item in chunks], (), ())
     state.runs["run-1"] = replace(run(TIME, outcome=RunOutcome.FAILED), run_id="run-1")
     archive = Archive.create_or_open(storage, "cluster")
-    report = recovery(Backed("run-1", archive, state, BackupPlan("run-1", topics, chunks)), {}, -1)
+    report = recovery(EndedBackup("run-1", archive, state, BackupPlan("run-1", topics, chunks)), {}, -1)
     assert (report.topics_behind, len(report.behind)) == (1000, MAX_LIST)
     assert {topic.offsets for topic in report.behind} == {50_000}
     assert len(report.model_dump_json()) < 4096
+
+
+def test_a_transaction_that_is_open_puts_off_the_time_or_names_its_topic(storage: Storage) -> None:
+    done = back_up(storage, planned("run-1", piece(0, 10), piece(0, 10, USERS)), 2)
+    by_topic = topic_totals(done.state)
+    short = recovery(done, by_topic, TIME, {"orders": HeldBack(7, done.begun - 1000)})
+    assert (short.last_time, short.behind) == ((done.begun - 1000) / 1000, ())
+    long = recovery(done, by_topic, TIME, {"orders": HeldBack(7, done.begun - HOUR), "users": HeldBack(2, None)})
+    assert (long.last_time, long.topics_behind) == (done.begun / 1000, 2)
+    assert [(topic.topic, topic.last_time, topic.offsets) for topic in long.behind] == [
+        ("users", None, 2),
+        ("orders", (done.begun - HOUR) / 1000, 7),
+    ]

@@ -53,4 +53,4 @@ def test_offset_out_of_range_keeps_its_bounds_over_pickle() -> None:
     import pickle
 
     error = pickle.loads(pickle.dumps(OffsetOutOfRange("gone", hint="do", log_start=5, log_end=9)))
-    assert (str(error), error.log_start, error.log_end) == ("gone do", 5, 9)
+    assert (str(error), error.log_start, error.log_end) == ("gone. do", 5, 9)

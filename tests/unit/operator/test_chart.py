@@ -232,6 +232,12 @@ def test_wrong_values_are_refused(value: str) -> None:
         render(value)
 
 
+@pytest.mark.parametrize("value", ["leaderElection.renewDeadlineSeconds=15", "leaderElection.retryPeriodSeconds=10"])
+def test_times_with_which_no_replica_could_act_are_refused(value: str) -> None:
+    with pytest.raises(system.CommandFailed, match="leaderElection: leaseDurationSeconds must be greater than"):
+        render(value)
+
+
 def test_every_value_is_in_the_schema_and_documented() -> None:
     text = (CHART / "values.yaml").read_text()
     schema = json.loads((CHART / "values.schema.json").read_text())

@@ -31,7 +31,7 @@ OTHER_WORDS = {
         "True",
         "Unknown",
     },
-    "kinds": {"Job", "KafkaBackup", "KafkaRestore", "Pod"},
+    "kinds": {"Job", "Pod"},
     "types of events": {"Normal", "Warning"},
     "events": {"ConfigMapRecreated", "DriverStuck", "MissSchedule", "Resumed"},
     "of pods": {"PodScheduled", "Unschedulable"},

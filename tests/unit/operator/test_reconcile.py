@@ -620,6 +620,8 @@ def test_an_invalid_spec_names_the_field_and_starts_nothing() -> None:
         ({"spark": {"conf": {"spark.authenticate.secret": "x"}}}, "spec.spark.conf[spark.authenticate.secret]"),
         ({"spark": {"executor": {"cores": 4}}}, "spec.spark.executor.memory: 1Gi is too little, at least 1536Mi"),
         ({"spark": {"driver": {"memory": "512Mi"}}}, "spec.spark.driver.memory: 512Mi is too little"),
+        ({"spark": {"driver": {"coreLimit": "0.1"}}}, "spec.spark.driver.coreLimit: 0.1 is less than the 250m that"),
+        ({"spark": {"executor": {"coreLimit": "500m"}}}, "spec.spark.executor.coreLimit: 500m is less than the 1 that"),
         ({"storage": {"uri": "file:///archive"}}, "spec.storage.volume: required with a file:// uri"),
         (
             {"storage": {"uri": "file:///etc/x", "volume": {"claimName": "c"}}},
@@ -806,26 +808,36 @@ def test_executors_that_cannot_be_scheduled_are_in_the_status_and_the_run_goes_o
 
 
 @pytest.mark.parametrize(
-    ("pod", "reason"),
+    ("pod", "reason", "does"),
     [
-        ({"unschedulable": "0/1 nodes are available"}, "DriverUnschedulable"),
-        ({"waiting": ("ErrImagePull", "not found")}, "ImagePullFailed"),
-        ({"waiting": ("ImagePullBackOff", "Back-off pulling image")}, "ImagePullFailed"),
-        ({"waiting": ("CreateContainerConfigError", 'secret "s3" not found')}, "SecretMissing"),
+        ({"unschedulable": "0/1 nodes are available"}, "DriverUnschedulable", "0/1 nodes are available"),
+        ({"waiting": ("ErrImagePull", "not found")}, "ImagePullFailed", "not found. Check the name and the tag"),
+        ({"waiting": ("ImagePullBackOff", "Back-off pulling image")}, "ImagePullFailed", "and the pull secrets."),
+        (
+            {"waiting": ("CreateContainerConfigError", 'secret "s3" not found')},
+            "SecretMissing",
+            'secret "s3" not found. Make the Secret or its key in this namespace, or correct the spec.',
+        ),
         (
             {"waiting": ("CreateContainerConfigError", "couldn't find key accessKeyId in Secret team/s3")},
             "SecretMissing",
+            "in Secret team/s3. Make the Secret or its key",
         ),
-        ({"waiting": ("CreateContainerError", "context deadline exceeded")}, "ContainerConfigError"),
+        (
+            {"waiting": ("CreateContainerError", "context deadline exceeded")},
+            "ContainerConfigError",
+            "correct the spec.",
+        ),
     ],
 )
-def test_why_a_driver_does_not_start_is_in_the_status(pod: dict[str, Any], reason: str) -> None:
+def test_why_a_driver_does_not_start_is_in_the_status(pod: dict[str, Any], reason: str, does: str) -> None:
     world = started()
     world.driver("Pending", **pod)
     world.settle()
     assert world.condition("Ready") == ("False", reason)
     assert world.events[-1] == ("Warning", reason)
     assert world.status.phase is Phase.PENDING
+    assert does in world.message()
 
 
 def test_a_secret_that_cannot_be_mounted_is_known_from_events_only() -> None:
@@ -938,3 +950,18 @@ def test_a_suspended_resource_asks_for_no_look() -> None:
     world = World(spec=backup_spec(suspend=True))
     world.settle()
     assert world.step().requeue_after is None
+
+
+def test_the_history_says_how_long_a_run_took_what_it_moved_and_with_how_many_executors() -> None:
+    world = started()
+    world.driver()
+    world.reports(world.progress(executors=2))
+    world.pass_time(seconds=90)
+    world.settle()
+    world.reports(result=world.result(records=7, bytes=2048))
+    world.job_is(active=0, complete=True)
+    world.driver("Succeeded", exit_code=0)
+    world.settle()
+    (entry,) = world.status.history
+    assert (entry.duration_seconds, entry.attempts, entry.executors) == (90, 1, 2)
+    assert (entry.records, entry.bytes) == (7, 2048)

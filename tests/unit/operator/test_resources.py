@@ -244,6 +244,7 @@ def test_cpu_of_the_driver_is_what_the_spec_says_and_sparks_own_keys_go_before()
 def test_cpu_of_executors_is_what_the_spec_says_and_sparks_own_keys_go_before() -> None:
     executor = {"coreRequest": "500m", "coreLimit": "1500m"}
     request, limit = "spark.kubernetes.executor.request.cores", "spark.kubernetes.executor.limit.cores"
+    check_spec(parse_backup(backup_spec(spark={"executor": {"coreLimit": "100m"}, "conf": {request: "100m"}})))
     made = request_of(run(backup_spec(spark={"executor": executor}))).spark_conf
     assert (made[request], made[limit]) == ("500m", "1500m")
     made = request_of(run(backup_spec(spark={"executor": executor, "conf": {request: "100m"}}))).spark_conf

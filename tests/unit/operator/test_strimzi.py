@@ -21,7 +21,7 @@ from tests.unit.operator.world import World, backup_spec, restore_spec
 
 CA = "-----BEGIN CERTIFICATE-----\nMIIDLTCCAhWgAwIBAgIJANA7\n-----END CERTIFICATE-----\n"
 OWN = {"secretName": "from-cert-manager", "certificate": "tls.crt", "key": "tls.key"}
-# Hand-made, with the fields that Strimzi 0.45 to 1.1 writes.
+# With the fields that Strimzi 0.45 to 1.2 writes; tests/apiserver/test_strimzi.py holds them against its CRDs.
 KAFKA: dict[str, Any] = {
     "apiVersion": "kafka.strimzi.io/v1",
     "kind": "Kafka",

@@ -44,6 +44,7 @@ from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderS
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
 from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveFenced,
@@ -102,7 +103,7 @@ def begin_run(
     archive: Archive,
     run_id: str,
     *,
-    kind: str = "KafkaBackup",
+    kind: str = BACKUP,
     wait: Timing | None = None,
     checkpoints: CheckpointPolicy | None = None,
 ) -> Writer:

@@ -1,8 +1,8 @@
 """The time up to which an archive has everything of a topic.
 
 The newest record does not tell it: a topic on which nobody writes has no new ones. A backup that succeeded tells it. It
-asked for the ends of all logs after it had begun, and archived everything below them. Which topics it chose is in its
-plan.
+asked for the last stable offsets of all logs after it had begun, and archived everything below them. Which topics it
+chose is in its plan. What lay behind an open transaction then is not known here.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import PLAN_FILE
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.errors import ObjectMissing
 
 log = logging.getLogger(__name__)
 
 MAX_PLANS = 16  # a topic that is gone from the cluster would have all of them read
-_BACKUP = "KafkaBackup"  # `RunEntry.kind`
 
 
 def complete_until(archive: Archive, state: ArchiveState, topic_ids: Collection[str]) -> dict[str, int]:
@@ -30,7 +30,7 @@ def complete_until(archive: Archive, state: ArchiveState, topic_ids: Collection[
     found: dict[str, int] = {}
     left = set(topic_ids)
     succeeded = (
-        run for run in reversed(state.runs.values()) if run.kind == _BACKUP and run.outcome is RunOutcome.SUCCEEDED
+        run for run in reversed(state.runs.values()) if run.kind == BACKUP and run.outcome is RunOutcome.SUCCEEDED
     )
     for run in islice(succeeded, MAX_PLANS):
         if not left:

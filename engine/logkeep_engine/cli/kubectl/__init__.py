@@ -18,12 +18,14 @@ import typer
 from logkeep_engine.cli.errors import open_stdout
 from logkeep_engine.cli.kubectl import inspect, logs, restore, run, status, topics
 from logkeep_engine.cli.kubectl.options import EXIT_CODES
+from logkeep_engine.cli.options import Version
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import ExitCode
 
 app = typer.Typer(
     name="kubectl logkeep",
-    help="Backups and restores of Apache Kafka in a Kubernetes cluster.",
+    help="Backups and restores of Apache Kafka in a Kubernetes cluster. Options stand behind the command: "
+    "kubectl logkeep status -n team-a",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
@@ -33,6 +35,11 @@ app = typer.Typer(
 )
 for command in (status, run, restore, topics, logs, inspect):  # as --help lists them
     command.register(app)
+
+
+@app.callback(help=app.info.help, epilog=EXIT_CODES)
+def plugin(version: Version = False) -> None:
+    """Options of the plugin itself; each command has its own."""
 
 
 def main() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from logkeep_engine.cli.kubectl.errors import ApiFailed, ClusterUnreachable, NoSuchResource, api_error
+from logkeep_engine.contract.names import PLURALS
 from logkeep_engine.contract.spec import API_VERSION
 
 if TYPE_CHECKING:
@@ -19,9 +21,7 @@ _PAGE = "500"
 _LOGKEEP = f"/apis/{API_VERSION}"
 _PLURALS = {
     "ConfigMap": ("/api/v1", "configmaps"),
-    "KafkaBackup": (_LOGKEEP, "kafkabackups"),
-    "KafkaBackupRun": (_LOGKEEP, "kafkabackupruns"),
-    "KafkaRestore": (_LOGKEEP, "kafkarestores"),
+    **{kind: (_LOGKEEP, plural) for kind, plural in PLURALS.items()},
     "Pod": ("/api/v1", "pods"),
     "Secret": ("/api/v1", "secrets"),
 }
@@ -41,7 +41,8 @@ def connect(kubeconfig: str | None, context: str | None, namespace: str | None) 
         found = _namespace_of(kubeconfig, context)
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError) as error:
         if kubeconfig is not None or context is not None or not _in_pod(configuration):
-            raise ClusterUnreachable(f"The kubeconfig: {_first_line(error)}", hint=_NO_KUBECONFIG) from error
+            where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+            raise ClusterUnreachable(f"The kubeconfig {where}: {_first_line(error)}", hint=_NO_KUBECONFIG) from error
         found = _namespace_of_pod()
     configuration.retries = urllib3.Retry(total=0)
     return Kubernetes(client.ApiClient(configuration), namespace or found)

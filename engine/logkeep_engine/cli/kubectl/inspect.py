@@ -18,11 +18,12 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.inspect import Partitions, show_archive
 from logkeep_engine.cli.kubectl import lines
-from logkeep_engine.cli.kubectl.options import BACKUP, EXIT_CODES, Resource, Where
-from logkeep_engine.cli.kubectl.status import resources_named
+from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
+from logkeep_engine.cli.kubectl.status import resource_named
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract import names
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.references import S3SecretRef
 from logkeep_engine.contract.spec import StorageSpec, StorageTls
@@ -57,10 +58,7 @@ def inspect(
         from logkeep_engine.archive.catalog.archive import Archive
 
         cluster = where.connect()
-        found = resources_named(cluster, name)
-        if len(found) > 1:
-            raise SpecError(f"{name!r} is a KafkaBackup and a KafkaRestore", hint=f"Write kbak/{name} or krst/{name}.")
-        raw = _place(cluster, found[0])
+        raw = _place(cluster, resource_named(cluster, name))
         spec = parse_model(StorageSpec, {**raw, "endpoint": endpoint} if endpoint else raw)
         with ExitStack() as files:
             storage = _open(cluster, spec, files)

@@ -10,14 +10,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from logkeep_engine.cli.output import byte_count
-from logkeep_engine.contract.values import human_bytes
+from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
+from logkeep_engine.contract.values import human_bytes, human_duration
 
 Body = Mapping[str, Any]
 Row = tuple[str, str]
 
 NOTHING = "-"
 _COLUMNS = ("KIND", "NAME", "PHASE", "READY", "DONE", "LAST SUCCESS", "RECOVERABLE", "NEXT RUN", "SIZE", "AGE")
-_SHORT = {"KafkaBackup": "kbak", "KafkaRestore": "krst"}
+SHORT_NAMES = {BACKUP: "kbak", RESTORE: "krst", BACKUP_RUN: "kbrun"}
 _STATES = ("Ready", "Reconciling", "Stalled", "ScheduledRun")
 
 
@@ -45,7 +46,13 @@ def condition(body: Body, kind: str) -> Mapping[str, Any]:
 def short_name(body: Body) -> str:
     """The name with its kind, as kubectl takes it: kbak/nightly."""
     kind = str(body.get("kind"))
-    return f"{_SHORT.get(kind, kind.lower())}/{part(body, 'metadata', 'name')}"
+    return f"{SHORT_NAMES.get(kind, kind.lower())}/{part(body, 'metadata', 'name')}"
+
+
+def clean(body: Body) -> dict[str, Any]:
+    """The resource without what only the API server needs."""
+    metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key != "managedFields"}
+    return {**body, "metadata": metadata}
 
 
 def age(since: str | None, now: datetime) -> str:
@@ -53,7 +60,7 @@ def age(since: str | None, now: datetime) -> str:
     moment = _moment(since)
     if moment is None:
         return NOTHING
-    told = _span(abs(now - moment))
+    told = _one_unit(abs(now - moment))
     return f"in {told}" if moment > now else told
 
 
@@ -75,7 +82,8 @@ def _moment(text: object) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _span(span: timedelta) -> str:
+def _one_unit(span: timedelta) -> str:
+    """The time as kubectl shows an age: in the largest unit of which it has at least two."""
     seconds = int(span.total_seconds())
     for size, unit in ((2 * 86400, "d"), (2 * 3600, "h"), (2 * 60, "m")):
         if seconds >= size:
@@ -102,7 +110,7 @@ def overview(body: Body, now: datetime, *, everywhere: bool) -> tuple[str, ...]:
         _done(status),
         age(status.get("lastSuccessTime"), now),
         age(part(status, "recovery", "lastTime"), now),
-        age(status.get("nextScheduleTime"), now),
+        age(_next_run(body), now),
         str(part(status, "archive", "size") or NOTHING),
         age(part(body, "metadata", "creationTimestamp"), now),
     )
@@ -148,14 +156,17 @@ def detail(body: Body, now: datetime) -> list[Row]:
 
 
 def _conditions(body: Body) -> list[Row]:
-    """The condition that says the state, and those beside it."""
+    """The condition that says the state, those beside it, and the pages about what is not as it should be."""
     state = next((c for c in (condition(body, kind) for kind in _STATES) if c.get("status") == "True"), None)
     state = state or condition(body, "Ready")
     rows = [("state", f"{state.get('reason')}: {state.get('message')}")] if state else []
     others = [item for item in items(body, "status", "conditions") if item.get("type") not in _STATES]
     for item in others:
-        rows.append((str(item.get("type")), f"{item.get('status')}: {item.get('message')}"))
-    return rows
+        rows.append((str(item.get("type")), f"{item.get('status')}, {item.get('reason')}: {item.get('message')}"))
+    wrong = [] if condition(body, "Ready").get("status") == "True" else [state]
+    wrong += [condition(body, kind) for kind in alarms(body)]
+    pages = dict.fromkeys(f"docs/conditions/{item['reason']}.md" for item in wrong if item.get("reason"))
+    return [*rows, *(("see", page) for page in pages)]
 
 
 def _run(status: Body, now: datetime) -> list[Row]:
@@ -183,7 +194,7 @@ def progress_line(progress: Body) -> str:
     if progress.get("bytesPerSecond"):
         told.append(f"{human_bytes(float(progress['bytesPerSecond']))}/s")
     if progress.get("secondsLeft") is not None:
-        told.append(f"{_span(timedelta(seconds=int(progress['secondsLeft'])))} left")
+        told.append(f"{human_duration(int(progress['secondsLeft']))} left")
     if progress.get("executors") is not None:
         told.append(f"{progress['executors']} executors")
     return ", ".join(told)
@@ -205,7 +216,7 @@ def _archive(status: Body) -> list[Row]:
 
 def _times(body: Body, status: Body, now: datetime) -> list[Row]:
     rows = []
-    if body.get("kind") == "KafkaBackup":
+    if body.get("kind") == BACKUP:
         rows.append(("last success", ago(status.get("lastSuccessTime"), now)))
     recovery, retention = part(status, "recovery"), part(status, "retention")
     if isinstance(recovery, Mapping):
@@ -215,9 +226,14 @@ def _times(body: Body, status: Body, now: datetime) -> list[Row]:
             rows.append(("behind", f"{recovery['topicsBehind']} of {recovery.get('topics')} topics"))
     if isinstance(retention, Mapping) and retention.get("deadline"):
         rows.append(("kept by the cluster until", ago(retention["deadline"], now)))
-    if status.get("nextScheduleTime"):
-        rows.append(("next run", ago(status["nextScheduleTime"], now)))
+    if _next_run(body):
+        rows.append(("next run", ago(_next_run(body), now)))
     return rows
+
+
+def _next_run(body: Body) -> Any:
+    """The next time of the schedule; None for a suspended backup, which begins no run then."""
+    return None if part(body, "spec", "suspend") is True else part(body, "status", "nextScheduleTime")
 
 
 def _coverage(status: Body) -> list[Row]:

@@ -10,11 +10,10 @@ from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
-from logkeep_engine.cli.kubectl.status import resources_named
+from logkeep_engine.cli.kubectl.status import resource_named
 from logkeep_engine.cli.options import Debug, spread
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import LABEL_ROLE, LABEL_RUN, ROLE_DRIVER
-from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.cli.kubectl.calls import Kubernetes
@@ -44,7 +43,7 @@ def logs(
     """Print the log of a run's driver, as long as Kubernetes has its pod."""
     with errors(debug):
         cluster = where.connect()
-        run_id = run or _run_of(resources_named(cluster, name), name)
+        run_id = run or _run_of(resource_named(cluster, name))
         pod = _driver(cluster, run_id, attempt)
         say(f"pod {pod}, run {run_id}")
         query = {"container": ROLE_DRIVER, "follow": "true" if follow else "false"}
@@ -54,14 +53,12 @@ def logs(
             print(line, flush=follow)
 
 
-def _run_of(found: list[dict[str, Any]], name: str) -> str:
-    if len(found) > 1:
-        raise SpecError(f"{name!r} is a KafkaBackup and a KafkaRestore", hint=f"Write kbak/{name} or krst/{name}.")
-    run_id = lines.part(found[0], "status", "run", "id")
+def _run_of(found: dict[str, Any]) -> str:
+    run_id = lines.part(found, "status", "run", "id")
     if not run_id:
         raise NoSuchResource(
-            f"No run of {lines.short_name(found[0])} was started yet.",
-            hint=f"kubectl logkeep status {lines.short_name(found[0])} says why.",
+            f"No run of {lines.short_name(found)} was started yet.",
+            hint=f"kubectl logkeep status {lines.short_name(found)} says why.",
         )
     return str(run_id)
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from logkeep_engine.cli.kubectl.lines import SHORT_NAMES
+from logkeep_engine.contract.names import BACKUP, PLURALS, RESTORE
+from logkeep_engine.contract.spec import GROUP
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -17,10 +20,10 @@ EXIT_CODES = (
     "archive must change first; 3 another run owns the archive; 4 data loss; 130 interrupted. A command that waits for "
     "a run ends with the code of that run."
 )
-BACKUP, RESTORE = "KafkaBackup", "KafkaRestore"
 _KINDS = {
-    **dict.fromkeys(("kbak", "kafkabackup", "kafkabackups", "kafkabackups.logkeep.dev"), BACKUP),
-    **dict.fromkeys(("krst", "kafkarestore", "kafkarestores", "kafkarestores.logkeep.dev"), RESTORE),
+    word: kind
+    for kind in (BACKUP, RESTORE)
+    for word in (SHORT_NAMES[kind], kind.lower(), PLURALS[kind], f"{PLURALS[kind]}.{GROUP}")
 }
 
 Namespace = Annotated[
@@ -60,7 +63,8 @@ def named(text: str, *kinds: str) -> tuple[tuple[str, ...], str]:
         return kinds, text
     kind = _KINDS.get(prefix.lower())
     if kind not in kinds:
-        raise SpecError(f"{text!r}: {prefix!r} is none of {', '.join(kinds)}", hint=f"Write {name!r} alone.")
+        wanted = " or ".join(f"{SHORT_NAMES[kind]}/NAME of a {kind}" for kind in kinds)
+        raise SpecError(f"{text!r} is not what this command takes", hint=f"Write NAME alone, or {wanted}.")
     return (kind,), name
 
 

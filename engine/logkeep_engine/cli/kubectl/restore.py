@@ -13,11 +13,11 @@ import yaml
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
-from logkeep_engine.cli.kubectl.options import BACKUP, EXIT_CODES, RESTORE, Backup, Timeout, Wait, Where, backup_name
-from logkeep_engine.cli.kubectl.status import clean
+from logkeep_engine.cli.kubectl.options import EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
 from logkeep_engine.cli.kubectl.waiting import follow
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say
+from logkeep_engine.contract.names import BACKUP, RESTORE
 from logkeep_engine.contract.spec import API_VERSION, GroupRestore, IfTopicExists, parse_restore
 from logkeep_engine.errors import SpecError
 
@@ -104,7 +104,7 @@ def restore(
         if wait:
             _wait(cluster, made, timeout, output)
         elif output is Output.JSON:
-            print_json(clean(body))
+            print_json(lines.clean(body))
 
 
 def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions) -> dict[str, Any]:
@@ -173,9 +173,4 @@ def _wait(cluster: Kubernetes, name: str, timeout: float | None, output: Output)
                 f"KafkaRestore {name!r} was deleted while it was waited for.", hint="Its run was stopped."
             ) from error
 
-    body, end = follow(look, _line, timeout, f"kubectl logkeep -n {cluster.namespace} status krst/{name}")
-    if output is Output.JSON:
-        print_json(clean(body))
-    say(f"error: {end.message}" if end.code else end.message)
-    if end.code:
-        raise typer.Exit(int(end.code))
+    follow(look, _line, timeout, output, f"kubectl logkeep -n {cluster.namespace} status krst/{name}")

@@ -9,12 +9,12 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource, RightMissing
-from logkeep_engine.cli.kubectl.options import BACKUP, EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
-from logkeep_engine.cli.kubectl.status import clean
+from logkeep_engine.cli.kubectl.options import EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
 from logkeep_engine.cli.kubectl.waiting import follow
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say
-from logkeep_engine.contract.asking import KIND, MIN_TTL_SECONDS
+from logkeep_engine.contract.asking import MIN_TTL_SECONDS
+from logkeep_engine.contract.names import BACKUP, BACKUP_RUN
 from logkeep_engine.contract.spec import API_VERSION
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def run(
         _check_name(cluster, name)
         made = cluster.create(_request(name, cluster.namespace, ttl))
         asked = str(made["metadata"]["name"])
-        say(f"{lines.short_name({**made, 'kind': 'kbrun'})} asks for a run of KafkaBackup {name}")
+        say(f"{lines.short_name(made)} asks for a run of KafkaBackup {name}")
         if wait:
             _wait(cluster, asked, timeout, output)
         elif output is Output.JSON:
-            print_json(clean(made))
+            print_json(lines.clean(made))
 
 
 def _check_name(cluster: Kubernetes, name: str) -> None:
@@ -71,22 +71,17 @@ def _request(backup: str, namespace: str, ttl: int | None) -> dict[str, Any]:
     if ttl is not None:
         spec["ttlSecondsAfterFinished"] = ttl
     metadata = {"generateName": f"{backup}-", "namespace": namespace}
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+    return {"apiVersion": API_VERSION, "kind": BACKUP_RUN, "metadata": metadata, "spec": spec}
 
 
 def _wait(cluster: Kubernetes, asked: str, timeout: float | None, output: Output) -> None:
     def look() -> dict[str, Any]:
         try:
-            return cluster.get(KIND, asked)
+            return cluster.get(BACKUP_RUN, asked)
         except NoSuchResource as error:
             raise NoSuchResource(
                 f"KafkaBackupRun {asked!r} was deleted while its run was waited for.",
                 hint="The run, if it was started, goes on: kubectl logkeep status",
             ) from error
 
-    body, end = follow(look, lines.run_line, timeout, f"kubectl -n {cluster.namespace} get kbrun {asked}")
-    if output is Output.JSON:
-        print_json(clean(body))
-    say(f"error: {end.message}" if end.code else end.message)
-    if end.code:
-        raise typer.Exit(int(end.code))
+    follow(look, lines.run_line, timeout, output, f"kubectl -n {cluster.namespace} get kbrun {asked}")

@@ -10,14 +10,16 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
-from logkeep_engine.cli.kubectl.options import BACKUP, EXIT_CODES, RESTORE, AllNamespaces, Where, named
+from logkeep_engine.cli.kubectl.options import EXIT_CODES, AllNamespaces, Where, named
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import facts, print_json, say, stdout, table
+from logkeep_engine.contract.names import BACKUP, RESTORE
+from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.cli.kubectl.calls import Kubernetes
 
-Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="All about this one: NAME, kbak/NAME or krst/NAME.")]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="All about this one: NAME, kbak/NAME or krst/NAME.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +53,7 @@ def _show_all(cluster: Kubernetes, now: datetime, output: Output, *, everywhere:
         {**body, "kind": kind} for kind in (BACKUP, RESTORE) for body in cluster.items(kind, everywhere=everywhere)
     ]
     if output is Output.JSON:
-        print_json({"items": [clean(body) for body in found]})
+        print_json({"items": [lines.clean(body) for body in found]})
         return
     if not found:
         where = "any namespace" if everywhere else f"namespace {cluster.namespace}"
@@ -66,7 +68,7 @@ def _show_all(cluster: Kubernetes, now: datetime, output: Output, *, everywhere:
 def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> None:
     found = resources_named(cluster, text)
     if output is Output.JSON:
-        print_json({"items": [clean(body) for body in found]})
+        print_json({"items": [lines.clean(body) for body in found]})
         return
     out = stdout()
     for body in found:
@@ -82,6 +84,15 @@ def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> 
             out.print(shown)
 
 
+def resource_named(cluster: Kubernetes, text: str) -> dict[str, Any]:
+    """The one resource of this name. Raises NoSuchResource, and SpecError if there are two."""
+    found = resources_named(cluster, text)
+    if len(found) > 1:
+        short = " or ".join(lines.short_name(body) for body in found)
+        raise SpecError(f"{text!r} is a KafkaBackup and a KafkaRestore", hint=f"Write {short}.")
+    return found[0]
+
+
 def resources_named(cluster: Kubernetes, text: str) -> list[dict[str, Any]]:
     """The resources of this name: one, or a backup and a restore. Raises NoSuchResource."""
     kinds, name = named(text, BACKUP, RESTORE)
@@ -94,9 +105,3 @@ def resources_named(cluster: Kubernetes, text: str) -> list[dict[str, Any]]:
             hint="Is it in another -n/--namespace?",
         )
     return found
-
-
-def clean(body: dict[str, Any]) -> dict[str, Any]:
-    """The resource without what only the API server needs."""
-    metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key != "managedFields"}
-    return {**body, "metadata": metadata}

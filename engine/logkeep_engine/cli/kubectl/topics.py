@@ -9,11 +9,12 @@ import typer
 
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
-from logkeep_engine.cli.kubectl.options import BACKUP, EXIT_CODES, AllNamespaces, Where, backup_name
+from logkeep_engine.cli.kubectl.options import EXIT_CODES, AllNamespaces, Where, backup_name
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
+from logkeep_engine.contract.names import BACKUP
 
-Name = Annotated[str | None, typer.Argument(metavar="[BACKUP]", help="Name of a KafkaBackup; by default all.")]
+Name = Annotated[str | None, typer.Argument(metavar="BACKUP", help="Name of a KafkaBackup; by default all.")]
 _PARTS = ("coverage", "recovery", "retention")
 
 

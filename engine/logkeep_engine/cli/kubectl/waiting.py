@@ -1,4 +1,4 @@
-"""Waits for the end of a run that an object of the API tells of, and makes an exit code of it."""
+"""Waits for the end of a run that an object of the API tells of, and ends with its exit code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logkeep_engine.cli.kubectl.lines import condition
-from logkeep_engine.cli.output import say
+import typer
+
+from logkeep_engine.cli.kubectl.lines import clean, condition
+from logkeep_engine.cli.options import Output
+from logkeep_engine.cli.output import print_json, say
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import LogkeepError
 
@@ -57,10 +60,25 @@ def follow(
     look: Callable[[], dict[str, Any]],
     line: Callable[[Mapping[str, Any]], str],
     timeout: float | None,
+    output: Output,
+    hint: str,
+) -> None:
+    """Look until the run has ended, say each new line about it, and end with its exit code. Raises StillGoesOn after
+    `timeout` seconds, and what `look` raises. `hint` says how to look after the run when nobody waits any more."""
+    body, end = _wait(look, line, timeout, hint)
+    if output is Output.JSON:
+        print_json(clean(body))
+    say(f"error: {end.message}" if end.code else end.message)
+    if end.code:
+        raise typer.Exit(int(end.code))
+
+
+def _wait(
+    look: Callable[[], dict[str, Any]],
+    line: Callable[[Mapping[str, Any]], str],
+    timeout: float | None,
     hint: str,
 ) -> tuple[dict[str, Any], RunEnd]:
-    """Look until the run has ended, and say each new line about it. Raises StillGoesOn after `timeout` seconds, and
-    what `look` raises. `hint` says how to look after the run when nobody waits any more."""
     until = None if timeout is None else time.monotonic() + timeout
     last = ""
     try:
@@ -74,7 +92,7 @@ def follow(
                 say(told)
                 last = told
             if until is not None and time.monotonic() > until:
-                raise StillGoesOn(f"The run has not ended within {timeout:g} s. It goes on.", hint=hint)
+                raise StillGoesOn(f"The run has not ended within {timeout:g} s. It is not stopped.", hint=hint)
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         say(f"hint: the run goes on. {hint}")

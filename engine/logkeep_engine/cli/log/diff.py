@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 @spread
 def diff(
     a: Annotated[str, typer.Argument(help="An archive, or a broker's log folders.", metavar="A", show_default=False)],
-    b: Annotated[str | None, typer.Argument(help="The other one.", metavar="[B]", show_default=False)] = None,
+    b: Annotated[str | None, typer.Argument(help="The other one.", metavar="B", show_default=False)] = None,
     bootstrap_server: Annotated[
         str | None, typer.Option(help="Compare with the live topics of this cluster, host:port[,host:port] (not B).")
     ] = None,

@@ -1,0 +1,59 @@
+"""What commands print, for people at a terminal and for programs in a pipe."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import typer
+
+from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.output import facts, stdout, table
+from logkeep_engine.contract.names import ExitCode
+
+LONG = "orders-of-the-year-of-which-the-name-is-long"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def printed(out: io.StringIO, columns: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of a table and of facts."""
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = table("topic", "records", "message")
+    shown.add_row(LONG, "5000000", "it is long, too")
+    shown.add_row("a", "1", "")
+    stdout().print(shown)
+    stdout().print(facts([("state", "many words that are many"), ("run", "r1")]))
+    return out.getvalue().splitlines()
+
+
+def test_a_narrow_terminal_cuts_no_cell_and_folds_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(Terminal(), 20, monkeypatch)
+    assert lines[1] == f"{LONG}  5000000  it is long, too"
+    assert lines[3:] == ["state  many words", "       that are many", "run    r1"]
+
+
+@pytest.mark.parametrize("out", [io.StringIO, Terminal])
+def test_no_line_has_blanks_at_its_end(out: type[io.StringIO], monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(out(), 40, monkeypatch)
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert lines[3:] == ["state  many words that are many", "run    r1"]
+
+
+def test_a_package_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as left, errors(debug=False):
+        raise ModuleNotFoundError("No module named 'confluent_kafka'", name="confluent_kafka")
+    told = capsys.readouterr().err
+    assert left.value.exit_code == ExitCode.REFUSED
+    assert "needs the Python package confluent_kafka, which is not installed here" in told
+    assert "pip install '.[engine]'" in told
