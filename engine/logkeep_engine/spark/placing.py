@@ -2,7 +2,9 @@
 
 A run with nothing to do starts no Java. Little work is done in the driver's own process group, with a local master.
 More gets executors. If none of them comes to run, because the cluster has no room or a quota refuses them, the driver
-gives up waiting and does the work itself: slowly, but no run waits for ever for room that other runs wait for, too.
+gives up waiting and does the work itself: slowly, but no run waits for ever for room that other runs wait for, too. A
+driver that cannot do the work ends instead, as if it were interrupted, and its Job starts it again: what it requested
+may be the room that the executors of another run need.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import zlib
 from collections.abc import Callable, Mapping, MutableMapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from logkeep_engine import interrupt
+from logkeep_engine.contract.names import ENV_POD_NAME
 from logkeep_engine.contract.spec import SparkSpec
 from logkeep_engine.spark.conf import executors_conf, kubernetes_conf, master_conf
 from logkeep_engine.spark.placement import Placement, driver_can, least, place
@@ -75,10 +79,11 @@ class PlacedSession:
     def expect(self, demand: Demand) -> int:
         """Make ready for a part of the run. Returns how many tasks will run at once.
 
-        Executors that are there stay for a part that could do with fewer: those that have nothing to do go anyway.
+        Executors that are there stay for a part that could do with fewer: those that have nothing to do go anyway. If
+        all have gone, this part gets what it needs by itself.
         """
         wanted = least(self._spark) if self._alone else place(demand, self._spark)
-        if self._session is None or wanted.executors > self._placement.executors:
+        if self._session is None or wanted.executors > self._placement.executors or self._has_lost_executors():
             self._begin(wanted)
         return self._placement.slots
 
@@ -86,20 +91,32 @@ class PlacedSession:
         """The task runner for what was expected last. Raises SparkFailed if Spark cannot start."""
         if self._session is None:
             self._begin(least(self._spark))
+        elif self._has_lost_executors():
+            self._begin(self._placement)
         if self._waits and not self._executor_came(self._current()):
+            if not driver_can(self._spark):
+                log.warning("no executor has come to run: the driver ends, so others have its room, and starts anew")
+                raise KeyboardInterrupt
             log.warning(
                 "no executor has come to run within %.0f s: the driver does the work itself, with %d tasks at once",
                 self._wait_seconds, self._spark.driver.slots,
             )  # fmt: skip
             self._alone = True
             self._begin(least(self._spark))
-        self._waits = False  # later Spark asks for executors only when it has tasks for them
+        self._waits = False
         return self._current().runner()
+
+    def _has_lost_executors(self) -> bool:
+        """Whether executors had come and none is left. Spark would ask for others when it has tasks, which would wait
+        for ever if the room is taken. The executors of a new session are waited for as the first ones were."""
+        if self._session is None or self._waits or not self._placement.executors:
+            return False
+        return not self._session.has_executor()
 
     def _begin(self, placement: Placement) -> None:
         self._open.close()
         self._placement = placement
-        self._waits = placement.executors > 0 and driver_can(self._spark)
+        self._waits = placement.executors > 0
         self._placed(placement.executors)
         if placement.executors:
             log.info("the work is done by %d executors", placement.executors)
@@ -119,10 +136,16 @@ class PlacedSession:
 
     def _executor_came(self, session: Session) -> bool:
         """Wait for the first executor. The others join in when they come."""
-        until = time.monotonic() + self._wait_seconds
+        until = time.monotonic() + self._patience()
         while not session.has_executor():
             if time.monotonic() >= until:
                 return False
             interrupt.check()
             time.sleep(_POLL_SECONDS)
         return True
+
+    def _patience(self) -> float:
+        """How long to wait. Drivers that end must not do so together: each pod waits up to twice as long as others."""
+        if driver_can(self._spark):
+            return self._wait_seconds
+        return self._wait_seconds * (1 + zlib.crc32(self._environ[ENV_POD_NAME].encode()) / 2**32)

@@ -21,6 +21,13 @@ NO_EXECUTORS_AFTER = timedelta(seconds=60)
 # The driver writes every half a minute, whatever it does.
 NO_PROGRESS_AFTER = timedelta(minutes=5)
 
+_WHAT_TO_DO = {
+    "ContainerConfigError": "Make what is missing, or correct the spec.",
+    "ImagePullFailed": "Check the name and the tag of the image, the way to the registry, and the pull secrets.",
+    "PodNotStarted": "If something is missing, make it, or correct the spec.",
+    "SecretMissing": "Make the Secret or its key in this namespace, or correct the spec.",
+}
+
 
 @dataclass(frozen=True)
 class RunTrouble:
@@ -91,12 +98,18 @@ def _of_pods(unschedulable: str, pods: Sequence[PodState]) -> RunTrouble | None:
 
 
 def _of_waiting(pod: PodState, reason: str, message: str) -> RunTrouble | None:
-    text = f"Pod {pod.name}: {reason}: {message}"
     if reason in _IMAGE_REASONS:
-        return RunTrouble("ImagePullFailed", text)
-    if reason in _CONFIG_REASONS:
-        return RunTrouble("SecretMissing" if "secret" in message.lower() else "ContainerConfigError", text)
-    return None
+        word = "ImagePullFailed"
+    elif reason in _CONFIG_REASONS:
+        word = "SecretMissing" if "secret" in message.lower() else "ContainerConfigError"
+    else:
+        return None
+    return _not_started(word, f"Pod {pod.name}: {reason}: {message}")
+
+
+def _not_started(word: str, message: str) -> RunTrouble:
+    """Tell what the kubelet says, and what to do about it."""
+    return RunTrouble(word, f"{message.rstrip('. ')}. {_WHAT_TO_DO[word]}")
 
 
 def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> RunTrouble | None:
@@ -104,7 +117,7 @@ def _not_mounted(observed: Observed, pods: Sequence[PodState]) -> RunTrouble | N
         warning = observed.warnings.get(pod.name)
         if warning and pod.phase == "Pending":
             reason = "SecretMissing" if "secret" in warning.lower() and "not found" in warning else "PodNotStarted"
-            return RunTrouble(reason, f"Pod {pod.name}: {warning}")
+            return _not_started(reason, f"Pod {pod.name}: {warning}")
     return None
 
 

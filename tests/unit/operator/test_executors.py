@@ -60,9 +60,10 @@ def test_executors_that_did_not_come_go_when_the_driver_does_the_work_itself() -
     assert deleted(found) == ["exec-1"]
 
 
-def test_executors_that_have_ended_stay_if_the_resource_says_so() -> None:
-    kept = world("Failed", "Running", "Pending", "Failed", "Succeeded", **{DELETE_ON_TERMINATION: "false"})
-    assert deleted(kept) == ["exec-1", "exec-2"]
+@pytest.mark.parametrize("driver", ["Running", "Succeeded", "Failed"])
+def test_executors_that_have_begun_stay_if_the_resource_says_so(driver: str) -> None:
+    kept = world(driver, "Running", "Pending", "Failed", "Succeeded", **{DELETE_ON_TERMINATION: "false"})
+    assert deleted(kept) == ([] if driver == "Running" else ["exec-2"])
 
 
 def test_an_executor_on_its_way_out_is_not_deleted_again() -> None:

@@ -808,26 +808,36 @@ def test_executors_that_cannot_be_scheduled_are_in_the_status_and_the_run_goes_o
 
 
 @pytest.mark.parametrize(
-    ("pod", "reason"),
+    ("pod", "reason", "does"),
     [
-        ({"unschedulable": "0/1 nodes are available"}, "DriverUnschedulable"),
-        ({"waiting": ("ErrImagePull", "not found")}, "ImagePullFailed"),
-        ({"waiting": ("ImagePullBackOff", "Back-off pulling image")}, "ImagePullFailed"),
-        ({"waiting": ("CreateContainerConfigError", 'secret "s3" not found')}, "SecretMissing"),
+        ({"unschedulable": "0/1 nodes are available"}, "DriverUnschedulable", "0/1 nodes are available"),
+        ({"waiting": ("ErrImagePull", "not found")}, "ImagePullFailed", "not found. Check the name and the tag"),
+        ({"waiting": ("ImagePullBackOff", "Back-off pulling image")}, "ImagePullFailed", "and the pull secrets."),
+        (
+            {"waiting": ("CreateContainerConfigError", 'secret "s3" not found')},
+            "SecretMissing",
+            'secret "s3" not found. Make the Secret or its key in this namespace, or correct the spec.',
+        ),
         (
             {"waiting": ("CreateContainerConfigError", "couldn't find key accessKeyId in Secret team/s3")},
             "SecretMissing",
+            "in Secret team/s3. Make the Secret or its key",
         ),
-        ({"waiting": ("CreateContainerError", "context deadline exceeded")}, "ContainerConfigError"),
+        (
+            {"waiting": ("CreateContainerError", "context deadline exceeded")},
+            "ContainerConfigError",
+            "correct the spec.",
+        ),
     ],
 )
-def test_why_a_driver_does_not_start_is_in_the_status(pod: dict[str, Any], reason: str) -> None:
+def test_why_a_driver_does_not_start_is_in_the_status(pod: dict[str, Any], reason: str, does: str) -> None:
     world = started()
     world.driver("Pending", **pod)
     world.settle()
     assert world.condition("Ready") == ("False", reason)
     assert world.events[-1] == ("Warning", reason)
     assert world.status.phase is Phase.PENDING
+    assert does in world.message()
 
 
 def test_a_secret_that_cannot_be_mounted_is_known_from_events_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,12 +121,50 @@ def test_each_session_has_names_of_its_own_for_its_executors(cluster: Cluster, s
     assert cluster.placed == [2, 3]
 
 
-def test_executors_that_have_come_and_gone_are_not_waited_for(cluster: Cluster, session: PlacedSession) -> None:
+def test_executors_that_have_gone_are_waited_for_as_the_first_ones(
+    cluster: Cluster, session: PlacedSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They go when they have nothing to do for a while. Then others may take their room."""
     session.expect(MUCH)
     session.runner()
-    cluster.has_room = False  # without tasks Spark lets them go, and asks for them again when it has some
+    cluster.has_room = False
+    assert session.expect(MUCH) == 3
+    assert str(session.runner()).startswith("local[1,")
+    assert "no executor has come to run" in caplog.text
+    assert cluster.placed == [3, 3, 0]
+    prefixes = [conf.get("spark.kubernetes.executor.podNamePrefix") for conf in cluster.started]
+    assert prefixes == ["nightly-x7k2p-1", "nightly-x7k2p-2", None]
+
+
+def test_a_part_of_which_nobody_has_told_does_not_wait_for_executors_that_have_gone(
+    cluster: Cluster, session: PlacedSession
+) -> None:
     session.expect(MUCH)
-    assert str(session.runner()).startswith("k8s://")
+    session.runner()
+    cluster.has_room = False
+    assert str(session.runner()).startswith("local[1,")
+
+
+def test_a_driver_that_cannot_do_the_work_ends_when_its_executors_have_gone(cluster: Cluster) -> None:
+    wide = SPARK.model_copy(update={"conf": {"spark.executorEnv.LOGKEEP_TASK_MEMORY": "1Gi"}})
+    with PlacedSession(wide, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+        session.expect(MUCH)
+        session.runner()
+        cluster.has_room = False
+        with pytest.raises(KeyboardInterrupt):
+            session.runner()
+    assert cluster.placed == [3, 3]
+
+
+def test_little_work_is_done_by_the_driver_when_the_executors_have_gone(
+    cluster: Cluster, session: PlacedSession
+) -> None:
+    session.expect(MUCH)
+    session.runner()
+    cluster.has_room = False
+    assert session.expect(LITTLE) == 1
+    assert str(session.runner()).startswith("local[1,")
+    assert cluster.placed == [3, 0]
 
 
 def test_tasks_that_nobody_has_told_of_are_done_by_the_driver(cluster: Cluster, session: PlacedSession) -> None:
@@ -145,14 +184,44 @@ def test_a_driver_whose_executors_do_not_come_does_the_work_itself(
     assert cluster.placed == [3, 0]
 
 
+WIDE = SPARK.model_copy(update={"conf": {"spark.executorEnv.LOGKEEP_TASK_MEMORY": "1Gi"}})
+
+
 def test_a_driver_that_cannot_do_the_work_leaves_it_to_executors(cluster: Cluster) -> None:
-    cluster.has_room = False
-    wide = SPARK.model_copy(update={"conf": {"spark.executorEnv.LOGKEEP_TASK_MEMORY": "1Gi"}})
-    with PlacedSession(wide, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+    with PlacedSession(WIDE, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
         session.runner()
         assert session.expect(MUCH) == 3
         session.runner()
     assert cluster.placed == [1, 3]
+
+
+def test_a_driver_that_cannot_do_the_work_gives_its_room_to_others_if_no_executor_comes(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.has_room = False
+    with PlacedSession(WIDE, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+        session.expect(MUCH)
+        with pytest.raises(KeyboardInterrupt):
+            session.runner()
+    assert (cluster.placed, cluster.open) == ([3], 0)
+    assert "the driver ends" in caplog.text
+
+
+def test_drivers_that_give_way_do_not_do_so_together(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.has_room = False
+    waits = []
+    for pod in ("nightly-x7k2p", "hourly-9k2ml", "weekly-q0q0q"):
+        clock = [0.0]
+        monkeypatch.setattr(time, "monotonic", lambda clock=clock: clock[0])
+        monkeypatch.setattr(time, "sleep", lambda _, clock=clock: clock.__setitem__(0, clock[0] + 1))
+        environ = {**POD, "LOGKEEP_POD_NAME": pod}
+        with PlacedSession(WIDE, CONF, environ, s3=False, placed=cluster.placed.append) as session:
+            session.expect(MUCH)
+            with pytest.raises(KeyboardInterrupt):
+                session.runner()
+        waits.append(clock[0])
+    assert len(set(waits)) == 3
+    assert all(300 <= wait <= 601 for wait in waits)
 
 
 def test_a_signal_ends_the_wait_for_executors(
