@@ -69,7 +69,7 @@ class Told:
 
 
 def ask_brokers(backup: EndedBackup, connection: KafkaConnection) -> Told:
-    """What brokers tell about the topics of a run that has tried everything. Nothing, if they do not answer."""
+    """Ask brokers about the topics of a run that has tried everything. Nothing is told if they do not answer."""
     started = time.monotonic()
     patience = min(QUESTION_SECONDS, connection.limits.control)
     try:
