@@ -112,13 +112,6 @@ def namespace(node: Node, unique: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def node_kafka(node: Node) -> Iterator[KafkaBroker]:
-    """A broker on the node's address, for pods and for the test process."""
-    with KafkaBroker(host=node.ip, netns=node.netns, overrides=STEADY) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="session")
 def node_s3(node: Node) -> Iterator[S3Server]:
     """An S3 server on the node's address, for pods and for the test process."""
     with S3Server(host=node.ip, netns=node.netns) as server:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import TracebackType
@@ -158,6 +159,14 @@ def _run(environment: dict[str, str], log: str) -> None:
     sys.exit(main())
 
 
+@dataclass(frozen=True)
+class Applied:
+    """How `kubectl apply` would end, without the process that it is: `stderr` has the API's refusal."""
+
+    returncode: int
+    stderr: str
+
+
 class Namespace:
     """A namespace of a test's own, and what kubelet and controllers would do in it."""
 
@@ -174,7 +183,7 @@ class Namespace:
     ) -> subprocess.CompletedProcess[str]:
         return self.api.kubectl("-n", self.name, *arguments, stdin=stdin, check=check)
 
-    def apply(self, kind: str, name: str, spec: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    def apply(self, kind: str, name: str, spec: dict[str, Any]) -> Applied:
         """Apply a resource; the answer is not checked, so that a refusal can be looked at."""
         body = {
             "apiVersion": "logkeep.dev/v1alpha1",
@@ -182,9 +191,8 @@ class Namespace:
             "metadata": {"name": name, "labels": {"argocd.argoproj.io/instance": "app"}},
             "spec": spec,
         }
-        return self.kubectl(
-            "apply", "--server-side", "--field-manager=user", "-f", "-", stdin=json.dumps(body), check=False
-        )
+        refusal = self._kube.apply(path_of(self.name, kind.lower(), name), body, manager="user")
+        return Applied(1 if refusal else 0, refusal)
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """The object. Raises LookupError if there is none."""

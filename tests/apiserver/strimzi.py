@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.apiserver.operator import wait_for
 from tests.cluster import tools
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.node import Node
@@ -17,7 +18,9 @@ CRDS = ("kafkas.kafka.strimzi.io", "kafkausers.kafka.strimzi.io")
 def install(api: ApiServer | Node, release: str = NEWEST) -> None:
     """The CRDs of Kafka and KafkaUser, until they are served."""
     api.kubectl("apply", "--server-side", "-f", tools.strimzi_crds(release))
-    api.kubectl("wait", "--for=condition=Established", "--timeout=120s", "crd", *CRDS)
+    # `kubectl wait` fails on a CRD that has no conditions yet.
+    established = ("wait", "--for=condition=Established", "--timeout=60s", "crd", *CRDS)
+    wait_for("Strimzi's CRDs", lambda: api.kubectl(*established, check=False).returncode == 0, 240)
 
 
 def remove(api: ApiServer) -> None:

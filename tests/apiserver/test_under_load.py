@@ -177,7 +177,7 @@ def test_a_refusal_whose_text_changes_is_asked_for_again_later_and_later(
     place: Namespace, running: Operator, user: User, controlled: ApiServer, tmp_path: Path
 ) -> None:
     with RefusesJobs(controlled, place.name, tmp_path / "webhook") as webhook:
-        wait_for("the webhook", lambda: "no-jobs" in place.kubectl(
+        wait_for("the webhook", lambda: "refused for the" in place.kubectl(
             "create", "job", "x", "--image=x", "--dry-run=server", check=False
         ).stderr)  # fmt: skip
         webhook.posts.clear()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.kafka import STEADY, KafkaBroker
+from tests.cluster.kafka import CALM, STEADY, KafkaBroker
 from tests.cluster.logkeep import Installation
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
@@ -23,8 +23,8 @@ def logkeep(node: Node) -> Installation:
 def broker(node: Node) -> Iterator[KafkaBroker]:
     """A broker on the node's address with SASL and TLS beside plain, whose quotas act within two seconds. Its listener
     SSL takes only clients with a certificate."""
-    overrides = {**STEADY, "quota.window.num": "2", "listener.name.ssl.ssl.client.auth": "required"}
-    with KafkaBroker(host=node.ip, netns=node.netns, secure=True, overrides=overrides) as started:
+    overrides = {"quota.window.num": "2", "listener.name.ssl.ssl.client.auth": "required"}
+    with KafkaBroker(host=node.ip, netns=node.netns, secure=True, overrides={**STEADY, **CALM, **overrides}) as started:
         yield started
 
 

@@ -1,10 +1,11 @@
 """The main road: back up, back up again, restore."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 
-from tests.data.topics import produce, random_records
+from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce
 from tests.e2e.home import Home, ProgressWatch, Throttle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -39,20 +40,42 @@ def test_status_moves_partition_by_partition_and_the_restored_topic_equals_its_s
     home.verify()
 
 
-def test_the_next_run_fetches_only_what_is_new(home: Home) -> None:
-    before = home.fill("growing", 3, 10)
-    saved = home.backup("growing")
-    first = saved.wait("Succeeded")
-    old = home.objects()
-    bootstrap = home.broker.bootstrap
-    new = produce(bootstrap, "growing", random_records(3, 2, start=before))
+def records_of_all_kinds(count: int, start: int = 0) -> Iterator[Record]:
+    """All that a record can carry: no key, no value, headers that repeat, are empty or null."""
+    for number in range(start, start + count):
+        yield Record(
+            key=None if number % 5 == 0 else b"key %d" % number,
+            value=None if number % 7 == 0 else b"value %d" % number,
+            timestamp=1_700_000_000_000 + number,
+            headers=[("number", b"%d" % number), ("number", None), ("", b"")],
+            partition=number % 2,
+        )
 
+
+def test_the_next_run_adds_only_what_is_new_and_consumer_groups_come_back_with_the_records(home: Home) -> None:
+    topic, group, bootstrap = "growing", "readers", home.broker.bootstrap
+    create_topic(bootstrap, topic, 2, NO_RETENTION)
+    produce(bootstrap, topic, records_of_all_kinds(400), compression="lz4")
+    saved = home.backup(topic, spark={}, format="Avro")
+    first = saved.wait("Succeeded")
+    assert first["progress"]["records"] == 400
+    old = home.objects()
+    files = {name: size for name, size in old.items() if name.endswith(".data")}
+    assert len(files) == 2, old
+
+    produce(bootstrap, topic, records_of_all_kinds(60, start=400), compression="lz4")
+    commit_positions(bootstrap, group, {(topic, 0): 40, (topic, 1): 230})
     saved.run_again("after-more-came")
     second = saved.wait("Succeeded", run_not=first["run"]["id"])
 
-    assert second["progress"]["records"] == new
-    assert [run["records"] for run in second["history"]] == [new, before]
-    segments = {name: size for name, size in old.items() if name.endswith(".log")}
-    assert segments.items() <= home.objects().items(), "segments of the first run must stay as they were"
-    home.restore().wait("Succeeded")
-    home.check_restored("growing", before + new)
+    assert second["progress"]["records"] == 60
+    assert [run["records"] for run in second["history"]] == [60, 400]
+    assert files.items() <= home.objects().items(), "files of the first run must stay as they were"
+    home.verify()
+
+    groups = {"restore": "Translate", "include": [group]}
+    again = home.restore(spark={}, consumerGroups=groups, recordBatches={"maxRecords": 30, "compression": "Zstd"})
+    again.wait("Succeeded")
+
+    home.check_restored(topic, 460)
+    assert home.positions(group, f"restored.{topic}", 2) == {0: 40, 1: 230}

@@ -17,49 +17,31 @@ SLOWER = 700_000  # two minutes left: longer than a Lease lasts
 SOME = 400  # records of 20 kB that must be done before the kill
 
 
-def test_sigkill_of_the_driver_during_a_backup_and_of_an_executor_during_the_restore(
+def test_sigkill_of_an_executor_and_then_of_the_driver_in_a_backup_and_in_its_restore(
     home: Home, throttle: Throttle
 ) -> None:
-    records = home.fill("crashed-a", 6, MEGABYTES)
+    node = home.logkeep.node
+    records = home.fill("crashed", 6, MEGABYTES)
 
     with throttle.to(SLOW) as lift:
-        saved = home.backup("crashed-a", executors=2)
-        saved.wait_for_progress(SOME)
-        kill_pod(home.logkeep.node, saved.drivers()[0])
+        saved = home.backup("crashed", executors=2)
+        done = saved.wait_for_progress(SOME)["progress"]["records"]
+        kill_pod(node, saved.executors()[0])
+        status = saved.wait_for_progress(done + SOME)
+        assert status["run"]["attempt"] == 1, "a lost executor must not cost the driver"
+        kill_pod(node, saved.drivers()[0])
         lift()
         status = saved.wait("Succeeded")
     assert status["run"]["attempt"] == 2
     home.verify()
 
     with throttle.to(SLOW) as lift:
-        again = home.restore(executors=2)
-        again.wait_for_progress(SOME)
-        victim = again.executors()[0]
-        kill_pod(home.logkeep.node, victim)
-        lift()
-        status = again.wait("Succeeded")
-    assert status["run"]["attempt"] == 1, "a lost executor must not cost the driver"
-    home.check_restored("crashed-a", records)
-
-
-def test_sigkill_of_an_executor_during_a_backup_and_of_the_only_driver_of_a_restore(
-    home: Home, throttle: Throttle
-) -> None:
-    records = home.fill("crashed-b", 6, MEGABYTES)
-
-    with throttle.to(SLOW) as lift:
-        saved = home.backup("crashed-b", executors=2)
-        saved.wait_for_progress(SOME)
-        kill_pod(home.logkeep.node, saved.executors()[0])
-        lift()
-        status = saved.wait("Succeeded")
-    assert status["run"]["attempt"] == 1, "a lost executor must not cost the driver"
-    home.verify()
-
-    with throttle.to(SLOW) as lift:
-        again = home.restore(runPolicy={"backoffLimit": 0})
-        again.wait_for_progress(SOME)
-        kill_pod(home.logkeep.node, again.drivers()[0])
+        again = home.restore(executors=2, runPolicy={"backoffLimit": 0})
+        done = again.wait_for_progress(SOME)["progress"]["records"]
+        kill_pod(node, again.executors()[0])
+        status = again.wait_for_progress(done + SOME)
+        assert status["run"]["attempt"] == 1, "a lost executor must not cost the driver"
+        kill_pod(node, again.drivers()[0])
         failed = again.wait("Failed")
         lift()
     again.patch({"spark": {"driver": {"memory": "1200Mi"}}})
@@ -67,7 +49,7 @@ def test_sigkill_of_an_executor_during_a_backup_and_of_the_only_driver_of_a_rest
     status = again.wait("Succeeded")
     assert status["run"]["id"] == failed["run"]["id"]
     assert [run["outcome"] for run in status["history"]] == ["Succeeded", "Failed"]
-    home.check_restored("crashed-b", records)
+    home.check_restored("crashed", records)
 
 
 def kill_the_acting_operator(home: Home) -> str:

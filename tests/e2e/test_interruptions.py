@@ -8,38 +8,29 @@ from tests.e2e.home import Home, Throttle
 pytestmark = pytest.mark.timeout(1200)
 
 
-def test_a_suspended_backup_has_no_pods_and_goes_on_where_it_was(home: Home, throttle: Throttle) -> None:
-    records = home.fill("paused", 6, 60)
-    with throttle.to(2_000_000) as lift:
-        saved = home.backup("paused")
+def test_a_suspended_backup_goes_on_where_it_was_and_a_deleted_one_keeps_its_archive(
+    home: Home, throttle: Throttle
+) -> None:
+    home.fill("interrupted", 6, 60)
+    with throttle.to(2_000_000):
+        saved = home.backup("interrupted")
         saved.wait_for_progress(400)
         saved.patch({"suspend": True})
         saved.wait("Suspended")
         wait_until(lambda: not home.pods(), 120, "the pods of a suspended backup to go")
-        lift()
 
-    # A new operator must find out by itself that there is nothing to do yet.
-    logkeep = home.logkeep
-    logkeep.node.kubectl("-n", logkeep.namespace, "delete", "pod", logkeep.operator_pods()[0]["metadata"]["name"])
-    logkeep.wait_ready()
-    assert saved.status["phase"] == "Suspended"
-    assert not home.pods()
-    run = saved.status["run"]["id"]
+        # A new operator must find out by itself that there is nothing to do yet.
+        logkeep = home.logkeep
+        logkeep.node.kubectl("-n", logkeep.namespace, "delete", "pod", logkeep.operator_pods()[0]["metadata"]["name"])
+        logkeep.wait_ready()
+        suspended = saved.status
+        assert suspended["phase"] == "Suspended"
+        assert not home.pods()
 
-    saved.patch({"suspend": False})
-    status = saved.wait("Succeeded")
-
-    assert status["run"]["id"] == run, "a resumed run is the same run"
-    home.verify()
-    home.restore().wait("Succeeded")
-    home.check_restored("paused", records)
-
-
-def test_deleting_a_running_backup_ends_its_pods_and_keeps_the_archive(home: Home, throttle: Throttle) -> None:
-    home.fill("deleted", 6, 60)
-    with throttle.to(2_000_000):
-        saved = home.backup("deleted")
-        saved.wait_for_progress(400)
+        saved.patch({"suspend": False})
+        wait_until(lambda: bool(saved.executors()), 240, "the executors of a resumed backup")
+        status = saved.wait_for_progress(suspended["progress"]["records"] + 200)
+        assert status["run"]["id"] == suspended["run"]["id"], "a resumed run is the same run"
         archived = {name for name in home.objects() if "/catalog/" in name or name.endswith("archive.json")}
         assert archived
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def engine_user(logkeep: Installation) -> str:
-    """What the chart has told the operator about the user of pods."""
+    """Read what the chart has told the operator about the user of pods."""
     (operator,) = logkeep.api.items(f"/apis/apps/v1/namespaces/{logkeep.namespace}/deployments")
     (container,) = operator["spec"]["template"]["spec"]["containers"]
     return str(next(variable["value"] for variable in container["env"] if variable["name"] == "LOGKEEP_ENGINE_USER"))

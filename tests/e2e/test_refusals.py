@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.logkeep import Resource, backup, restore, small
+from logkeep_engine.storage import open_uri
+from tests.cluster.logkeep import Resource, backup, restore
 from tests.cluster.process import wait_until
 from tests.data.topics import NO_RETENTION, Record, create_topic, end_offsets, produce
 from tests.e2e.home import Home
+from tests.unit.archive.build import archive_of, chunk
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -38,13 +40,21 @@ def _has_failed(resource: Resource) -> bool:
 
 
 def _saved(home: Home, topics: str, **changes: Any) -> Resource:
-    document = backup("saved", home.broker.bootstrap, home.s3, home.uri, [topics], spark=small(executors=1))
+    document = backup("saved", home.broker.bootstrap, home.s3, home.uri, [topics], spark={})
     for path, value in changes.items():
         *parents, last = path.split("__")
         place = document["spec"]
         for parent in parents:
             place = place[parent]
         place[last] = value
+    return home.apply(document)
+
+
+def _restored(home: Home) -> Resource:
+    """A restore of the archive at this place, which no backup here has made."""
+    document = restore("again", home.broker.bootstrap, "unused", spark={})
+    storage = backup("unused", home.broker.bootstrap, home.s3, home.uri)["spec"]["storage"]
+    document["spec"]["source"] = {"storage": storage}
     return home.apply(document)
 
 
@@ -67,13 +77,14 @@ def test_a_pattern_that_matches_no_topic(home: Home) -> None:
 
 
 def test_a_target_topic_that_exists(home: Home) -> None:
-    home.fill("taken", 1, 1)
-    home.backup("taken").wait("Succeeded")
-    create_topic(home.broker.bootstrap, "restored.taken")
+    keys = {"AWS_ACCESS_KEY_ID": home.s3.access_key, "AWS_SECRET_ACCESS_KEY": home.s3.secret_key}
+    storage = open_uri(home.uri, home.s3.endpoint, home.s3.region, keys)
+    archive_of(storage, chunk(storage, 0, 50))
+    create_topic(home.broker.bootstrap, "restored.orders")
 
-    _check_refused(home.restore(), "TopicExists", "restored.taken")
+    _check_refused(_restored(home), "TopicExists", "restored.orders")
 
-    assert end_offsets(home.broker.bootstrap, "restored.taken") == {0: 0}, "nothing may be written"
+    assert end_offsets(home.broker.bootstrap, "restored.orders") == {0: 0}, "nothing may be written"
 
 
 def test_records_that_the_format_cannot_hold(home: Home) -> None:
@@ -88,11 +99,7 @@ def test_records_that_the_format_cannot_hold(home: Home) -> None:
 
 
 def test_an_archive_that_is_not_there(home: Home) -> None:
-    document = restore("again", home.broker.bootstrap, "unused")
-    storage = backup("unused", home.broker.bootstrap, home.s3, home.uri)["spec"]["storage"]
-    document["spec"]["source"] = {"storage": storage}
-
-    _check_refused(home.apply(document), "ArchiveMissing", home.uri)
+    _check_refused(_restored(home), "ArchiveMissing", home.uri)
 
 
 def test_a_broker_that_cannot_be_reached_fails_with_its_address_when_the_tries_are_used_up(home: Home) -> None:

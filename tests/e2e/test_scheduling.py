@@ -27,7 +27,7 @@ def test_an_executor_that_fits_no_node_is_in_the_status_and_goes_with_the_resour
 def test_a_missing_secret_is_named_in_the_status_and_creating_it_lets_the_run_go_on(home: Home) -> None:
     records = home.fill("locked", 1, 1)
     home.logkeep.node.kubectl("-n", home.namespace, "delete", "secret", "archive-s3")
-    saved = home.backup("locked")
+    saved = home.backup("locked", spark={})
 
     wait_until(lambda: "archive-s3" in str(saved.status), 240, "the Secret's name in the status")
     assert saved.status["phase"] in ("Pending", "Running"), saved.status

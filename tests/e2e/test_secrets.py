@@ -13,8 +13,6 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def _sasl(home: Home, document: dict[str, Any]) -> dict[str, Any]:
-    document["spec"]["spark"] = small(executors=1)
-    document["spec"]["spark"]["conf"]["spark.kubernetes.executor.deleteOnTermination"] = "false"  # or their logs go too
     document["spec"]["cluster"] = {
         "bootstrapServers": [home.broker.sasl_bootstrap],
         "security": {
@@ -30,9 +28,11 @@ def test_no_key_or_password_is_in_any_log_object_status_or_event(home: Home, tmp
     records = home.fill("guarded", 2, 2)
     login = {"username": home.broker.username, "password": home.broker.password}
     logkeep.create_secret(home.namespace, "kafka-user", login)
-    saved = home.apply(_sasl(home, backup("saved", bootstrap, home.s3, home.uri, ["guarded"])))
+    spark = small(executors=1)
+    spark["conf"]["spark.kubernetes.executor.deleteOnTermination"] = "false"  # or their logs go too
+    saved = home.apply(_sasl(home, backup("saved", bootstrap, home.s3, home.uri, ["guarded"], spark=spark)))
     saved.wait("Succeeded")
-    again = home.apply(_sasl(home, restore("again", bootstrap, "saved")))
+    again = home.apply(_sasl(home, restore("again", bootstrap, "saved", spark={})))
     again.wait("Succeeded")
     home.check_restored("guarded", records)
 

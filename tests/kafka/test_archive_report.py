@@ -131,3 +131,36 @@ def test_brokers_that_do_not_answer_any_more_cost_the_facts_and_not_the_run(
     monkeypatch.setattr(watch, "effective_topic_configs", silent)
     report = told(back_up(backup_spec(kafka, tmp_path, unique)))
     assert (report.retention, report.size.records) == (None, 10)
+
+
+def test_what_lies_behind_an_open_transaction_is_not_promised(
+    kafka: KafkaBroker, topics: Topics, unique: str, tmp_path: Path
+) -> None:
+    """A backup gets it only when the transaction has ended, and the cluster may delete it before."""
+    held, stuck, whole = (f"{unique}-{name}" for name in ("held", "stuck", "whole"))
+    for topic in (held, stuck, whole):
+        topics.create(topic, retention_ms=str(DAY))
+    topics.produce(whole, numbers(50))
+    topics.produce(held, numbers(50))
+    short, long = topics.open_transaction(held, numbers(1)), topics.open_transaction(stuck, [])
+    hour_ago = int(time.time() * 1000) - HOUR
+    long.produce(stuck, b"1", partition=0, timestamp=hour_ago)
+    assert long.flush(60) == 0
+    topics.produce(stuck, numbers(20))  # acknowledged, and above the last stable offset
+    before = time.time()
+    first = told(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*"), "run-1"))
+
+    assert first.size.records == 100
+    assert first.recovery.last_time < before, "a transaction of a short time puts it off"
+    (behind,) = first.recovery.behind
+    assert (behind.topic, behind.offsets, first.recovery.topics_behind) == (stuck, 21, 1)
+    assert behind.last_time == hour_ago / 1000
+    assert first.retention is not None
+    oldest = {topic.topic: topic.oldest_time for topic in first.retention.topics}
+    assert (oldest[stuck], first.retention.deadline) == (behind.last_time, behind.last_time + 86400)
+    assert oldest[stuck] < oldest[held] < before < oldest[whole]
+
+    for producer, topic in ((short, held), (long, stuck)):
+        topics.end(producer, topic, commit=True)
+    second = told(back_up(backup_spec(kafka, tmp_path, f"{unique}-.*"), "run-2"))
+    assert (second.recovery.topics_behind, second.size.records) == (0, 122)

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_restore
-from logkeep_engine.errors import RestoreUnfinished
+from logkeep_engine.errors import RestoreUnfinished, TargetChanged
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.run import restore
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
-from tests.data.topics import create_topic, produce, random_records
+from tests.data.topics import create_topic, delete_topics, produce, random_records
 from tests.kafka.restores import (
     ThreadRunner,
     back_up,
@@ -136,3 +137,27 @@ def test_another_kafka_cluster_gets_its_restore(kafka: KafkaBroker, unique: str,
         assert elsewhere.records() == whole
     assert git.run("third").earlier_run == "first"
     assert git.records() == whole
+
+
+def test_what_is_not_there_any_more_is_not_called_restored(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    """A cluster that was lost may be made anew under its old id, and clients create their topics, empty."""
+    whole = archived(kafka, unique, tmp_path, 1)
+    git = GitOps(kafka, unique, tmp_path)
+    into = {"include": [unique], "rename": [{"from": "(.*)", "to": r"\1-made"}]}
+    assert git.run("first", topics=into).records == whole
+    made = f"{unique}-made"
+    assert git.run("second", topics=into).earlier_run == "first"
+    delete_topics(kafka.bootstrap, [made])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    wait_until(lambda: made not in admin.list_topics(timeout=30).topics, 60, "the end of a topic")
+    with pytest.raises(
+        TargetChanged, match=f"run first .* of its 1 topics 1 are not there, the first is '{made}'"
+    ) as gone:
+        git.run("third", topics=into)
+    assert "logkeep.dev/run-again" in gone.value.hint
+    create_topic(kafka.bootstrap, made, 1, NO_RETENTION)
+    with pytest.raises(TargetChanged, match=r"run first .* its 1 topics hold nothing of it"):
+        git.run("fourth", topics=into)
+    assert git.run("fifth", topics=into, again="2").earlier_run is None
+    assert len(committed(kafka, made)) == whole
+    assert git.run("sixth", topics=into, again="2").earlier_run == "fifth"

@@ -1,4 +1,4 @@
-"""What commands print, for people at a terminal and for programs in a pipe."""
+"""Commands print for people at a terminal and for programs in a pipe."""
 
 from __future__ import annotations
 

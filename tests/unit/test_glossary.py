@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,7 @@ def names_in(path: str, text: str) -> Iterator[Name]:
             yield Name(path, node.name, isinstance(node, ast.ClassDef))
 
 
+@cache
 def all_names() -> list[Name]:
     found: list[Name] = []
     for folder in (ROOT / "engine/logkeep_engine", ROOT / "operator/logkeep_operator"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -16,7 +17,7 @@ from logkeep_engine.archive.catalog.totals import SegmentTotals
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.coverage import protected_topics
-from logkeep_engine.backup.watch import EndedBackup, ask_deadlines
+from logkeep_engine.backup.watch import EndedBackup, HeldBack, ask_brokers
 from logkeep_engine.contract.archive import ArchiveReport, ArchiveSize, Recoverable, TopicBehind
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST
@@ -25,6 +26,9 @@ from logkeep_engine.kafka.connection import KafkaConnection
 GROWTH_MS = 7 * 86_400_000
 LEAST_GROWTH_MS = 3_600_000
 _DAY_MS = 86_400_000
+# The longest that brokers let a transaction take by default (transaction.max.timeout.ms). One that is open for longer
+# may stay so: its topics are named.
+HELD_MS = 900_000
 
 
 def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveReport:
@@ -34,6 +38,7 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveR
     for totals in by_topic.values():
         whole.add(totals)
     now = time.time_ns() // 1_000_000
+    told = ask_brokers(backup, connection)
     return ArchiveReport(
         size=ArchiveSize(
             topics=len(by_topic),
@@ -43,8 +48,8 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveR
             stored_bytes=whole.stored_bytes,
             bytes_per_day=growth(list(backup.state.runs.values()), now),
         ),
-        recovery=recovery(backup, by_topic, whole.first),
-        retention=ask_deadlines(backup, connection),
+        recovery=recovery(backup, by_topic, whole.first, told.held),
+        retention=told.deadlines,
     )
 
 
@@ -69,19 +74,35 @@ def growth(runs: Sequence[RunEntry], now: int) -> int | None:
     return sum(run.bytes for run in backups[first + 1 :] if run.begin_time >= since) * _DAY_MS // (now - since)
 
 
-def recovery(backup: EndedBackup, by_topic: Mapping[str, SegmentTotals], first: int) -> Recoverable:
-    """The times and topics that a restore brings back. Raises storage errors, if a topic is behind."""
+def recovery(
+    backup: EndedBackup,
+    by_topic: Mapping[str, SegmentTotals],
+    first: int,
+    held: Mapping[str, HeldBack] = MappingProxyType({}),
+) -> Recoverable:
+    """The times and topics that a restore brings back. Topics that are `held` for long are behind; the others put off
+    the time for all. Raises storage errors, if a topic is behind."""
     plan, state = backup.plan, backup.state
     gone = {topic.topic_id for topic in plan.gone}
     topics = {topic.name: topic for topic in plan.topics if topic.topic_id not in gone}
     names = topics.keys() | {name for name, _ in plan.unavailable}
-    behind = sorted(names - {topic.name for topic in protected_topics(plan, state, backup.not_archived)})
+    whole = {topic.name for topic in protected_topics(plan, state, backup.not_archived)}
+    behind = sorted(names - whole)
     told = _behind(backup, topics, behind, by_topic) if behind else []
+    until = backup.begun
+    for name in sorted(whole & held.keys()):
+        offsets, oldest = held[name].offsets, held[name].oldest
+        if oldest is not None and backup.begun - oldest < HELD_MS:
+            until = min(until, oldest)
+            continue
+        totals = by_topic.get(topics[name].topic_id)
+        first_time = _time(totals.first) if totals is not None else None
+        told.append(TopicBehind(topic=name, first_time=first_time, last_time=_ms(oldest), offsets=offsets))
     return Recoverable(
         first_time=_time(first),
-        last_time=backup.begun / 1000,
+        last_time=until / 1000,
         topics=len(names),
-        topics_behind=len(behind),
+        topics_behind=len(told),
         behind=tuple(sorted(told, key=lambda topic: (topic.last_time or 0.0, topic.topic))[:MAX_LIST]),
     )
 
@@ -109,6 +130,10 @@ def _behind(
         for name in names
         for topic_id in [ids.get(name, "")]
     ]
+
+
+def _ms(ms: int | None) -> float | None:
+    return _time(ms) if ms is not None else None
 
 
 def _time(ms: int) -> float | None:

@@ -231,4 +231,4 @@ def _within(
         for epoch, start in old_ends.get((group.topic_id, group.partition), ()):
             if 0 <= group.leader_epoch <= epoch:
                 offset = min(offset, start)
-        yield replace(group, offset=offset)
+        yield group if offset == group.offset else replace(group, offset=offset)

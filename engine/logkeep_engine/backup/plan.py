@@ -149,13 +149,13 @@ class BackupPlan:
         document = {
             "version": PLAN_VERSION,
             "runId": self.run_id,
-            "topics": [asdict(topic) for topic in self.topics],
+            "topics": [_shallow(topic) for topic in self.topics],
             "chunks": [[number[c.topic_id], c.partition, c.start, c.end, c.leader, c.bytes] for c in self.chunks],
             "gaps": [asdict(gap) for gap in self.gaps],
             "forks": [asdict(fork) for fork in self.forks],
             "leaders": [[number[item.topic_id], item.partition, item.epoch] for item in self.leaders],
             "uncompared": [list(pair) for pair in self.uncompared],
-            "groups": [asdict(group) for group in self.groups],
+            "groups": [_shallow(group) for group in self.groups],
             "idle": self.idle,
             "unavailable": [list(pair) for pair in self.unavailable],
             "gone": [asdict(topic) for topic in self.gone],
@@ -205,6 +205,11 @@ class BackupPlan:
             begun=document.get("begun", 0),
             sight=Sight.from_json(document.get("sight", {})),
         )
+
+
+def _shallow(entry: TopicEntry | GroupEntry) -> dict[str, Any]:
+    """The fields of an entry. `asdict` copies every value, which takes longer than all the rest of a plan's JSON."""
+    return {name: getattr(entry, name) for name in entry.__slots__}
 
 
 def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:

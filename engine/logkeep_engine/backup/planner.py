@@ -407,11 +407,13 @@ class BackupPlanner:
         """
         deadline = time.monotonic() + self._connection.limits.unknown
         found: dict[str, dict[str, str]] = {}
-        while left := [topic.name for topic in topics if topic.name not in found]:
+        left = [topic.name for topic in topics]
+        while left:
             found |= self._control.topic_configs(left)
+            left = [name for name in left if name not in found]
             if time.monotonic() > deadline:
                 break
-            if len(found) < len(topics):
+            if left:
                 time.sleep(self._connection.limits.control_pause)
         for name in left:
             log.warning("topic %r gives no answer: no broker tells its configuration", name)

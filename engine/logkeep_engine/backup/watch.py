@@ -1,6 +1,6 @@
-"""Asks brokers when they may delete records that a backup has not archived.
+"""Asks brokers when they may delete records that a backup has not archived, and what open transactions hold back.
 
-The question comes after the run has ended in the archive. If brokers do not answer, nothing is known, and no run fails.
+The questions come after the run has ended in the archive. If brokers do not answer, nothing is known, and no run fails.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition, RunOutcome
@@ -51,21 +51,38 @@ class EndedBackup:
             yield gap.topic_id, gap.partition, gap.start, gap.end
 
 
-def ask_deadlines(backup: EndedBackup, connection: KafkaConnection) -> Deadlines | None:
-    """The deadlines of the topics of a run that has tried everything; None if the brokers do not tell."""
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """The records of a topic that lie behind an open transaction: no backup gets them before that has ended. `oldest`
+    is the time in ms since the epoch of the first of them, None if nobody knows it."""
+
+    offsets: int
+    oldest: int | None
+
+
+@dataclass(frozen=True)
+class Told:
+    """The answers of the brokers. `deadlines` None: they did not tell. `held` are topics by name."""
+
+    deadlines: Deadlines | None = None
+    held: Mapping[str, HeldBack] = field(default_factory=dict)
+
+
+def ask_brokers(backup: EndedBackup, connection: KafkaConnection) -> Told:
+    """Ask brokers about the topics of a run that has tried everything. Nothing is told if they do not answer."""
     started = time.monotonic()
     patience = min(QUESTION_SECONDS, connection.limits.control)
     try:
         with ControlPlane(connection, timeout=patience) as control:
-            found = _deadlines(backup, control)
+            found = _ask(backup, control)
     except LogkeepError as error:
         log.warning("when the cluster deletes records is not known: %s", error.message)
-        return None
+        return Told()
     log.info("asked for the limits of %d topics in %.1f s", len(backup.plan.topics), time.monotonic() - started)
     return found
 
 
-def _deadlines(backup: EndedBackup, control: ControlPlane) -> Deadlines:
+def _ask(backup: EndedBackup, control: ControlPlane) -> Told:
     plan = backup.plan
     gone = {topic.topic_id for topic in plan.gone}
     topics = {topic.name: topic for topic in plan.topics if topic.topic_id not in gone}
@@ -74,51 +91,97 @@ def _deadlines(backup: EndedBackup, control: ControlPlane) -> Deadlines:
     limits = {name: found for name, found in told.items() if found is not None}
     unknown = (topics.keys() | {name for name, _ in plan.unavailable}) - limits.keys()
     keys = {
-        (name, number): (topics[name].topic_id, number)
-        for name, found in limits.items()
-        if found != NO_LIMITS
-        for number in range(topics[name].partitions)
+        (name, number): (topic.topic_id, number) for name, topic in topics.items() for number in range(topic.partitions)
     }
-    bounds = control.bounds(keys).found if keys else {}
-    oldest = _oldest(backup, control, keys, bounds, now)
+    logs = _Logs.of(backup, control, keys)
+    oldest = logs.oldest(now)
+    limited = {where for where in keys if limits.get(where[0], NO_LIMITS) != NO_LIMITS}
     watched = [
-        WatchedPartition(where[0], keys[where], limits[where[0]], at, bounds[where].start if where in bounds else None)
+        WatchedPartition(where[0], keys[where], limits[where[0]], at, logs.start(where))
         for where, at in oldest.items()
+        if where in limited
     ]
+    # How long a limit by size keeps records follows from where the log starts.
+    blind = {where for where in limited if limits[where[0]].bytes is not None and logs.start(where) is None}
+    unknown |= {name for name, _ in blind | (limited - oldest.keys())}
     soonest = deadlines(watched, backup.state, _times(backup, now))
-    return Deadlines(
+    found = Deadlines(
         check_time=now / 1000,
         deadline=soonest[0].deadline if soonest else None,
-        unknown_topics=len(unknown | {name for name, _ in keys.keys() - oldest.keys()}),
+        unknown_topics=len(unknown),
         topics=tuple(soonest[:MAX_LIST]),
     )
+    return Told(found, logs.held_back())
 
 
-def _oldest(
-    backup: EndedBackup,
-    control: ControlPlane,
-    keys: Mapping[TopicPartition, Partition],
-    bounds: Mapping[TopicPartition, Bounds],
-    now: int,
-) -> dict[TopicPartition, int]:
-    """The time in ms since the epoch that no record of a partition is older than which is not archived. Partitions of
-    which nobody knows it are absent.
+@dataclass(frozen=True)
+class _Logs:
+    """The logs of a run's partitions as their leaders show them after it. `behind` has the first offset that is missing
+    of each partition that is not archived whole, `held` those of them that wait for an open transaction. `times` are
+    those of the records at these offsets, in ms since the epoch."""
 
-    If the run has archived the whole partition, such a record was appended after the run began. Otherwise the leader
-    tells the time of the first record behind the archived ones.
-    """
-    state, missing = backup.state, _first_missing(backup)
-    behind = {
-        where: _last_time(state, keys[where], offset) + 1
-        for where, offset in missing.items()
-        if where in keys and where in bounds
-    }
-    times = control.record_times(behind).found if behind else {}
-    found = {where: now if told is None else told for where, told in times.items()}
-    for where in keys.keys() - missing.keys():
-        all_archived = where in bounds and bounds[where].end <= _end(state, keys[where])
-        found[where] = now if all_archived else backup.begun
-    return found
+    backup: EndedBackup
+    keys: Mapping[TopicPartition, Partition]
+    bounds: Mapping[TopicPartition, Bounds]
+    ends: Mapping[TopicPartition, int]
+    behind: Mapping[TopicPartition, int]
+    held: Collection[TopicPartition]
+    times: Mapping[TopicPartition, int | None]
+
+    @classmethod
+    def of(cls, backup: EndedBackup, control: ControlPlane, keys: Mapping[TopicPartition, Partition]) -> _Logs:
+        """Ask the leaders. The ends of the logs come first: what is above the last stable offset after that, an open
+        transaction holds back."""
+        ends = control.high_watermarks(keys).found if keys else {}
+        bounds = control.bounds(keys).found if keys else {}
+        behind = {where: offset for where, offset in _first_missing(backup).items() if where in keys}
+        archived = {
+            where: max(_end(backup.state, keys[where]), bounds[where].start)
+            for where in bounds.keys() & ends.keys() - behind.keys()
+        }
+        held = {where: at for where, at in archived.items() if bounds[where].end <= at < ends[where]}
+        behind |= held
+        asked = {
+            where: _last_time(backup.state, keys[where], offset) + 1
+            for where, offset in behind.items()
+            if where in bounds
+        }
+        times = control.record_times(asked).found if asked else {}
+        return cls(backup, keys, bounds, ends, behind, held.keys(), times)
+
+    def start(self, where: TopicPartition) -> int | None:
+        """The log start of a partition, if that is known."""
+        return self.bounds[where].start if where in self.bounds else None
+
+    def oldest(self, now: int) -> dict[TopicPartition, int]:
+        """The time in ms since the epoch that no record of a partition is older than which is not archived. Partitions
+        of which nobody knows it are absent.
+
+        If the run has archived the whole partition, such a record was appended after the run began. Otherwise the
+        leader tells the time of the first record behind the archived ones.
+        """
+        found = {}
+        for where, told in self.times.items():
+            if told is not None:
+                found[where] = told
+            elif max(self.bounds[where].end, self.ends.get(where, 0)) <= self.behind[where]:
+                found[where] = now  # there is none
+        for where in self.keys.keys() - self.behind.keys():
+            archived = where in self.bounds and self.bounds[where].end <= _end(self.backup.state, self.keys[where])
+            found[where] = now if archived else self.backup.begun
+        return found
+
+    def held_back(self) -> dict[str, HeldBack]:
+        """The topics whose records open transactions hold back since before the run began."""
+        found: dict[str, HeldBack] = {}
+        for where in self.held:
+            at, offsets = self.times.get(where), self.ends[where] - self.behind[where]
+            if at is not None and at >= self.backup.begun:
+                continue
+            before = found.get(where[0], HeldBack(0, at))
+            known = None if at is None or before.oldest is None else min(at, before.oldest)
+            found[where[0]] = HeldBack(before.offsets + offsets, known)
+        return found
 
 
 def _first_missing(backup: EndedBackup) -> dict[TopicPartition, int]:

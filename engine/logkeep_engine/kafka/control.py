@@ -48,8 +48,7 @@ class ControlPlane(TopicAdmin, GroupAdmin):
     def latest_offsets(self, partitions: Iterable[Where]) -> dict[Where, int]:
         """High watermarks; partitions that are gone are absent. Raises BrokerUnavailable if a partition's leader does
         not answer."""
-        wanted = sorted(set(partitions))
-        answers = self._ask(lambda survey: survey.offsets(wanted, LATEST), "list offsets")
+        answers = self.high_watermarks(sorted(set(partitions)))
         for (topic, partition), reason in answers.silent.items():
             raise BrokerUnavailable(
                 f"Cannot list offsets of topic {topic!r} partition {partition}: {reason}. "
@@ -57,6 +56,11 @@ class ControlPlane(TopicAdmin, GroupAdmin):
                 hint="Check that the partition has a leader and that the brokers can be reached from here.",
             )
         return answers.found
+
+    def high_watermarks(self, partitions: Iterable[Where]) -> Answers[int]:
+        """High watermarks. Whoever gives no answer is named, with the reason: nothing is raised for it."""
+        wanted = list(partitions)
+        return self._ask(lambda survey: survey.offsets(wanted, LATEST), "list offsets")
 
     def bounds(self, partitions: Iterable[Where]) -> Answers[Bounds]:
         """Log starts, and after them last stable offsets. Whoever gives no answer that can be used is named, with the
@@ -77,7 +81,7 @@ class ControlPlane(TopicAdmin, GroupAdmin):
 
     def record_times(self, wanted: Mapping[Where, int]) -> Answers[int | None]:
         """The time of the first record of each partition that is not older than the time given, in ms since the epoch;
-        None if it has none. Whoever gives no answer is named, with the reason."""
+        None if it has none. Open transactions count. Whoever gives no answer is named, with the reason."""
         return self._ask(lambda survey: survey.record_times(wanted), "list offsets")
 
     def standings(self, topics: Mapping[str, str]) -> dict[str, TopicStanding]:

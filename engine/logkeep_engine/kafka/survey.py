@@ -110,10 +110,10 @@ class Survey:
 
     async def record_times(self, wanted: Mapping[Where, int]) -> Answers[int | None]:
         """The time of the first record that is not older than the time given, both in ms since the epoch; None if there
-        is no such record, or if it is not committed yet."""
+        is no such record. Records of open transactions count, too."""
 
         def ask(items: Mapping[str, Sequence[tuple[int, int, int]]]) -> Call[queries.Offsets]:
-            return queries.list_offsets(items, committed=True)
+            return queries.list_offsets(items, committed=False)
 
         def read(answer: Offset, leader: PartitionView) -> int | None:
             return answer.timestamp if answer.offset >= 0 and answer.timestamp >= 0 else None

@@ -5,6 +5,9 @@ restore again what has been restored. So a run first notes its id in `runs/of-<d
 state. The digest is over the name of the restore, everything that decides what is restored to where, the archive and
 the Kafka cluster. The note says no more than which run it was: how that run ended is in its own `result.json`, which is
 there before anybody is told of a success.
+
+A Kafka cluster that was lost may be made anew under its old id: Strimzi does so, and installations that write the id
+down. Its topics are gone then. So whoever finds that a restore was done looks whether its topics are there.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from dataclasses import dataclass
 from logkeep_engine.archive.names import run_file
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
-from logkeep_engine.errors import ArchiveDamaged, ObjectMissing, RestoreUnfinished
-from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.errors import ArchiveDamaged, ObjectMissing, RestoreUnfinished, TargetChanged
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.restore.plan import NO_TASK, RestorePlan
+from logkeep_engine.restore.state import PLAN, RestoreState
 
 FORMAT = 1
 _FILE = "restore.json"
@@ -64,6 +69,38 @@ def begin(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> 
         note = {"format": FORMAT, "runId": state.run_id, "restore": asked.name, "clusterId": asked.cluster_id}
         state.storage.put(asked.path, json.dumps(note).encode())
     return None
+
+
+def check_still_there(earlier: RunResult, state: RestoreState, control: ControlPlane) -> None:
+    """Check that the cluster has the topics that the `earlier` run has restored, and not all of them empty.
+
+    Raises TargetChanged: somebody has deleted topics since, or this is another cluster with the same id.
+    """
+    other = state.of_run(earlier.run_id)
+    plan = RestorePlan.from_json(other.storage.read(other.file(PLAN)), other.name(PLAN))
+    there = control.topic_ids(topic.target for topic in plan.topics)
+    lost = [
+        topic.target
+        for topic in plan.topics
+        if topic.target not in there or topic.target_id not in ("", there[topic.target])
+    ]
+    what = f"of its {len(plan.topics)} topics {len(lost)} are not there, the first is {lost[0]!r}" if lost else ""
+    if not lost and earlier.records:
+        starts = {
+            (topic.target, part.partition): part.start
+            for topic in plan.topics
+            for part in topic.partitions
+            if part.producer_id != NO_TASK
+        }
+        ends = control.latest_offsets(starts)
+        if all(ends.get(where, 0) <= start for where, start in starts.items()):
+            what = f"its {len(plan.topics)} topics hold nothing of it"
+    if what:
+        raise TargetChanged(
+            f"run {earlier.run_id} has done this restore into Kafka cluster {plan.cluster_id}, but {what}",
+            hint="Somebody has deleted topics since, or the cluster was made anew under its old id. To restore once "
+            "more, give the annotation logkeep.dev/run-again a new value.",
+        )
 
 
 def _known_run(asked: Asked, state: RestoreState) -> str | None:

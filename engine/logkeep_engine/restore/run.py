@@ -123,7 +123,7 @@ class RestoreRun(DriverRun):
         connection = connection_from(self._spec.cluster, self._environ)
         with ControlPlane(connection) as control:
             cluster_id = control.cluster_id()
-            self._earlier = self._done_before(archive, state, cluster_id)
+            self._earlier = self._done_before(archive, state, control, cluster_id)
             if self._earlier is not None:
                 log.info("%s", self._earlier.message)
                 return
@@ -182,8 +182,13 @@ class RestoreRun(DriverRun):
             )
         return result
 
-    def _done_before(self, archive: Archive, state: RestoreState, cluster_id: str) -> RunResult | None:
-        """The result of this run if another run has done the same restore before: its facts, and which run it was."""
+    def _done_before(
+        self, archive: Archive, state: RestoreState, control: ControlPlane, cluster_id: str
+    ) -> RunResult | None:
+        """The result of this run if another run has done the same restore before: its facts, and which run it was.
+
+        Raises TargetChanged if the cluster does not have what that run has restored.
+        """
         if self._remembered_as is None:
             return None
         archive_id = archive.info.archive_id
@@ -191,6 +196,7 @@ class RestoreRun(DriverRun):
         found = remembered.begin(asked, state, self._spec.if_topic_exists)
         if found is None:
             return None
+        remembered.check_still_there(found, state, control)
         ended = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.end_time))
         return replace(
             found,

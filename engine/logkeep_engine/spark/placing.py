@@ -79,10 +79,11 @@ class PlacedSession:
     def expect(self, demand: Demand) -> int:
         """Make ready for a part of the run. Returns how many tasks will run at once.
 
-        Executors that are there stay for a part that could do with fewer: those that have nothing to do go anyway.
+        Executors that are there stay for a part that could do with fewer: those that have nothing to do go anyway. If
+        all have gone, this part gets what it needs by itself.
         """
         wanted = least(self._spark) if self._alone else place(demand, self._spark)
-        if self._session is None or wanted.executors > self._placement.executors:
+        if self._session is None or wanted.executors > self._placement.executors or self._has_lost_executors():
             self._begin(wanted)
         return self._placement.slots
 
@@ -90,6 +91,8 @@ class PlacedSession:
         """The task runner for what was expected last. Raises SparkFailed if Spark cannot start."""
         if self._session is None:
             self._begin(least(self._spark))
+        elif self._has_lost_executors():
+            self._begin(self._placement)
         if self._waits and not self._executor_came(self._current()):
             if not driver_can(self._spark):
                 log.warning("no executor has come to run: the driver ends, so others have its room, and starts anew")
@@ -100,8 +103,15 @@ class PlacedSession:
             )  # fmt: skip
             self._alone = True
             self._begin(least(self._spark))
-        self._waits = False  # later Spark asks for executors only when it has tasks for them
+        self._waits = False
         return self._current().runner()
+
+    def _has_lost_executors(self) -> bool:
+        """Whether executors had come and none is left. Spark would ask for others when it has tasks, which would wait
+        for ever if the room is taken. The executors of a new session are waited for as the first ones were."""
+        if self._session is None or self._waits or not self._placement.executors:
+            return False
+        return not self._session.has_executor()
 
     def _begin(self, placement: Placement) -> None:
         self._open.close()

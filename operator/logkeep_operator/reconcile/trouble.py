@@ -108,7 +108,7 @@ def _of_waiting(pod: PodState, reason: str, message: str) -> RunTrouble | None:
 
 
 def _not_started(word: str, message: str) -> RunTrouble:
-    """What the kubelet says, and what to do about it."""
+    """Tell what the kubelet says, and what to do about it."""
     return RunTrouble(word, f"{message.rstrip('. ')}. {_WHAT_TO_DO[word]}")
 
 

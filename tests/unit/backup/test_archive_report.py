@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.archive_report import growth, recovery, topic_totals
 from logkeep_engine.backup.plan import BackupPlan, Chunk
-from logkeep_engine.backup.watch import EndedBackup
+from logkeep_engine.backup.watch import EndedBackup, HeldBack
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, begin, chunk
@@ -156,3 +156,16 @@ def test_the_report_on_100000_partitions_is_small(storage: Storage) -> None:
     assert (report.topics_behind, len(report.behind)) == (1000, MAX_LIST)
     assert {topic.offsets for topic in report.behind} == {50_000}
     assert len(report.model_dump_json()) < 4096
+
+
+def test_a_transaction_that_is_open_puts_off_the_time_or_names_its_topic(storage: Storage) -> None:
+    done = back_up(storage, planned("run-1", piece(0, 10), piece(0, 10, USERS)), 2)
+    by_topic = topic_totals(done.state)
+    short = recovery(done, by_topic, TIME, {"orders": HeldBack(7, done.begun - 1000)})
+    assert (short.last_time, short.behind) == ((done.begun - 1000) / 1000, ())
+    long = recovery(done, by_topic, TIME, {"orders": HeldBack(7, done.begun - HOUR), "users": HeldBack(2, None)})
+    assert (long.last_time, long.topics_behind) == (done.begun / 1000, 2)
+    assert [(topic.topic, topic.last_time, topic.offsets) for topic in long.behind] == [
+        ("users", None, 2),
+        ("orders", (done.begun - HOUR) / 1000, 7),
+    ]

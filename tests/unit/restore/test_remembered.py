@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
-from logkeep_engine.errors import ArchiveDamaged, RestoreUnfinished
-from logkeep_engine.restore.remembered import Asked, begin
+from logkeep_engine.errors import ArchiveDamaged, RestoreUnfinished, TargetChanged
+from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.remembered import Asked, begin, check_still_there
 from logkeep_engine.restore.state import PLAN, RESULT, RestoreState
 from logkeep_engine.storage import LocalStorage
 
@@ -94,3 +96,57 @@ def test_a_note_that_cannot_be_read_is_no_reason_to_restore(first: RestoreState,
     with pytest.raises(ArchiveDamaged, match="does not name a run") as refused:
         begin(ASKED, first, FAIL)
     assert "whether this restore was done before" in refused.value.hint
+
+
+@dataclass
+class Cluster:
+    """The topics of a Kafka cluster with their ids, and the ends of their logs."""
+
+    ids: dict[str, str]
+    ends: dict[tuple[str, int], int]
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: self.ids[name] for name in names if name in self.ids}
+
+    def latest_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return {where: self.ends[where] for where in partitions if where in self.ends}
+
+
+def restored(state: RestoreState) -> RunResult:
+    """A run that has created a topic of two partitions, one of them without records, and appended to another."""
+    parts = (PartitionPlan(0, 7, 0), PartitionPlan(1, NO_TASK, 0))
+    topics = (
+        TopicPlan("orders", "o", "orders", True, 2, 1, 1 << 20, parts),
+        TopicPlan("users", "u", "users", False, 1, 0, 1 << 20, (PartitionPlan(0, 8, 50),), target_id="u1"),
+    )
+    plan = RestorePlan(state.run_id, "digest", "a1", 3, "k1", topics)
+    state.storage.put(state.file(PLAN), plan.to_json())
+    return end(state)
+
+
+def check(first: RestoreState, earlier: RunResult, cluster: Cluster) -> None:
+    check_still_there(earlier, first.of_run("second"), cluster)  # type: ignore[arg-type]
+
+
+def test_a_restore_was_done_if_the_cluster_has_its_topics(first: RestoreState) -> None:
+    earlier = restored(first)
+    ids = {"orders": "o1", "users": "u1", "other": "x1"}
+    check(first, earlier, Cluster(ids, {("orders", 0): 7, ("users", 0): 60}))
+    check(first, earlier, Cluster(ids, {("orders", 0): 0, ("users", 0): 51}))
+    check(first, replace(earlier, records=0), Cluster(ids, {("orders", 0): 0, ("users", 0): 50}))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "what"),
+    [
+        (Cluster({}, {}), "of its 2 topics 2 are not there, the first is 'orders'"),
+        (Cluster({"orders": "o1"}, {("orders", 0): 7}), "of its 2 topics 1 are not there, the first is 'users'"),
+        (Cluster({"orders": "o1", "users": "u2"}, {("orders", 0): 7}), "the first is 'users'"),
+        (Cluster({"orders": "o1", "users": "u1"}, {("orders", 0): 0, ("users", 0): 50}), "hold nothing of it"),
+    ],
+)
+def test_a_cluster_without_its_topics_is_not_called_restored(first: RestoreState, cluster: Cluster, what: str) -> None:
+    earlier = restored(first)
+    with pytest.raises(TargetChanged, match=f"run first has done this restore into Kafka cluster k1, .*{what}") as no:
+        check(first, earlier, cluster)
+    assert "logkeep.dev/run-again" in no.value.hint

@@ -1,10 +1,14 @@
 """Where the tasks of a run are worked on, from what the plan moves."""
 
+from pathlib import Path
+
 import pytest
 
 from logkeep_engine.backup.plan import UNKNOWN_RECORD_BYTES, Piece, demand_of
 from logkeep_engine.contract.spec import DriverSpec, ExecutorSpec, SparkSpec
-from logkeep_engine.spark.placement import IN_DRIVER_BYTES, SLOT_BYTES_PER_SECOND, Placement, place
+from logkeep_engine.spark.conf import EXECUTOR_IDLE_SECONDS
+from logkeep_engine.spark.placement import IN_DRIVER_BYTES, SLOT_BYTES, SLOT_BYTES_PER_SECOND, Placement, place
+from logkeep_engine.spark.placing import EXECUTOR_WAIT_SECONDS
 from logkeep_engine.tasks import Demand
 
 GIB = 1 << 30
@@ -64,3 +68,19 @@ def piece(start: int, end: int, size: int) -> Piece:
 def test_a_piece_of_unknown_size_counts_by_its_records() -> None:
     found = demand_of([piece(0, 10, 5 * MIB), piece(10, 1010, 0)], 7)
     assert found == Demand(2, 5 * MIB + 1000 * UNKNOWN_RECORD_BYTES, 7)
+
+
+def test_the_documentation_says_the_numbers_of_the_code() -> None:
+    sizing = (Path(__file__).parents[3] / "docs" / "run.md").read_text().partition("## Sizing")[2].partition("\n## ")[0]
+    sizing = " ".join(sizing.split())
+    driver, executor = SparkSpec().driver, SparkSpec().executor
+    for said in (
+        f"Up to {IN_DRIVER_BYTES // GIB} GiB, or a `limits.bytesPerSecond` of up to {SLOT_BYTES_PER_SECOND // MIB}Mi",
+        f"one task slot for each {SLOT_BYTES // MIB} MiB",
+        f"nothing to do for {EXECUTOR_IDLE_SECONDS} seconds goes",
+        f"A driver requests {driver.core_request}, ",
+        f"and {driver.memory}, ",
+        f"one core and {executor.memory}",
+    ):
+        assert said in sizing
+    assert (executor.instances, executor.cores, EXECUTOR_WAIT_SECONDS) == (2, 1, 300)  # told in words

@@ -121,12 +121,50 @@ def test_each_session_has_names_of_its_own_for_its_executors(cluster: Cluster, s
     assert cluster.placed == [2, 3]
 
 
-def test_executors_that_have_come_and_gone_are_not_waited_for(cluster: Cluster, session: PlacedSession) -> None:
+def test_executors_that_have_gone_are_waited_for_as_the_first_ones(
+    cluster: Cluster, session: PlacedSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They go when they have nothing to do for a while. Then others may take their room."""
     session.expect(MUCH)
     session.runner()
-    cluster.has_room = False  # without tasks Spark lets them go, and asks for them again when it has some
+    cluster.has_room = False
+    assert session.expect(MUCH) == 3
+    assert str(session.runner()).startswith("local[1,")
+    assert "no executor has come to run" in caplog.text
+    assert cluster.placed == [3, 3, 0]
+    prefixes = [conf.get("spark.kubernetes.executor.podNamePrefix") for conf in cluster.started]
+    assert prefixes == ["nightly-x7k2p-1", "nightly-x7k2p-2", None]
+
+
+def test_a_part_of_which_nobody_has_told_does_not_wait_for_executors_that_have_gone(
+    cluster: Cluster, session: PlacedSession
+) -> None:
     session.expect(MUCH)
-    assert str(session.runner()).startswith("k8s://")
+    session.runner()
+    cluster.has_room = False
+    assert str(session.runner()).startswith("local[1,")
+
+
+def test_a_driver_that_cannot_do_the_work_ends_when_its_executors_have_gone(cluster: Cluster) -> None:
+    wide = SPARK.model_copy(update={"conf": {"spark.executorEnv.LOGKEEP_TASK_MEMORY": "1Gi"}})
+    with PlacedSession(wide, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+        session.expect(MUCH)
+        session.runner()
+        cluster.has_room = False
+        with pytest.raises(KeyboardInterrupt):
+            session.runner()
+    assert cluster.placed == [3, 3]
+
+
+def test_little_work_is_done_by_the_driver_when_the_executors_have_gone(
+    cluster: Cluster, session: PlacedSession
+) -> None:
+    session.expect(MUCH)
+    session.runner()
+    cluster.has_room = False
+    assert session.expect(LITTLE) == 1
+    assert str(session.runner()).startswith("local[1,")
+    assert cluster.placed == [3, 0]
 
 
 def test_tasks_that_nobody_has_told_of_are_done_by_the_driver(cluster: Cluster, session: PlacedSession) -> None:
