@@ -5,11 +5,13 @@
 #   docker build --target engine -t logkeep-engine .
 # Dependencies are installed before the code is copied, so a change of the code rebuilds one small layer. A machine may
 # have wheels or a certificate bundle of its own, mounted into the build: the optional build arguments PIP_FIND_LINKS
-# and PIP_CERT name them.
+# and PIP_CERT name them; CARGO_HTTP_CAINFO names the bundle for the crates of the kernel.
 ARG BASE=debian:bookworm-slim
 # The code goes into these stages. The test bed names images instead that it has kept, and so skips the stages before.
 ARG OPERATOR_BASE=operator-base
 ARG ENGINE_BASE=engine-base
+# The compiled kernel comes from this stage, or from an image that holds logkeep_kernel.abi3.so and nothing else.
+ARG KERNEL=kernel-build
 
 # This stage takes the requirements of each image from pyproject.toml. Only if these change, packages are installed
 # again.
@@ -39,6 +41,17 @@ COPY --from=requirements /build/engine.txt /build/
 COPY docker/trim.sh /build/
 RUN python3 -m pip --python /opt/logkeep/bin/python install -c /build/requirements.lock -r /build/engine.txt \
     && sh /build/trim.sh /opt/logkeep/lib/python3.11/site-packages
+
+# The compiler and the crates stay in this stage.
+FROM ${BASE} AS kernel-build
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates cargo-web rustc-web \
+    && rm -rf /var/lib/apt/lists/*
+ARG CARGO_HTTP_CAINFO
+COPY kernel /build/kernel
+RUN cd /build/kernel && PYO3_NO_PYTHON=1 cargo build --locked --release --package logkeep-kernel \
+    && mv target/release/liblogkeep_kernel.so /logkeep_kernel.abi3.so
+
+FROM ${KERNEL} AS kernel
 
 FROM ${BASE} AS python
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 tini && rm -rf /var/lib/apt/lists/* \
@@ -79,6 +92,7 @@ FROM ${ENGINE_BASE} AS engine
 COPY docker/entrypoint.sh docker/logkeep docker/kubectl-logkeep /usr/local/bin/
 COPY engine/logkeep_engine /opt/code/logkeep_engine
 COPY engine/pyspark_logkeep /opt/code/pyspark_logkeep
+COPY --from=kernel /logkeep_kernel.abi3.so /opt/code/
 RUN python3 -m compileall -q /opt/code
 ENV PYTHONPATH=/opt/code
 USER 185

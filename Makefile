@@ -4,7 +4,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-export PYTHONPATH := operator:engine:.
+export PYTHONPATH := operator:engine:.:kernel/built
 export KEEP
 # Hundreds of processes of the tests import the code: it is compiled once, also where the machine asks for no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +14,7 @@ python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_
 ARGS ?=
 
 .PHONY: help setup check test-near lint format test test-deep test-unit test-kafka test-apiserver test-e2e simulate ledger \
-  bench demo demo-stop clean
+  bench demo demo-stop wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -31,28 +31,33 @@ check:  ## lint, types and unit tests of a package: make check P=archive
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	tests/cluster/tool.sh mypy
+	tests/cluster/rust.sh cargo fmt --check
 	$(python) -m pytest -q $$($(python) -m tests.near $(P)) $(ARGS)
 	@echo "make check P=$(P): $$(($$(date +%s) - $(began))) s"
 
 test-near: check  ## check, then the package's tests with real parts: make test-near P=restore
 	files=$$($(python) -m tests.near $(P) --parts); [[ -z $$files ]] || $(python) -m pytest $$files $(ARGS)
 
-lint:  ## ruff, mypy and the import rules, over everything
+lint:  ## ruff, mypy, the import rules, rustfmt and clippy, over everything
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	tests/cluster/tool.sh mypy
 	PATH=$$(dirname $(python)):$$PATH lint-imports
+	tests/cluster/rust.sh cargo fmt --check
+	if tests/cluster/rust.sh cargo clippy --version &>/dev/null; then \
+	  tests/cluster/rust.sh cargo clippy --quiet --locked --all-targets; fi
 
-format:  ## let ruff mend what it can
+format:  ## let ruff and rustfmt mend what they can
 	$(python) -m ruff check --fix .
 	$(python) -m ruff format .
+	tests/cluster/rust.sh cargo fmt
 
 # With ARGS this is one pytest. Without, it runs every test, in lanes side by side. Each lane's output and the duration
 # of each test are in test-logs/. RECORD=1 keeps the durations in tests/durations.json, by which lanes choose what they
 # take next.
-LANES ?= 3
+LANES ?= 5
 RECORD ?=
-test: setup lint  ## set up, lint, every test: LANES=3 side by side; RECORD=1 keeps their durations
+test: setup lint  ## set up, lint, every test: LANES=5 side by side; RECORD=1 keeps their durations
 	$(python) -m $(if $(ARGS),pytest $(ARGS),tests.lanes --lanes $(LANES) $(if $(RECORD),--record))
 
 test-deep:  ## tests with random examples, seeds and rounds, with many more (hours)
@@ -90,6 +95,9 @@ demo: setup  ## a backup and a restore to watch; KEEP=1 leaves the node up
 
 demo-stop:  ## take down what make demo KEEP=1 left up
 	$(python) -m tests.demo stop
+
+wheel:  ## the wheel of operator, engine and kernel, into dist/
+	$(python) -m tests.cluster.wheel dist
 
 clean:  ## end what killed runs left behind and forget everything that was built
 	$(python) -m tests.cluster.prepare --clean

@@ -115,7 +115,7 @@ def _said(output: str) -> dict[str, Any]:
 
 def environment() -> dict[str, str]:
     """Where a child process finds our modules, from any folder."""
-    return {"PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("operator", "engine", "."))}
+    return {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def worker(job: str, **arguments: Any) -> list[str]:

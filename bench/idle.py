@@ -6,7 +6,7 @@
 It starts the node of the test bed, with a broker and an S3 server beside it, installs the chart, and applies one
 KafkaBackup with nothing set but its addresses. To measure another version, run this file in a checkout of that version:
 
-    PYTHONPATH=operator:engine:. python -P <here>/bench/idle.py
+    PYTHONPATH=operator:engine:.:kernel/built python -P <here>/bench/idle.py
 
 A pod holds what it requests from the moment that it has a node until its containers have ended: `pod_s`, and with the
 requests `core_s` and `gib_s`. `cpu_s` and `peak_mib` (anonymous memory and mapped files of all its processes together,

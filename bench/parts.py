@@ -1,24 +1,26 @@
 """The cost of the single steps of moving batches on this machine: CPU seconds for a gigabyte of each step alone.
 
-A backup receives a byte, computes two checksums over it (CRC-32C of the batch, SHA-256 of the object) and writes it; a
+A backup receives a byte, computes two checksums over it (CRC-32C of the batch, digest of the object) and writes it; a
 restore reads it, checks it, computes the CRC of the batch as it is sent, and sends it. The sum is what those steps must
 cost in one thread; what a task takes besides is the engine's own.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from crc32c import crc32c
 
 from bench import topics
+from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.log.batch import walk
 
 _PIECE = 1 << 20
@@ -33,7 +35,10 @@ def measure(folder: Path, total: int = _TOTAL) -> list[dict[str, Any]]:
     steps: dict[str, Callable[[], float]] = {
         "receive from a socket into one buffer": lambda: _receive(data, count),
         "CRC-32C": lambda: _thread_cpu(lambda: [crc32c(data) for _ in range(count)]),
-        "SHA-256": lambda: _thread_cpu(lambda: [hashlib.sha256(data) for _ in range(count)]),
+        **{
+            Digest.of(b"", algorithm).name: partial(_thread_cpu, partial(_digest, algorithm, data, count))
+            for algorithm in DigestAlgorithm
+        },
         "write to a file": lambda: _write(file, data, count),
         "read from a file": lambda: _read(file, count),
         "send to a socket": lambda: _send(data, count),
@@ -51,6 +56,12 @@ def _thread_cpu(work: Callable[[], object]) -> float:
     started = time.thread_time()
     work()
     return time.thread_time() - started
+
+
+def _digest(algorithm: DigestAlgorithm, data: memoryview, count: int) -> None:
+    hasher = Hasher(algorithm)
+    for _ in range(count):
+        hasher.update(data)
 
 
 def _connected() -> tuple[socket.socket, socket.socket]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import results
+from bench.figures import lines, ratio
 from bench.plot import line_chart
 from bench.requests import per_tib
 from bench.results import Results, Row
@@ -74,11 +75,6 @@ def seconds(row: Row, name: str) -> str:
 def megabytes(size: float | None) -> str:
     """Bytes as MB of 10^6."""
     return "" if size is None else f"{size / 1e6:,.0f}"
-
-
-def ratio(this: float, that: float | None) -> str:
-    """How many times that."""
-    return "" if not that else f"{this / that:.2f}"
 
 
 # ---- tables
@@ -173,49 +169,10 @@ def _above_bare(found: Results, row: Row) -> str:
     return "" if peak is None else f"{(peak - found.bare) / 1e6:,.0f}"
 
 
-def figures(found: Results) -> Table | None:
-    """The figures that the design asks for, as far as they were measured."""
-    lines: list[tuple[str, ...]] = []
-    for topic in found.topics:
-        _compare(lines, found, "pinned", topic, "floor", "1: backup, one core, MB/s of the floor", 0.6)
-    if peer := _peer_name(found):
-        for topic in found.topics:
-            if found.topics[topic].get("codec") != "none":
-                _compare(lines, found, "backup", topic, peer, "2: backup, records/s of the peer", 5)
-            _compare(lines, found, "restore", topic, peer, "3: restore, records/s of the peer", 5)
-            spark, other = found.find("backup", topic, "spark"), found.find("backup", topic, peer)
-            if spark and other:
-                reached = ratio(other.median("wall") or 0, spark.median("wall"))
-                lines.append(("2: backup, whole Spark run, times the peer's", topic, "> 1 from 2 GB", reached))
-    for topic in found.topics:
-        _compare(lines, found, "decode", topic, "librdkafka", "records taken apart, records/s of librdkafka", 4)
-    for row in found.facts.get("memory", ()):
-        lines.append((f"4: {row['what']} of {row['gb']} GB, MB above the interpreter", "memory", "≤ 268",
-                      f"{(row['peak'] - found.bare) / 1e6:.0f}"))  # fmt: skip
-    for row in found.facts.get("hostile", ()):
-        lines.append((f"4: {row['what']} in {row['format']}, MB above the interpreter", f"hostile: {row['topic']}",
-                      "≤ 268", f"{(row['peak'] - found.bare) / 1e6:.0f}"))  # fmt: skip
-    for row in found.facts.get("scale", ()):
-        if row["step"].endswith("planning"):
-            where = f"{row.get('partitions', 0):,} partitions"
-            lines.append(("6: planning, seconds", where, "≤ 60", f"{row['seconds']:.1f}"))
-            lines.append(("6: planning, MiB of the driver", where, "≤ 1024", f"{row['peak_mib']}"))
-    for topic in found.topics:
-        one, two = found.find("scaling", topic, "1 process"), found.find("scaling", topic, "2 processes")
-        if one and two:
-            reached = f"{two.mb_per_second / one.mb_per_second:.2f}"
-            lines.append(("5: two cores, times one (the broker shares them)", topic, "≥ 1.6", reached))
-    return (
-        Table("The figures of the design", ("figure", "topic", "wanted", "measured"), tuple(lines)) if lines else None
-    )
-
-
-def _compare(
-    lines: list[tuple[str, ...]], found: Results, section: str, topic: str, other: str, title: str, wanted: float
-) -> None:
-    ours, theirs = found.find(section, topic, "engine"), found.find(section, topic, other)
-    if ours and theirs:
-        lines.append((title, topic, f"≥ {wanted:g}", ratio(ours.records_per_second, theirs.records_per_second)))
+def figures(found: Results, *apart: Results) -> Table | None:
+    """The figures that the design asks for, as far as they were measured, here or in runs of another machine."""
+    measured = tuple(line for run in (found, *apart) for line in lines(run, _peer_name(run)))
+    return Table("The figures of the design", ("figure", "topic", "wanted", "measured"), measured) if measured else None
 
 
 def _peer_name(found: Results) -> str:
@@ -380,6 +337,8 @@ def main(arguments: Sequence[str]) -> int:
         apart = results.read(PUBLISHED_FORMATS)
         parts["machine-formats"] = _machine(apart)
         parts |= {name: table.markdown() for name, table in tables(apart).items() if name in _FORMAT_TABLES}
+        if both := figures(found, replace(apart, facts={})):
+            parts["figures"] = both.markdown()
     if "memory" in found.facts:
         PLOT.write_text(memory_plot(found))
     PAGE.write_text(fill(PAGE.read_text(), parts))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bench import contenders, load
@@ -17,6 +17,9 @@ from bench.contenders import Sample, Stage
 from bench.topics import Topic
 
 TIB = 1 << 40
+WRITES = ("PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload")
+"""The requests that stores count in the price class of PUT, among those that grow with bytes."""
+
 _LINE = re.compile(r" s3_(\w+) (\S+) ")  # operation, key (a dash for a listing)
 
 
@@ -53,6 +56,11 @@ def count(lines: Iterable[str]) -> dict[str, Counter[str]]:
         if found:
             counted["segments" if "/topics/" in found[2] else "run"][found[1]] += 1
     return counted
+
+
+def writes(counted: Mapping[str, int]) -> int:
+    """How many of these requests write."""
+    return sum(counted.get(name, 0) for name in WRITES)
 
 
 def per_tib(number: float, wire: int) -> float:

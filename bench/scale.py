@@ -11,7 +11,6 @@ the first question to the last commit. Only tasks are made up: they hand in rece
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
 import json
 import os
@@ -38,6 +37,7 @@ from logkeep_engine.backup.run import run_backup
 from logkeep_engine.backup.task import PieceDone
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.digest import Digest
 from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import Storage, open_uri
@@ -157,7 +157,7 @@ def segment(topic_id: str, partition: int, start: int, end: int, epoch: int) -> 
         records=count,
         batches=max(1, count // 50),
         bytes=count * 300,
-        sha256=hashlib.sha256(f"{topic_id}{partition}{start}".encode()).hexdigest(),
+        digest=Digest.of(f"{topic_id}{partition}{start}".encode()),
         codecs={"zstd": max(1, count // 50)},
         max_batch_bytes=16_384,
         times=SegmentTimes(1_790_000_000_000 + start, 1_790_000_000_000 + end),

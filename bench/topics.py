@@ -26,6 +26,7 @@ PRODUCER_ID = 1_000_000  # plus the partition; a broker takes any sequence from 
 POOL_BYTES = 64 << 20
 POOL_BATCHES = 64
 _SEQUENCE_SPACE = 1 << 31
+_TINY = 1 << 10
 
 _TIMES = struct.Struct(">qq")
 _PRODUCER = struct.Struct(">qhi")
@@ -73,6 +74,8 @@ TOPICS: tuple[Topic, ...] = (
     Topic("lz4-1k", "2 M × 1 kB, lz4", 2_000_000, 1000, Codec.LZ4, random_bytes=300),
     Topic("lz4-100", "5 M × 100 B, lz4", 5_000_000, 100, Codec.LZ4, random_bytes=40),
     Topic("single-100", "200,000 batches of one 100 B record", 200_000, 100, Codec.NONE, batch_bytes=(1, 1)),
+    Topic("single-2m", "2 M batches of one 100 B record", 2_000_000, 100, Codec.NONE, batch_bytes=(1, 1)),
+    Topic("five-100", "200,000 batches of five 100 B records", 1_000_000, 100, Codec.NONE, batch_bytes=(500, 500)),
     Topic(
         "skewed", "64 partitions, one with 90 %, zstd", 500_000, 1000, Codec.ZSTD, 64, random_bytes=430, first_share=0.9
     ),
@@ -133,7 +136,7 @@ def pool(topic: Topic) -> list[Template]:
             count = min(count, topic.transactions // topic.partitions)
         templates.append(template(topic, [values.next() for _ in range(count)]))
         filled += count * topic.record_bytes
-        if filled >= (1 << 20) and count == 1:  # a batch a record: a few thousand are enough
+        if filled >= (1 << 20) and high <= _TINY:  # tiny batches: a few thousand are enough
             break
     return templates
 

@@ -38,7 +38,6 @@ _IMPORTED = (
     "logkeep_engine.spark.session",
     "logkeep_engine.storage.s3",
     "botocore.session",
-    "s3fs",
     "tests.kafka.restores",
 )
 

@@ -46,7 +46,7 @@ def _simulated(*names: str) -> tuple[str, ...]:
 
 PACKAGES: Mapping[str, Near] = {
     "archive": Near(
-        _engine("archive", "archiving*", "frame*"),
+        _engine("archive", "archiving*", "digest*", "frame*"),
         _unit("archive/*", "test_archiving.py", "test_frame.py"),
         _broker("archive_s3", "compressed_segments", "retention", "transactions", "toolbox_s3"),
     ),
@@ -96,6 +96,11 @@ PACKAGES: Mapping[str, Near] = {
             *_broker("control_plane", "fetch", "follower_reads", "limits", "positions", "produce", "survey"),
             *_simulated("partition_log", "protocol", "unlisted_topics"),
         ),
+    ),
+    "kernel": Near(
+        ("kernel",),
+        _unit("kernel/*", "formats/*", "log/*", "test_loop.py"),
+        _broker("format_round_trip", "hostile_batches", "log_dump_tool"),
     ),
     "log": Near(_engine("log"), _unit("log/*"), _broker("hostile_batches", "log_dump_tool")),
     "operator": Near(("operator/logkeep_operator",), _unit("operator/*", "test_examples.py"), ("tests/apiserver/*",)),

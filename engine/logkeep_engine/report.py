@@ -19,11 +19,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT, ExitCode
+from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import (
     MAX_MOVING,
     MAX_PARTITIONS_SHOWN,
@@ -369,64 +369,6 @@ class CallbackSink:
 
     def result(self, result: RunResult) -> None:
         self.on_result(result)
-
-
-class ConfigMaps:
-    """The one call of Kubernetes' API that a driver makes, with a `kubernetes.client.ApiClient`.
-
-    `CoreV1Api` has it too, but loads the models of all kinds first: as much computing as all else of a driver's start.
-    """
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def patch(self, name: str, namespace: str, body: Mapping[str, Any], timeout: float) -> None:
-        """Merge `body` into a ConfigMap. Raises ApiException for an answer that is no success."""
-        request = self._client.param_serialize(
-            method="PATCH",
-            resource_path="/api/v1/namespaces/{namespace}/configmaps/{name}",
-            path_params={"namespace": namespace, "name": name},
-            header_params={"Accept": "application/json", "Content-Type": "application/merge-patch+json"},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        answer = self._client.call_api(*request, _request_timeout=timeout)
-        answer.read()
-        self._client.response_deserialize(answer, {})  # it raises what went wrong
-
-
-class ConfigMapSink:
-    """Patches the keys `progress.json` and `result.json` of a ConfigMap that the operator has made.
-
-    By default the pod's service account is used. Loading the client takes a quarter of a second, so it happens on first
-    use, in the reporter's thread, while the run starts.
-    """
-
-    def __init__(self, name: str, namespace: str, *, api: ConfigMaps | None = None, timeout: float = 5.0) -> None:
-        self.name = name
-        self.namespace = namespace
-        self._api = api
-        self._timeout = timeout
-        self._lock = threading.Lock()
-
-    def progress(self, progress: Progress) -> None:
-        self._patch(KEY_PROGRESS, progress.to_json())
-
-    def result(self, result: RunResult) -> None:
-        self._patch(KEY_RESULT, result.to_json())
-
-    def _patch(self, key: str, text: str) -> None:
-        with self._lock:
-            self._config_maps().patch(self.name, self.namespace, {"data": {key: text}}, self._timeout)
-
-    def _config_maps(self) -> ConfigMaps:
-        if self._api is None:
-            from kubernetes import config
-            from kubernetes.client.api_client import ApiClient
-
-            config.load_incluster_config()  # type: ignore[no-untyped-call]
-            self._api = ConfigMaps(ApiClient())
-        return self._api
 
 
 def failed(result: RunResult, error: BaseException) -> RunResult:

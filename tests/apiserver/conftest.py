@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -63,6 +65,16 @@ def service_account_kubeconfig(api: ApiServer, account: str, path: Path, namespa
     config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "operator"}}]
     path.write_text(json.dumps(config))
     return path
+
+
+def pod_account(api: ApiServer, account: str, folder: Path, namespace: str) -> dict[str, str]:
+    """Put into the folder what the kubelet puts into the pods of a ServiceAccount. Returns the pod's environment."""
+    folder.mkdir(exist_ok=True)
+    (folder / "token").write_text(api.kubectl("-n", namespace, "create", "token", account).stdout)
+    cluster = json.loads(api.kubeconfig.read_text())["clusters"][0]["cluster"]
+    (folder / "ca.crt").write_bytes(b64decode(cluster["certificate-authority-data"]))
+    address = urlsplit(api.url)
+    return {"KUBERNETES_SERVICE_HOST": str(address.hostname), "KUBERNETES_SERVICE_PORT": str(address.port)}
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from logkeep_engine.cli.kubectl import app
-from tests.apiserver.operator import ROOT, Namespace
+from tests.apiserver.operator import Namespace
 from tests.cluster.pki import Authority
 
 Rights = Sequence[tuple[str, str, Sequence[str]]]  # group, resource, verbs
@@ -35,7 +35,7 @@ class Plugin:
     def start(self, command: str, *arguments: str) -> subprocess.Popen[str]:
         """The command as a process of its own, which goes on while the test plays the cluster."""
         code = "from logkeep_engine.cli.kubectl import main; main()"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("operator", "engine"))}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         return subprocess.Popen(
             [sys.executable, "-c", code, command, *arguments, *self._where],
             stdout=subprocess.PIPE,

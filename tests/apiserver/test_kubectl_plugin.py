@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import sys
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import yaml
 
 from logkeep_engine.cli.kubectl import calls
-from tests.apiserver.operator import ROOT, Namespace, wait_for
+from tests.apiserver.operator import Namespace, wait_for
 from tests.apiserver.plugin import Plugin, administrator, kubelet, user
 from tests.cluster import system, tools
 from tests.cluster.kube_api import path_of
@@ -306,7 +307,7 @@ def test_lists_are_read_page_by_page(namespace: Namespace, monkeypatch: pytest.M
 def test_kubectl_finds_the_plugin(namespace: Namespace, tmp_path: Path) -> None:
     make(namespace, status=FAILED)
     program = tmp_path / "kubectl-logkeep"
-    paths = os.pathsep.join(str(ROOT / part) for part in ("operator", "engine"))
+    paths = shlex.quote(os.pathsep.join(sys.path))
     code = "import sys; from logkeep_engine.cli.kubectl import main; main()"
     program.write_text(f"#!/bin/sh\nPYTHONPATH={paths} exec {sys.executable} -c '{code}' \"$@\"\n")
     program.chmod(0o755)

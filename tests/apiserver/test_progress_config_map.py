@@ -1,20 +1,18 @@
 """The driver's progress and result in a real ConfigMap."""
 
 import json
-from base64 import b64decode
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-import yaml
-from kubernetes import config
-from kubernetes.client import Configuration
-from kubernetes.client.exceptions import ForbiddenException
-from kubernetes.config import incluster_config
+from kubernetes.client.exceptions import ForbiddenException, UnauthorizedException
+from urllib3.exceptions import MaxRetryError
 
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import Progress, RunResult
-from logkeep_engine.report import ConfigMaps, ConfigMapSink, ProgressRange, Reporter
+from logkeep_engine.report import ProgressRange, Reporter
+from logkeep_engine.spark import config_map as in_pod
+from logkeep_engine.spark.config_map import ConfigMaps, ConfigMapSink
+from tests.apiserver.conftest import pod_account
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.process import wait_until
 
@@ -31,8 +29,22 @@ def config_map(apiserver: ApiServer, unique: str) -> str:
 
 
 @pytest.fixture
-def api(apiserver: ApiServer) -> ConfigMaps:
-    return ConfigMaps(config.new_client_from_config(str(apiserver.kubeconfig)))  # type: ignore[no-untyped-call]
+def environ(apiserver: ApiServer, config_map: str, tmp_path: Path) -> dict[str, str]:
+    """The environment of a pod whose account may patch ConfigMaps of the namespace. The account's files are in the
+    folder `account`."""
+    names = ("-n", config_map)
+    apiserver.kubectl(*names, "create", "serviceaccount", "driver")
+    apiserver.kubectl(*names, "create", "role", "driver", "--verb=patch", "--resource=configmaps")
+    driver = f"{config_map}:driver"
+    apiserver.kubectl(*names, "create", "rolebinding", "driver", "--role=driver", f"--serviceaccount={driver}")
+    asked = [*names, "auth", "can-i", "patch", f"configmaps/{NAME}", f"--as=system:serviceaccount:{driver}"]
+    wait_until(lambda: apiserver.kubectl(*asked, check=False).returncode == 0, 60, "the role to be known")
+    return pod_account(apiserver, "driver", tmp_path / "account", config_map)
+
+
+@pytest.fixture
+def api(environ: dict[str, str], tmp_path: Path) -> ConfigMaps:
+    return ConfigMaps(environ, tmp_path / "account")
 
 
 def test_progress_and_result_are_patched_into_the_config_map(
@@ -49,9 +61,9 @@ def test_progress_and_result_are_patched_into_the_config_map(
 
 
 def test_config_map_that_is_gone_is_a_warning_not_an_error(
-    api: ConfigMaps, unique: str, caplog: pytest.LogCaptureFixture
+    api: ConfigMaps, config_map: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reporter = Reporter("run", ConfigMapSink(NAME, unique, api=api), interval=0.05)
+    reporter = Reporter("run", ConfigMapSink("deleted", config_map, api=api), interval=0.05)
     reporter.phase("Running")
     reporter.finish(RESULT)
     assert "progress could not be written: NotFoundException: 404 Not Found" in caplog.text
@@ -59,30 +71,40 @@ def test_config_map_that_is_gone_is_a_warning_not_an_error(
 
 
 def test_a_pod_patches_it_as_its_service_account(
-    apiserver: ApiServer, config_map: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    apiserver: ApiServer, environ: dict[str, str], config_map: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("-n", config_map)
-    apiserver.kubectl(*names, "create", "serviceaccount", "driver")
-    apiserver.kubectl(*names, "create", "role", "driver", "--verb=patch", "--resource=configmaps")
-    driver = f"{config_map}:driver"
-    apiserver.kubectl(*names, "create", "rolebinding", "driver", "--role=driver", f"--serviceaccount={driver}")
-    asked = [*names, "auth", "can-i", "patch", f"configmaps/{NAME}", f"--as=system:serviceaccount:{driver}"]
-    wait_until(lambda: apiserver.kubectl(*asked, check=False).returncode == 0, 60, "the role to be known")
-    token, authority = tmp_path / "token", tmp_path / "ca.crt"
-    token.write_text(apiserver.kubectl(*names, "create", "token", "driver").stdout.strip())
-    cluster = yaml.safe_load(apiserver.kubeconfig.read_text())["clusters"][0]["cluster"]
-    authority.write_bytes(b64decode(cluster["certificate-authority-data"]))
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(authority))
-    address = urlsplit(apiserver.url)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
-    monkeypatch.setattr(Configuration, "_default", None)  # the next tests have their own again
+    monkeypatch.setattr(in_pod, "ACCOUNT", tmp_path / "account")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
 
     sink = ConfigMapSink(NAME, config_map)
     sink.result(RESULT)
 
-    data = json.loads(apiserver.kubectl(*names, "get", "configmap", NAME, "-o", "json").stdout)["data"]
-    assert RunResult.from_json(data[KEY_RESULT]) == RESULT
-    with pytest.raises(ForbiddenException, match=driver):
+    found = apiserver.kubectl("-n", config_map, "get", "configmap", NAME, "-o", "json").stdout
+    assert RunResult.from_json(json.loads(found)["data"][KEY_RESULT]) == RESULT
+    with pytest.raises(ForbiddenException, match=f"{config_map}:driver"):
         ConfigMapSink(NAME, "default").result(RESULT)
+
+
+def test_a_token_that_was_renewed_is_used(api: ConfigMaps, config_map: str, tmp_path: Path) -> None:
+    token = tmp_path / "account" / "token"
+    renewed = token.read_text()
+    token.write_text("expired")
+    with pytest.raises(UnauthorizedException):
+        ConfigMapSink(NAME, config_map, api=api).result(RESULT)
+    token.write_text(renewed)
+    ConfigMapSink(NAME, config_map, api=api).result(RESULT)
+
+
+def test_the_proxy_of_the_environment_is_used_unless_the_api_is_excepted(
+    environ: dict[str, str], config_map: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sink() -> ConfigMapSink:
+        return ConfigMapSink(NAME, config_map, api=ConfigMaps(environ, tmp_path / "account"))
+
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "example.com")
+    with pytest.raises(MaxRetryError, match="proxy"):
+        sink().result(RESULT)
+    monkeypatch.setenv("NO_PROXY", environ["KUBERNETES_SERVICE_HOST"])
+    sink().result(RESULT)

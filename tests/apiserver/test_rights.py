@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client, config
 
-from logkeep_engine.report import ConfigMaps
-from tests.apiserver.conftest import SYSTEM, apply_permissions, service_account_kubeconfig
+from logkeep_engine.spark.config_map import ConfigMaps
+from tests.apiserver.conftest import SYSTEM, apply_permissions, pod_account, service_account_kubeconfig
 from tests.apiserver.operator import Namespace, Operator, owner, pod_of, run_id_of, wait_for
 from tests.apiserver.rights import may
 from tests.apiserver.test_operator import RUNNING, start
@@ -144,11 +143,9 @@ def test_a_drivers_account_makes_executors_and_writes_its_progress(
     made = owner("v1", "Pod", namespace.get("pod", "driver"))
     executor = json.dumps(pod_of(job, "driver-exec-1", made, "executor"))
     assert "created" in as_account(api, namespace, "logkeep-engine", tmp_path, "create", "-f", "-", stdin=executor)
-    kubeconfig = service_account_kubeconfig(api, "logkeep-engine", tmp_path / "engine", namespace.name)
-    configuration = client.Configuration()
-    config.load_kube_config(str(kubeconfig), client_configuration=configuration)  # type: ignore[no-untyped-call]
+    environ = pod_account(api, "logkeep-engine", tmp_path / "engine", namespace.name)
     name = f"{job['metadata']['name']}-progress"
-    ConfigMaps(client.ApiClient(configuration)).patch(name, namespace.name, {"data": {"x": "y"}}, 30)
+    ConfigMaps(environ, tmp_path / "engine").patch(name, namespace.name, {"data": {"x": "y"}}, 30)
     assert namespace.get("configmap", name)["data"]["x"] == "y"
 
 

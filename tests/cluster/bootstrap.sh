@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a fresh Debian 12 machine able to run `make test`: system packages (as root), the locked Python packages in a virtual
-# environment under the cache. Prints the environment's path as its only line on standard output. Does nothing that is done already.
+# environment under the cache, the compiled kernel at kernel/built. Prints the environment's path as its only line on standard output.
+# Does nothing that is done already.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -20,6 +21,8 @@ packages=(
 command -v java >/dev/null || packages+=(openjdk-17-jre-headless)
 command -v javac >/dev/null || packages+=(openjdk-17-jdk-headless)
 command -v mvn >/dev/null || packages+=(maven openjdk-17-jre-headless)
+command -v cc >/dev/null || packages+=(gcc libc6-dev)
+tests/cluster/rust.sh 2>/dev/null || packages+=(cargo-web rustc-web rustfmt-web rust-web-clippy)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
@@ -78,8 +81,36 @@ if [[ ! -e $venv/complete ]]; then
 fi
 touch "$venv"
 ln -sfn "$key" "$cache/wheels/current"
-# Old environments are a gigabyte each: keep the two last used.
-for kind in venv wheels; do
-  find "$cache/$kind" -mindepth 1 -maxdepth 1 -type d -printf '%T@ %p\n' | sort -rn | tail -n +3 | cut -d' ' -f2- | xargs -r rm -rf
-done
+
+# The kernel's key: its sources and the compiler. Each clone has a link to the module of its own sources.
+tests/cluster/rust.sh
+key=$({ (cd kernel && find Cargo.toml Cargo.lock core python -type f | LC_ALL=C sort | xargs sha256sum)
+  tests/cluster/rust.sh cargo --version --verbose
+  echo "${RUSTFLAGS:-}"; } | sha256sum | cut -c1-16)
+kernel=$cache/kernel/$key
+if [[ ! -e $kernel ]]; then
+  started=$SECONDS
+  say "compiling the kernel"
+  tests/cluster/rust.sh cargo build --quiet --locked --release --package logkeep-kernel >&2
+  rm -rf "$kernel.partial"
+  mkdir -p "$kernel.partial"
+  cp "$cache/cargo/release/liblogkeep_kernel.so" "$kernel.partial/logkeep_kernel.abi3.so"
+  mv "$kernel.partial" "$kernel"
+  say "compiled the kernel in $((SECONDS - started)) s"
+  # Each clone and each compiler leaves its own files there, and cargo removes none.
+  (($(du -sm "$cache/cargo" | cut -f1) < 4000)) || rm -rf "$cache/cargo"
+fi
+touch "$kernel"
+if [[ $(readlink kernel/built) != "$kernel" ]]; then
+  ln -sfn "$kernel" kernel/.built
+  mv -T kernel/.built kernel/built
+fi
+
+# Old environments are a gigabyte each: keep the two last used. A module of the kernel is some megabytes, and each clone may have its own.
+keep() {
+  find "$cache/$1" -mindepth 1 -maxdepth 1 -type d -printf '%T@ %p\n' | sort -rn | tail -n +$(($2 + 1)) | cut -d' ' -f2- | xargs -r rm -rf
+}
+keep venv 2
+keep wheels 2
+keep kernel 20
 echo "$venv"

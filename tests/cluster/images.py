@@ -19,12 +19,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
+import logkeep_kernel
+
 from tests.cluster import cache, system
 
 ROOT = Path(__file__).parents[2]
 DEBIAN = "bookworm"
 BASE = f"localhost/debian:{DEBIAN}-slim"
 PAUSE = "localhost/pause:1"
+KERNEL = Path(logkeep_kernel.__file__).resolve()
+"""The compiled kernel of these tests. The images take it as it is: nothing is compiled in them."""
 TARGETS = ("operator", "engine")
 _NOT_IN_SLIM = (
     "usr/share/doc",
@@ -91,13 +95,13 @@ def logkeep_images() -> dict[str, Image]:
     layout = _base_layout()
     sources = ("engine/logkeep_engine", "engine/pyspark_logkeep", "operator/logkeep_operator", "docker")
     code = [ROOT / source for source in sources]
-    key = cache.digest(*code)
+    key = cache.digest(*code, KERNEL)
     images = {target: Image(f"localhost/logkeep-{target}:dev", layout, f"{target}-{key}") for target in TARGETS}
     with cache.locked("buildah"):
         known = {entry["annotations"]["org.opencontainers.image.ref.name"] for entry in _index(layout)}
         for target, image in images.items():
             if image.tag not in known:
-                _build(target, image.name, _kept_bases(layout.name))
+                _build(target, image.name, [*_kept_bases(layout.name), f"KERNEL={_kernel()}"])
                 _push(image.name, layout, image.tag)
     return images
 
@@ -139,6 +143,17 @@ def _kept_bases(key: str) -> list[str]:
     kept = {target: _base_name(target, key) for target in TARGETS}
     names = _names()
     return [f"{target.upper()}_BASE={name}" for target, name in kept.items() if name in names]
+
+
+def _kernel() -> str:
+    """The name of the image that holds the compiled kernel, and nothing else."""
+    name = f"localhost/logkeep-kernel:{cache.digest(KERNEL)}"
+    if name not in _names():
+        with _context() as context:
+            shutil.copy(KERNEL, context)
+            (context / "Dockerfile").write_text(f"FROM scratch\nCOPY {KERNEL.name} /\n")
+            _buildah("bud", "--tag", name, context)
+    return name
 
 
 def storage_options() -> list[str]:

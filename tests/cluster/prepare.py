@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.cluster import cache, containerd, images, kafka, state, system, tools
+from tests.cluster import cache, containerd, images, kafka, state, system, tools, wheel
 
 
 def _timed(name: str, work: Callable[[], object]) -> str:
@@ -36,6 +36,11 @@ def _strimzi() -> None:
         tools.strimzi_crds(release)
 
 
+def _kernel() -> None:
+    wheel.builder()
+    system.run([*wheel.RUST, "cargo", "test", "--locked", "--no-run"], timeout=1800)
+
+
 def _go_programs() -> None:
     tools.kube()  # one compiler at a time: each uses all cores
     tools.versitygw()
@@ -50,6 +55,7 @@ def prepare() -> None:
         "kafka jars": _kafka,
         "old kafka jars": tools.old_kafka_jars,
         "Strimzi's CRDs": _strimzi,
+        "kernel's tests": _kernel,
         "kubernetes, S3, helm": _go_programs,
     }
     if system.is_root():

@@ -41,7 +41,12 @@ class Exchange:
         """The real server's answer: from now on the request is carried out."""
         with socket.create_connection(self.proxy.target) as upstream:
             upstream.sendall(self._request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
-            return b"".join(iter(lambda: upstream.recv(65536), b""))
+            data = b"".join(iter(lambda: upstream.recv(65536), b""))
+        if not self.proxy.hides:
+            return data
+        head, separator, body = data.partition(b"\r\n\r\n")
+        kept = [line for line in head.split(b"\r\n") if not line.lower().startswith(self.proxy.hides)]
+        return b"\r\n".join(kept) + separator + body
 
     def send(self, data: bytes) -> None:
         self._client.sendall(data)
@@ -135,7 +140,8 @@ def answer(status: str, code: str, message: str = "") -> Fault:
 
 class S3Proxy(socketserver.ThreadingTCPServer):
     """Listens on loopback while in its context. `requests`: the first lines of all requests, in their order. `spoil`:
-    bytes that are overwritten in every request. `first_lists`: what `stale_list` shows, by the request's first line.
+    bytes that are overwritten in every request. `hides`: what the headers begin with, in lower case, that no answer has
+    on its way back. `first_lists`: what `stale_list` shows, by the request's first line.
     """
 
     allow_reuse_address = True
@@ -147,6 +153,8 @@ class S3Proxy(socketserver.ThreadingTCPServer):
         self.target = (server.host, server.port)
         self.requests: list[bytes] = []
         self.spoil = b""
+        self.hides = b""
+        self._refused: dict[bytes, Fault] = {}
         self.first_lists: dict[bytes, bytes] = {}
         self.ended = threading.Event()
         self._next: deque[tuple[Fault, Where]] = deque()
@@ -180,14 +188,22 @@ class S3Proxy(socketserver.ThreadingTCPServer):
         with self._lock:
             self._always = (fault, where)
 
+    def refuses(self, fault: Fault, *headers: bytes) -> None:
+        """All requests with one of these headers, in lower case, meet this."""
+        with self._lock:
+            self._refused |= {b"\r\n%b:" % header: fault for header in headers}
+
     def well(self) -> None:
         """The proxy injects no more faults."""
         with self._lock:
             self._next.clear()
             self._always = None
 
-    def _fault(self, line: bytes) -> Fault:
+    def _fault(self, line: bytes, head: bytes) -> Fault:
         with self._lock:
+            for header, fault in self._refused.items():
+                if header in head.lower():
+                    return fault
             if self._next and self._next[0][1](line):
                 return self._next.popleft()[0]
             if self._always is not None and self._always[1](line):
@@ -213,7 +229,7 @@ class _Relay(socketserver.BaseRequestHandler):
             request = request.replace(proxy.spoil, bytes(len(proxy.spoil)))
         exchange = Exchange(proxy, self.request, request)
         proxy.requests.append(exchange.line)
-        proxy._fault(exchange.line)(exchange)
+        proxy._fault(exchange.line, request.partition(b"\r\n\r\n")[0])(exchange)
 
 
 def _message(connection: socket.socket) -> bytes:

@@ -7,4 +7,4 @@ venv=$(tests/cluster/bootstrap.sh)
 # mypy's cache lies with the packages that it has read, so that a new clone does not begin anew. Clones take turns at it.
 export MYPY_CACHE_DIR=$venv/mypy
 [[ ${1:-} != mypy ]] || set -- flock "$venv/mypy.lock" "$@"
-PATH=$venv/bin:$PATH PYTHONPATH=operator:engine:. exec "$@"
+PATH=$venv/bin:$PATH PYTHONPATH=operator:engine:.:kernel/built exec "$@"

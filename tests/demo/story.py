@@ -198,7 +198,8 @@ def _write_environment(folder: Path, node: Node, s3: S3Server) -> None:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
     programs = [tools.kubectl().parent, Path(sys.executable).parent]
     lines.append(f'export PATH={shlex.quote(":".join(str(program) for program in programs))}:"$PATH"')
-    lines.append(f"export PYTHONPATH={shlex.quote(':'.join(str(ROOT / part) for part in ('operator', 'engine')))}")
+    roots = ("operator", "engine", "kernel/built")
+    lines.append(f"export PYTHONPATH={shlex.quote(':'.join(str(ROOT / root) for root in roots))}")
     file = folder / "env"
     file.touch(mode=0o600)
     file.write_text("\n".join(lines) + "\n")

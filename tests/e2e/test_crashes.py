@@ -36,7 +36,7 @@ def test_sigkill_of_an_executor_and_then_of_the_driver_in_a_backup_and_in_its_re
     home.verify()
 
     with throttle.to(SLOW) as lift:
-        again = home.restore(executors=2, runPolicy={"backoffLimit": 0})
+        again = home.restore(executors=1, runPolicy={"backoffLimit": 0})
         done = again.wait_for_progress(SOME)["progress"]["records"]
         kill_pod(node, again.executors()[0])
         status = again.wait_for_progress(done + SOME)
@@ -84,7 +84,7 @@ def test_sigkill_of_the_acting_operator_during_a_backup_during_the_restore_and_a
     nightly, time = scheduled(home)
 
     with throttle.to(SLOWER) as lift:
-        saved = home.backup("crashed-c")
+        saved = home.backup("crashed-c", spark={})
         saved.wait_for_progress(SOME)
         killed = kill_the_acting_operator(home)
         wait_until(lambda: home.logkeep.acting() not in ("", killed), 120, "another process to hold the Lease")
@@ -97,7 +97,7 @@ def test_sigkill_of_the_acting_operator_during_a_backup_during_the_restore_and_a
     home.verify()
 
     with throttle.to(SLOW) as lift:
-        again = home.restore()
+        again = home.restore(spark={})
         again.wait_for_progress(SOME)
         killed = kill_the_acting_operator(home)
         lift()  # it may end while nobody acts

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 
@@ -12,12 +13,16 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
+from logkeep_engine.backup.plan import CHUNK_BYTES
 from logkeep_engine.errors import ArchiveBusy, ArchiveFenced, ArchiveMissing, BucketMissing
-from logkeep_engine.storage import Storage
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, encode
+from logkeep_engine.storage import PART_BYTES, Storage
 from tests.cluster.s3 import S3Server
-from tests.kafka.test_storage_s3 import open_s3
+from tests.cluster.s3_proxy import S3Proxy
+from tests.kafka.test_storage_s3 import open_s3, requests_by_kind
 from tests.threads import at_once
-from tests.unit.archive.build import CLUSTER, ORDERS, PATIENT, begin, chunk
+from tests.unit.archive.build import CLUSTER, ORDERS, PATIENT, TIME, begin, chunk, write_segment
 
 ID = ORDERS.topic_id
 
@@ -45,6 +50,32 @@ def test_a_run_its_reader_and_its_check(storage: Storage) -> None:
     storage.put(path, storage.read(path)[:-1])
     (fault,) = verify(archive).faults
     assert (fault.object, fault.topic, fault.partition, fault.offset) == (f"{storage.uri}/{path}", "orders", 0, 30)
+
+
+def test_a_tib_takes_at_most_fifty_thousand_requests_that_write(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
+    """A segment, its two indexes included, takes as many requests as counted here; a chunk of a backup is a segment."""
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    big = encode([Record(0, TIME, None, os.urandom(1 << 20))], codec=Codec.NONE, base_offset=0)
+
+    def counted(size: int) -> dict[str, int]:
+        proxy.requests.clear()
+        count = size // len(big)
+        data = bytearray(big * count)
+        for number in range(count):
+            struct.pack_into(">q", data, number * len(big), number)
+        write_segment(storage, [bytes(data)], epoch=size)
+        return requests_by_kind(proxy.requests)
+
+    assert counted(4 << 20) == {"PutObject": 3}
+    parts = 3
+    assert counted(parts * PART_BYTES) == {
+        "CreateMultipartUpload": 1,
+        "UploadPart": parts,
+        "CompleteMultipartUpload": 1,
+        "PutObject": 2,
+    }
+    of_a_chunk = -(-CHUNK_BYTES // PART_BYTES) + 4
+    assert of_a_chunk * (1 << 40) / CHUNK_BYTES < 50_000
 
 
 def test_a_missing_bucket_is_not_a_missing_archive(s3: S3Server) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
@@ -37,6 +38,22 @@ from tests.unit.archive.build import FAST, PATIENT
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SOON = Limits(unknown=1)
+
+
+@pytest.mark.parametrize("format_name", ["Kafka", "Records", "Avro"])
+def test_the_digest_is_what_the_resource_says_and_may_change(
+    backups: Backups, topics: Topics, unique: str, format_name: str
+) -> None:
+    topics.create(unique)
+    for segment in ({"digest": "Sha256"}, {}, {"digest": "Sha256"}):
+        topics.produce(unique, numbers(100))
+        assert backups.run(unique, format=format_name, segment=segment).outcome == "Succeeded"
+    archive = Archive.open(backups.storage)
+    state = archive.load()
+    digests = [entry.digest.name for found in state.segments.values() for entry in found]
+    assert digests == ["SHA-256", "BLAKE3", "SHA-256"]
+    report = verify(archive)
+    assert (report.faults, report.records) == ([], 300)
 
 
 @pytest.mark.parametrize("where", ["backups", "s3_backups"])
@@ -561,20 +578,35 @@ def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics:
 # ---- the driver's process
 
 
+POD = {
+    "LOGKEEP_POD_NAME": "nightly-x7k2p",
+    "LOGKEEP_POD_IP": "127.0.0.1",
+    "LOGKEEP_POD_NAMESPACE": "test",
+    "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+    "KUBERNETES_SERVICE_PORT": "1",
+}
+"""The environment of a pod whose driver asks Kubernetes for nothing."""
+
+
 def driver(
-    backups: Backups, folder: Path, request: RunRequest, *, dies_by: signal.Signals | None = None
+    backups: Backups, folder: Path, request: RunRequest, master: str | None, *, dies_by: signal.Signals | None = None
 ) -> subprocess.Popen[str]:
-    """The driver as the Job starts it, but for `--master`. It may get a signal behind its first receipt."""
+    """The driver as the Job starts it, or with `--master`. It may get a signal behind its first receipt."""
     folder.mkdir(exist_ok=True)
     file = folder / "request.json"
     file.write_text(request.to_json())
-    environ = backups.environ | {
-        "PYTHONPATH": ":".join(path for path in sys.path if path),
-        ENV_TERMINATION_LOG: str(folder / "termination-log"),
-    }
+    environ = (
+        backups.environ
+        | POD
+        | {
+            "PYTHONPATH": ":".join(path for path in sys.path if path),
+            ENV_TERMINATION_LOG: str(folder / "termination-log"),
+        }
+    )
     dying = ["tests.kafka.dying", dies_by.name] if dies_by is not None else []
     module = [*dying, "logkeep_engine.spark.driver"]
-    command = [sys.executable, "-m", *module, "--request", str(file), "--master", "local[1]"]
+    command = [sys.executable, "-m", *module, "--request", str(file)]
+    command += ["--master", master] if master else []
     return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
 
 
@@ -596,18 +628,19 @@ def many_partitions(topics: Topics, name: str) -> None:
         topics.produce(name, values, partition=partition)
 
 
+@pytest.mark.parametrize("master", [None, "local[1]"])
 def test_driver_killed_in_the_middle_goes_on_where_it_was(
-    backups: Backups, topics: Topics, unique: str, tmp_path: Path
+    backups: Backups, topics: Topics, unique: str, tmp_path: Path, master: str | None
 ) -> None:
     many_partitions(topics, unique)
     slow = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique, limits=SLOW))
-    process = driver(backups, tmp_path / "one", slow, dies_by=signal.SIGKILL)
+    process = driver(backups, tmp_path / "one", slow, master, dies_by=signal.SIGKILL)
     assert process.wait(200) == -signal.SIGKILL
     before = backups.state()
     done = len(before.segments)
     assert 0 < done < PARTITIONS
     topics.produce(unique, numbers(10))  # after the plan: not part of this run
-    process = driver(backups, tmp_path / "two", replace(slow, spec=backups.spec(unique)))
+    process = driver(backups, tmp_path / "two", replace(slow, spec=backups.spec(unique)), master)
     output = process.communicate(timeout=200)[1]
     assert process.returncode == 0, output
     result = told(tmp_path / "two")
@@ -621,12 +654,13 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     assert backups.run(unique).records == 10
 
 
+@pytest.mark.parametrize("master", [None, "local[1]"])
 def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
-    backups: Backups, topics: Topics, unique: str, tmp_path: Path
+    backups: Backups, topics: Topics, unique: str, tmp_path: Path, master: str | None
 ) -> None:
     many_partitions(topics, unique)
     slow = RunRequest("KafkaBackup", "test", "test", "the-run", backups.spec(unique, limits=SLOW))
-    process = driver(backups, tmp_path / "one", slow, dies_by=signal.SIGTERM)
+    process = driver(backups, tmp_path / "one", slow, master, dies_by=signal.SIGTERM)
     output = process.communicate(timeout=200)[1]
     assert process.returncode == int(ExitCode.INTERRUPTED), output
     assert told(tmp_path / "one").error_code == "Interrupted"
@@ -648,7 +682,7 @@ def test_driver_refuses_a_wrong_spec_naming_the_field(
     backups: Backups, unique: str, tmp_path: Path, change: dict[str, Any], says: str
 ) -> None:
     request = RunRequest("KafkaBackup", "test", "test", "the-run", {**backups.spec(unique), **change})
-    process = driver(backups, tmp_path / "one", request)
+    process = driver(backups, tmp_path / "one", request, None)
     output = process.communicate(timeout=120)[1]
     assert process.returncode == int(ExitCode.REFUSED), output
     result = told(tmp_path / "one")
@@ -657,14 +691,13 @@ def test_driver_refuses_a_wrong_spec_naming_the_field(
 
 def test_driver_refuses_a_request_it_does_not_know(backups: Backups, unique: str, tmp_path: Path) -> None:
     request = RunRequest("KafkaMove", "test", "test", "the-run", backups.spec(unique))
-    process = driver(backups, tmp_path / "one", request)
+    process = driver(backups, tmp_path / "one", request, None)
     process.communicate(timeout=120)
     assert process.returncode == int(ExitCode.REFUSED)
     file = tmp_path / "one" / "request.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": 99}))
-    command = [*process.args[:-2]]  # type: ignore[index]
     again = subprocess.run(
-        command,
+        process.args,
         env=backups.environ | {"PYTHONPATH": ":".join(sys.path), ENV_TERMINATION_LOG: str(tmp_path / "told")},
         stderr=subprocess.PIPE,
         text=True,

@@ -331,7 +331,7 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     many_partitions(topics, unique)
     spec = backups.spec(unique, format=format_name, topics=only(unique))
     slow = RunRequest("KafkaBackup", "test", "test", "the-run", {**spec, "limits": SLOW})
-    process = driver(backups, tmp_path / "one", slow, dies_by=signal.SIGKILL)
+    process = driver(backups, tmp_path / "one", slow, None, dies_by=signal.SIGKILL)
     assert process.wait(200) == -signal.SIGKILL
     state = backups.state()
     assert 0 < len(state.segments) < PARTITIONS

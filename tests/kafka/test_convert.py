@@ -21,6 +21,7 @@ from logkeep_engine.convert.source import archive_source
 from logkeep_engine.report import Reporter
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import LocalStorage, Storage, open_uri
+from tests import examples
 from tests.cluster.s3 import S3Server
 from tests.command import logkeep
 from tests.data.compare import compare_topics
@@ -134,7 +135,8 @@ def test_a_backup_goes_on_in_an_archive_that_was_converted(
     assert any("removed by retention from the archive that was converted" in line for line in result.warnings)
 
 
-@pytest.mark.parametrize("format_name", ["Records", "Kafka"])
+@pytest.mark.deep
+@pytest.mark.parametrize("format_name", ["Records", "Kafka"][: examples.number(1, deep=2)])
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, format_name: str) -> None:
     """Killed at once with all its workers, as a pod is, when a part of it was committed."""
     source, target = folder(tmp_path / "source"), folder(tmp_path / "target")

@@ -27,6 +27,7 @@ from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.storage import open_uri
 from logkeep_engine.tasks import TaskRunner
+from tests import examples
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.kafka.backing_up import Topics, numbers
 from tests.kafka.restores import ThreadRunner, backup_spec, try_backup
@@ -216,7 +217,8 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, method: str, act: Callable[[], No
     monkeypatch.setattr(ControlPlane, method, ask_later)
 
 
-@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.deep
+@pytest.mark.parametrize("early", [False, True][: examples.number(1, deep=2)])
 def test_same_run_finishes_when_the_partitions_are_back_that_gave_no_answer(
     backup: Backup, cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch, early: bool
 ) -> None:

@@ -13,7 +13,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.produce import ProduceRequest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from logkeep_engine.log.batch import Codec, check_crc, parse_header, walk
+from logkeep_engine.log.batch import Codec, check_crc, headers_of, parse_header, walk
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.recovery import recover
 from logkeep_engine.log.segment import SegmentBuilder, SegmentSummary, read_offset_index, read_txn_index
@@ -114,7 +114,7 @@ def rebuild(folder: Path, stems: list[str], out: Path) -> dict[str, SegmentSumma
         data = memoryview((folder / f"{stem}.log").read_bytes())
         with (out / f"{stem}.log").open("wb") as log:
             builder = SegmentBuilder(int(stem.split(".")[0]), log.write)
-            entries = list(walk(data))
+            entries = headers_of(walk(data))
             for start in range(0, len(entries), 7):
                 run = entries[start : start + 7]
                 for pos, header in run:
@@ -122,8 +122,7 @@ def rebuild(folder: Path, stems: list[str], out: Path) -> dict[str, SegmentSumma
                     aborted = tracker.observe(data, pos, header)
                     if aborted is not None:
                         builder.add_aborted(aborted)
-                end = run[-1][0] + run[-1][1].size
-                builder.append(data[run[0][0] : end], run)
+                builder.append(data[run.start : run.end], run)
         summary = builder.finish()
         (out / f"{stem}.index").write_bytes(summary.index)
         (out / f"{stem}.timeindex").write_bytes(summary.timeindex)

@@ -350,7 +350,7 @@ class TestStartedAgain:
             assert offset_map(tmp_path, run, unique + suffix).rows == [(0, 0, 6000)]
 
     @pytest.mark.deep
-    @pytest.mark.parametrize("mode", ["Fail", "Append"])
+    @pytest.mark.parametrize("mode", ["Append", "Fail"][: examples.number(1, deep=2)])
     def test_a_killed_driver_started_again_writes_every_record_once(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, mode: str
     ) -> None:
@@ -584,7 +584,8 @@ class TestMerged:
         assert len(_batches_of(kafka, f"{unique}-copy")) < 30
         assert offset_map(tmp_path, "restore-1", f"{unique}-copy").rows == [(0, 0, 5000)]
 
-    @pytest.mark.parametrize("mode", ["Fail", "Append"])
+    @pytest.mark.deep
+    @pytest.mark.parametrize("mode", ["Fail", "Append"][: examples.number(1, deep=2)])
     def test_a_driver_killed_in_the_middle_goes_on_where_it_was(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, mode: str
     ) -> None:

@@ -16,6 +16,7 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.limits import Throttle
+from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.topics import NO_RETENTION, Record, produce, topic_names
@@ -103,7 +104,8 @@ def assert_all_there(cluster: KafkaCluster, root: Path, topic: str, found: RunRe
     assert [where.translate(record[0]) for record in expected] == [record[0] for record in there]
 
 
-@pytest.mark.parametrize("mode", ["Append", "Fail"])
+@pytest.mark.deep
+@pytest.mark.parametrize("mode", ["Append", "Fail"][: examples.number(1, deep=2)])
 def test_what_an_unclean_election_took_is_sent_again(
     cluster: KafkaCluster, unique: str, archive: Path, mode: str
 ) -> None:

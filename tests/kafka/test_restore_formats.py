@@ -358,10 +358,14 @@ class TestDamagedArchive:
 
 
 class TestMemory:
+    @pytest.mark.deep
     @pytest.mark.parametrize(
         ("layout", "count", "size"),
-        [(Layout.RECORDS, 120_000, 80), (Layout.AVRO, 120_000, 80), (Layout.AVRO, 60, 900_000)],
-        ids=["small records", "small avro", "large avro"],
+        [
+            pytest.param(Layout.RECORDS, 120_000, 80, id="small records"),
+            pytest.param(Layout.AVRO, 60, 900_000, id="large avro"),
+            pytest.param(Layout.AVRO, 120_000, 80, id="small avro"),
+        ][: examples.number(2, deep=3)],
     )
     def test_is_bounded_whatever_the_records_are(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, layout: Layout, count: int, size: int

@@ -12,11 +12,13 @@ from logkeep_engine.spark.source import PUSHDOWN
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data import nycflights
+from tests.examples import number
 from tests.kafka.backing_up import Backups
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark-reader.md"
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(1200)
 def test_queries_of_the_document_answer_what_it_says(
     kafka: KafkaBroker,
@@ -29,6 +31,7 @@ def test_queries_of_the_document_answer_what_it_says(
     (setup,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     queries = re.findall(r"```sql\n(.*?)```\n\n```text\n(.*?)```", section, re.DOTALL)
     assert len(queries) == 3
+    queries = queries[: number(1, deep=3)]
     s3.create_bucket("backups")
     place = {"uri": "s3://backups/flights", "endpoint": s3.endpoint, "region": s3.region}
     backups = Backups(kafka, spark_context, place)

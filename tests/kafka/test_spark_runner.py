@@ -1,8 +1,10 @@
-"""Work on real Spark executors: results while others run, errors as they were raised, progress that may be lost."""
+"""Work on real Spark executors, and in processes beside the driver: results while others run, errors as they were
+raised, progress that may be lost."""
 
 import contextlib
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,34 +13,47 @@ from pyspark import SparkContext
 from logkeep_engine.errors import BrokerUnavailable, SparkFailed, SpecError, StorageRefused, TaskFailed
 from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.spark.conf import kubernetes_conf, master_conf
+from logkeep_engine.spark.in_driver import InDriver
 from logkeep_engine.spark.link import DriverEndpoint, TaskLink
 from logkeep_engine.spark.listener import Listener
+from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.runner import SparkRunner
-from logkeep_engine.tasks import PartitionUpdate
+from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 from tests.cluster.process import wait_until
 from tests.kafka import spark_functions as functions
 
 
-@pytest.fixture
-def runner(spark_context: SparkContext) -> SparkRunner:
-    return SparkRunner(spark_context)
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["spark", "driver"])
+def runner(request: pytest.FixtureRequest) -> Iterator[TaskRunner]:
+    if request.param == "spark":
+        yield SparkRunner(request.getfixturevalue("spark_context"))
+        return
+    with InDriver(request.getfixturevalue("nursery"), 2, {}) as session:
+        yield session.runner()
 
 
 def ignore(update: PartitionUpdate) -> None:
     pass
 
 
-def test_every_result_arrives_once(runner: SparkRunner) -> None:
+def test_every_result_arrives_once(runner: TaskRunner) -> None:
     results: list[tuple[int, int]] = []
     runner.run(list(range(40)), functions.double, lambda index, value: results.append((index, value)), ignore)
     assert sorted(results) == [(number, 2 * number) for number in range(40)]
 
 
-def test_no_work_is_done_at_once(runner: SparkRunner) -> None:
+def test_no_work_is_done_at_once(runner: TaskRunner) -> None:
     runner.run([], functions.double, lambda index, value: pytest.fail("a result of nothing"), ignore)
 
 
-def test_results_arrive_while_other_tasks_run(runner: SparkRunner, tmp_path: Path) -> None:
+def test_results_arrive_while_other_tasks_run(runner: TaskRunner, tmp_path: Path) -> None:
     """The second task ends when the first one's result has arrived."""
     first = tmp_path / "first-has-arrived"
     arrived: list[bool] = []
@@ -52,7 +67,7 @@ def test_results_arrive_while_other_tasks_run(runner: SparkRunner, tmp_path: Pat
     assert arrived == [True, True]
 
 
-def test_error_that_trying_again_cannot_change_is_raised_at_once(runner: SparkRunner) -> None:
+def test_error_that_trying_again_cannot_change_is_raised_at_once(runner: TaskRunner) -> None:
     started = time.monotonic()
     with pytest.raises(StorageRefused) as caught:
         runner.run([0, 1], functions.refused, lambda index, value: None, ignore)
@@ -60,7 +75,7 @@ def test_error_that_trying_again_cannot_change_is_raised_at_once(runner: SparkRu
     assert time.monotonic() - started < 80, "the other task was not waited for"
 
 
-def test_error_that_may_pass_is_tried_again(runner: SparkRunner, tmp_path: Path) -> None:
+def test_error_that_may_pass_is_tried_again(runner: TaskRunner, tmp_path: Path) -> None:
     results: list[int] = []
     calls = tmp_path / "calls"
     runner.run([(str(calls), 2)], functions.unavailable_until, lambda _, value: results.append(value), ignore)
@@ -68,7 +83,7 @@ def test_error_that_may_pass_is_tried_again(runner: SparkRunner, tmp_path: Path)
     assert calls.read_text().split() == ["0", "1", "2"]
 
 
-def test_last_attempt_s_error_arrives_as_it_was(runner: SparkRunner, tmp_path: Path) -> None:
+def test_last_attempt_s_error_arrives_as_it_was(runner: TaskRunner, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     with pytest.raises(BrokerUnavailable) as caught:
         runner.run([(str(calls), 99)], functions.unavailable_until, lambda index, value: None, ignore)
@@ -76,30 +91,30 @@ def test_last_attempt_s_error_arrives_as_it_was(runner: SparkRunner, tmp_path: P
     assert calls.read_text().split() == ["0", "1", "2", "3"]
 
 
-def test_exception_that_is_none_of_ours_names_its_class(runner: SparkRunner) -> None:
+def test_exception_that_is_none_of_ours_names_its_class(runner: TaskRunner) -> None:
     with pytest.raises(TaskFailed, match="KeyError: 'b'"):
         runner.run([0, 1], functions.broken, lambda index, value: None, ignore)
 
 
-def test_worker_that_dies_fails_the_run_with_what_spark_says(runner: SparkRunner) -> None:
+def test_worker_that_dies_fails_the_run_with_what_spark_says(runner: TaskRunner) -> None:
     results: list[int] = []
     with pytest.raises(SparkFailed, match=r"Python worker exited unexpectedly|failed 4 times"):
         runner.run([0, 1], functions.dies, lambda _, value: results.append(value), ignore)
     assert results == [0]
 
 
-def test_exception_of_the_caller_cancels_the_tasks(runner: SparkRunner, spark_context: SparkContext) -> None:
+def test_exception_of_the_caller_cancels_the_tasks(spark_context: SparkContext) -> None:
     def stop(index: int, value: int) -> None:
         raise RuntimeError("fenced")
 
     started = time.monotonic()
     with pytest.raises(RuntimeError, match="fenced"):
-        runner.run(list(range(30)), functions.slow_for_odd, stop, ignore)
+        SparkRunner(spark_context).run(list(range(30)), functions.slow_for_odd, stop, ignore)
     assert time.monotonic() - started < 75, "what fifteen tasks of 10 s take, two at a time"
     assert list(spark_context.statusTracker().getActiveJobsIds()) == []
 
 
-def test_progress_arrives_while_tasks_run(runner: SparkRunner, tmp_path: Path) -> None:
+def test_progress_arrives_while_tasks_run(runner: TaskRunner, tmp_path: Path) -> None:
     """The tasks end when all of it has arrived."""
     updates: list[PartitionUpdate] = []
     arrived = tmp_path / "all-has-arrived"
@@ -114,7 +129,7 @@ def test_progress_arrives_while_tasks_run(runner: SparkRunner, tmp_path: Path) -
     assert len(updates) == 6
 
 
-def test_limits_hold_over_all_tasks_and_jobs_also_when_workers_die(runner: SparkRunner) -> None:
+def test_limits_hold_over_all_tasks_and_jobs_also_when_workers_die(runner: TaskRunner) -> None:
     rate, work = 2_000_000, [1_000_000, 500_001, 500_000, 10_000]
     results: list[int] = []
     started = time.monotonic()

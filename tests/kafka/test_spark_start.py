@@ -181,10 +181,11 @@ with Session(local_conf(1)) as session:
     assert collected == "[3]"
 
 
-def test_little_work_is_done_in_a_pod_without_executors() -> None:
+def test_little_work_is_done_in_a_pod_without_executors_and_without_java() -> None:
     script = """
-import json, os
+import json, os, sys
 from logkeep_engine.contract.spec import SparkSpec
+from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.placing import PlacedSession
 from logkeep_engine.tasks import Demand, no_update
 
@@ -193,11 +194,13 @@ def double(item, context):
 
 executors, found = [], {}
 conf = {"spark.driver.memory": "512m", "spark.kubernetes.container.image": "engine:1", "spark.executor.instances": "2"}
-with PlacedSession(SparkSpec(), conf, os.environ, s3=False, placed=executors.append) as session:
+nursery = Nursery()
+with PlacedSession(SparkSpec(), conf, os.environ, nursery, s3=False, placed=executors.append) as session:
     slots = session.expect(Demand(3, 1 << 20))
     for _ in range(2):
         session.runner().run([1, 2, 3], double, found.__setitem__, no_update)
-print(json.dumps([executors, slots, sorted(found.items())]))
+nursery.close()
+print(json.dumps([executors, slots, sorted(found.items()), "pyspark" in sys.modules]))
 """
     pod = {
         "LOGKEEP_POD_NAME": "nightly-x7k2p",
@@ -206,6 +209,6 @@ print(json.dumps([executors, slots, sorted(found.items())]))
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",
         "KUBERNETES_SERVICE_PORT": "1",
     }
-    done = run_script(script, pod)
+    done = run_script(script, {**pod, "JAVA_HOME": "/nowhere"})
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [[0], 1, [[0, 2], [1, 4], [2, 6]]]
+    assert json.loads(done.stdout) == [[0], 1, [[0, 2], [1, 4], [2, 6]], False]

@@ -2,12 +2,16 @@
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 import pytest
+from crc32c import crc32c
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome
@@ -21,8 +25,9 @@ from logkeep_engine.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from logkeep_engine.storage import DEFAULT_BLOCK, ObjectWriter, Storage, open_uri, retry
+from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, ObjectWriter, Storage, open_uri, retry
 from logkeep_engine.storage.s3 import connection
+from logkeep_engine.storage.s3 import writer as s3_writer
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_proxy import (
     Fault,
@@ -125,6 +130,47 @@ def test_a_server_that_comes_back_is_waited_for(bucket: str) -> None:
         assert [info.path for info in storage.list()] == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("size", "parts"), [(0, 0), (10, 0), (PART_BYTES, 0), (PART_BYTES + 1, 2), (2 * PART_BYTES, 2)]
+)
+def test_an_object_is_one_request_or_one_for_each_part_and_two_more(
+    s3: S3Server, bucket: str, proxy: S3Proxy, size: int, parts: int
+) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    data = (os.urandom(1 << 20) * (size // (1 << 20) + 1))[:size]
+    with storage.writer("a") as writer:
+        for start in range(0, size, 5_000_000):
+            writer.write(data[start : start + 5_000_000])
+    asked = requests_by_kind(proxy.requests)
+    assert asked == ({"CreateMultipartUpload": 1, "UploadPart": parts, "CompleteMultipartUpload": 1} if parts else PUT)
+    assert storage.read("a") == data
+
+
+def test_a_part_whose_first_sending_fails_is_sent_whole(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    data = os.urandom(PART_BYTES + (5 << 20) + 77)
+    proxy.meet(answer("503 Slow Down", "SlowDown"), where=lambda line: b"partNumber=" in line)
+    with storage.writer("a") as writer:
+        writer.write(data)
+    assert requests_by_kind(proxy.requests)["UploadPart"] == 3
+    assert storage.read("a") == data
+
+
+PUT = {"PutObject": 1}
+
+
+def requests_by_kind(lines: Iterable[bytes]) -> dict[str, int]:
+    """How many requests of each kind write, by the first lines of all."""
+    kinds = {
+        re.compile(rb"POST \S+\?uploads"): "CreateMultipartUpload",
+        re.compile(rb"PUT \S+partNumber="): "UploadPart",
+        re.compile(rb"POST \S+uploadId="): "CompleteMultipartUpload",
+        re.compile(rb"PUT "): "PutObject",
+    }
+    found = (next((kind for begins, kind in kinds.items() if begins.match(line)), None) for line in lines)
+    return dict(Counter(kind for kind in found if kind is not None))
+
+
 def test_a_lost_answer_to_a_put_or_read_is_asked_again(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     storage.put("a", b"1")
@@ -145,7 +191,7 @@ def test_a_lost_answer_to_a_create_finds_its_own_object(s3: S3Server, bucket: st
 
 def test_a_lost_answer_to_the_end_of_a_multipart_upload_is_success(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
-    data = os.urandom(DEFAULT_BLOCK + 10)
+    data = os.urandom(PART_BYTES + 10)
     writer = storage.writer("a")
     writer.write(data)
     writer._send_part()  # type: ignore[attr-defined]  # so that the next request is the last one
@@ -163,7 +209,7 @@ def test_after_a_lost_answer_to_a_conditional_end_the_object_is_there(
     """Stores differ in what they say to the second request: done, or that the object is another now."""
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     storage.put("a", b"before")
-    data = os.urandom(DEFAULT_BLOCK + 10 if parts else 10)
+    data = os.urandom(PART_BYTES + 10 if parts else 10)
     writer = storage.writer("a", replaces=storage.version("a"))
     writer.write(data)
     if parts:
@@ -198,7 +244,8 @@ def test_each_refusal_has_its_name(
     with pytest.raises(error, match=says) as caught:
         storage.create("a", b"1")
     assert "hush" not in str(caught.value)
-    assert (len(proxy.requests) > 1) == (error is StorageUnavailable)
+    # What a store does not understand may be the checksum: it is asked once more without.
+    assert (len(proxy.requests) > 1) == (error is StorageUnavailable or code == "NotImplemented")
 
 
 def test_a_server_that_asks_to_slow_down_is_asked_again(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
@@ -212,7 +259,7 @@ def test_a_server_that_asks_to_slow_down_is_asked_again(s3: S3Server, bucket: st
 def test_a_writer_whose_parts_fail_raises_and_shows_nothing(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
     writer = storage.writer("a")
-    writer.write(bytes(DEFAULT_BLOCK))
+    writer.write(bytes(PART_BYTES + 1))  # the upload has begun, and its first part is on its way
     proxy.always(answer("503 Slow Down", "SlowDown"))
     with pytest.raises(StorageUnavailable):
         _write_all(writer)
@@ -223,7 +270,7 @@ def test_a_writer_whose_parts_fail_raises_and_shows_nothing(s3: S3Server, bucket
 def _write_all(writer: ObjectWriter) -> None:
     with writer:
         for _ in range(3):
-            writer.write(bytes(DEFAULT_BLOCK))
+            writer.write(bytes(PART_BYTES))
 
 
 def test_a_part_that_changes_on_its_way_is_refused(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
@@ -233,6 +280,91 @@ def test_a_part_that_changes_on_its_way_is_refused(s3: S3Server, bucket: str, pr
         storage.put("a", b"something precious to keep")
     with pytest.raises(ObjectMissing):
         storage.read("a")
+
+
+def test_a_part_that_changes_after_it_was_handed_in_is_refused(s3: S3Server, bucket: str) -> None:
+    storage = open_s3(s3, bucket)
+    for parts in (0, 1):
+        writer = storage.writer("a")
+        writer.write(os.urandom(parts * PART_BYTES + 10))
+        writer._part._slabs[0][3] ^= 1  # type: ignore[attr-defined]
+        with pytest.raises(StorageRefused, match="BadDigest"):
+            writer.commit()
+        writer.abort()
+        assert storage.list() == []
+
+
+def _held(storage: Storage, path: str) -> dict[str, object]:
+    """The checksum of an object, as the store says it."""
+    requests = storage._requests  # type: ignore[attr-defined]
+    answer = requests.call("head_object", path, Key=storage._place.key(path), ChecksumMode="ENABLED")  # type: ignore[attr-defined]
+    return {name: value for name, value in answer.items() if name.startswith("Checksum")}
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2])
+def test_the_store_has_the_checksum_of_the_whole_object(s3: S3Server, bucket: str, parts: int) -> None:
+    storage = open_s3(s3, bucket)
+    data = os.urandom(parts * PART_BYTES + 10)
+    with storage.writer("a") as writer:
+        writer.write(data)
+    crc = b64encode(crc32c(data).to_bytes(4, "big")).decode()
+    assert _held(storage, "a") == {"ChecksumCRC32C": crc, "ChecksumType": "FULL_OBJECT"}
+
+
+@pytest.mark.parametrize("wrong", ["checksum", "size"])
+def test_an_object_that_is_put_together_wrongly_is_refused(
+    s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    storage = open_s3(s3, bucket)
+    out = storage.writer("a")
+    out.write(os.urandom(PART_BYTES + 10))
+    if wrong == "checksum":
+        monkeypatch.setattr(s3_writer, "crc32c_combined", lambda *_: 4711)
+    else:
+        out._size += 1  # type: ignore[attr-defined]
+    with pytest.raises(StorageRefused):
+        out.commit()
+    out.abort()
+    assert storage.list() == []
+
+
+@pytest.mark.parametrize("code", ["NotImplemented", "InvalidRequest", "InvalidArgument"])
+def test_a_store_that_refuses_checks_is_asked_for_fewer_and_only_once(
+    s3: S3Server, bucket: str, proxy: S3Proxy, code: str
+) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    refuse = answer("501 Not Implemented" if code == "NotImplemented" else "400 Bad Request", code)
+    data = os.urandom(PART_BYTES + 10)
+
+    def write(path: str) -> list[str]:
+        proxy.requests.clear()
+        with storage.writer(path) as out:
+            out.write(data)
+        assert storage.read(path) == data
+        return [line.split()[0].decode() for line in proxy.requests if b"uploads" in line]
+
+    proxy.refuses(refuse, b"x-amz-checksum-type")
+    assert write("a") == ["POST", "POST"], "asked once more"
+    assert _held(storage, "a")["ChecksumType"] == "COMPOSITE", "each part was checked"
+    assert write("b") == ["POST"], "and asked for no more"
+    proxy.refuses(refuse, b"x-amz-checksum-algorithm", b"x-amz-checksum-crc32c")
+    assert write("c") == ["POST", "POST"]
+    storage.put("small", b"1")
+    proxy.requests.clear()
+    storage.put("small", b"2")
+    assert (storage.read("small"), len(proxy.requests)) == (b"2", 2), "one request to write and one to read"
+
+
+def test_a_store_that_does_not_say_that_it_checks_whole_objects_is_told_nothing_of_them(
+    s3: S3Server, bucket: str, proxy: S3Proxy
+) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    proxy.hides = b"x-amz-checksum-type"
+    proxy.refuses(answer("400 Bad Request", "InvalidRequest"), b"x-amz-mp-object-size")
+    data = os.urandom(PART_BYTES + 10)
+    with storage.writer("a") as out:
+        out.write(data)
+    assert storage.read("a") == data
 
 
 @pytest.fixture
@@ -268,7 +400,7 @@ def test_a_connection_that_says_nothing_is_given_up_and_another_asked(
 @pytest.mark.usefixtures("soon")
 def test_a_part_of_an_upload_is_sent_three_times(s3: S3Server, bucket: str, proxy: S3Proxy) -> None:
     storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
-    data = os.urandom(DEFAULT_BLOCK + 10)
+    data = os.urandom(PART_BYTES + 10)
     proxy.meet(silent, applied_then_silent, where=lambda line: b"partNumber=1" in line)
     with storage.writer("a") as writer:
         writer.write(data)

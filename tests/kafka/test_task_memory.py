@@ -14,6 +14,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.topics import NewTopicPlan
+from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.kafka.raw import batch, plain, run
@@ -91,7 +92,8 @@ def big(kafka: KafkaBroker) -> tuple[str, str, int, int]:
     return topic, topic_id, count * RECORDS, count // 4 * RECORDS
 
 
-@pytest.mark.parametrize("to", ["files", "s3"])
+@pytest.mark.deep
+@pytest.mark.parametrize("to", ["s3", "files"][: examples.number(1, deep=2)])
 def test_a_task_needs_as_much_memory_for_all_of_a_partition_as_for_a_quarter(
     kafka: KafkaBroker, s3: S3Server, bucket: str, big: tuple[str, str, int, int], tmp_path: Path, to: str
 ) -> None:

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.lanes", description=__doc__)
     parser.add_argument("files", nargs="*", help="test files (default: all)")
-    parser.add_argument("--lanes", type=int, default=3, help="how many run side by side")
+    parser.add_argument("--lanes", type=int, default=5, help="how many run side by side")
     parser.add_argument("--record", action="store_true", help="if all pass, keep the durations in tests/durations.json")
     parser.add_argument("--logs", type=Path, default=LOGS, help="folder of the lanes' logs")
     return parser

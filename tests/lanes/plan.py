@@ -31,6 +31,10 @@ pattern that fits a file counts."""
 WHOLE = frozenset({0, 1, 4})
 """The beds, by their place in the list, in which only one lane may be: they take long to start."""
 
+LONGEST = 0
+"""The bed, by its place in the list, that decides how long a run takes: its files cannot be shared out, and they wait
+for pods. The lanes in other beds leave the processors to it."""
+
 
 def test_files(root: Path) -> list[str]:
     """All test files of the repository, as paths in it."""

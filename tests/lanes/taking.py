@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.lanes.plan import bed
+from tests.lanes.plan import LONGEST, bed
+
+NICENESS = 3  # such a process gets half of what another one gets: tests whose brokers get less would time out
 
 
 class Answers(threading.Thread):
@@ -49,6 +51,7 @@ class _Taker:
         os.set_inheritable(descriptor, False)  # what tests start does not hold the lane's line
         self._lines = socket.socket(fileno=descriptor).makefile("rw")
         self._modules: dict[str, pytest.Collector] = {}
+        self._nice = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
@@ -64,6 +67,7 @@ class _Taker:
         items = self._take(session)
         while items:
             after: Sequence[pytest.Item] = []
+            self._step_back(_path(items[0]))
             for number, item in enumerate(items, 1):
                 if number == len(items):
                     after = self._take(session)
@@ -85,6 +89,12 @@ class _Taker:
             if items:
                 return items
         return []
+
+    def _step_back(self, path: str) -> None:
+        """Leave the processors to the lane in the longest bed. There is no way back, and no need of one."""
+        if bed(path) != LONGEST and not self._nice:
+            os.nice(NICENESS)  # what the tests start inherits it
+            self._nice = True
 
     def _next(self) -> str:
         self._lines.write("next\n")

@@ -3,7 +3,7 @@
     with S3Front(world) as front:
         storage = front.storage()
 
-It speaks what `logkeep_engine.storage` sends through botocore and s3fs for small objects. Multipart uploads are not
+It speaks what `logkeep_engine.storage` sends through botocore for small objects. Multipart uploads are not
 there: simulated archives are small.
 """
 

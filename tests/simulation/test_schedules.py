@@ -10,9 +10,6 @@ import pytest
 
 from logkeep_engine.archive.catalog.facts import Receipt
 from logkeep_engine.backup.pieces import writer as pieces
-from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.log.transactions import Spans
-from logkeep_engine.restore.filter import Action, decide
 from tests.examples import number
 from tests.simulation import variety
 from tests.simulation.run import run_seeds
@@ -42,11 +39,7 @@ def test_a_seed_is_a_schedule() -> None:
 
 
 def test_an_engine_that_restores_aborted_records_is_found_out() -> None:
-    def without_transactions(header: BatchHeader, aborted: Spans) -> Action:
-        action = decide(header, aborted)
-        return Action.REBUILD if action is Action.ABORTED else action
-
-    with patch("logkeep_engine.restore.task.decide", without_transactions):
+    with patch("logkeep_engine.restore.task._aborted", lambda task: []):
         assert found("aborted restored", range(8))
 
 

@@ -35,7 +35,7 @@ def test_the_guide_names_targets_that_are_there() -> None:
 
 def test_the_guide_names_files_that_are_there() -> None:
     guide = (ROOT / "CONTRIBUTING.md").read_text()
-    paths = re.findall(r"`((?:tests|engine|operator|docs|bench|charts|crds|docker)/[\w./-]*)`", guide)
+    paths = re.findall(r"`((?:tests|engine|operator|kernel|docs|bench|charts|crds|docker)/[\w./-]*)`", guide)
     assert len(paths) > 10
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
@@ -53,8 +53,9 @@ def test_hooks_call_the_locked_tools() -> None:
         [ROOT / "tests" / "cluster" / "tool.sh", "ruff", "--version"], capture_output=True, text=True, check=True
     ).stdout
     assert [printed.strip()] == [f"ruff {version}" for version in locked]
-    tools = {hook["entry"].split()[1] for hook in HOOKS}
-    assert tools == {"ruff", "mypy", "lint-imports"}
+    tools = {tuple(hook["entry"].split()[:2]) for hook in HOOKS}
+    locked_tools = {("tests/cluster/tool.sh", tool) for tool in ("ruff", "mypy", "lint-imports")}
+    assert tools == {*locked_tools, ("tests/cluster/rust.sh", "cargo")}
 
 
 def test_every_clone_uses_the_same_cache_of_mypy() -> None:

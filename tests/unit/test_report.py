@@ -9,7 +9,8 @@ import pytest
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import MAX_PARTITIONS_SHOWN, Progress, RunResult
 from logkeep_engine.errors import DataLoss, StorageRefused
-from logkeep_engine.report import CallbackSink, ConfigMaps, ConfigMapSink, ProgressRange, Reporter, failed
+from logkeep_engine.report import CallbackSink, ProgressRange, Reporter, failed
+from logkeep_engine.spark.config_map import ConfigMaps, ConfigMapSink
 from logkeep_engine.tasks import PartitionUpdate
 from tests.cluster.process import wait_until
 

@@ -1,17 +1,17 @@
-"""SHA-256 of objects that lie in a storage."""
+"""Digests of objects that lie in a storage."""
 
 from __future__ import annotations
 
-import hashlib
-
+from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.storage import Storage
 
 
-def digest_of(storage: Storage, path: str) -> tuple[str, int]:
-    """The SHA-256 of an object in hex, and its size. Raises ObjectMissing."""
-    digest, size = hashlib.sha256(), 0
+def digest_of(storage: Storage, path: str, algorithm: DigestAlgorithm) -> tuple[Digest, int]:
+    """The digest of an object, and its size. Raises ObjectMissing."""
+    hasher, size = Hasher(algorithm), 0
     with storage.reader(path) as reader:
         while data := reader.read_block():
-            digest.update(data)
+            hasher.update(data)
             size += len(data)
-    return digest.hexdigest(), size
+    return hasher.digest(), size

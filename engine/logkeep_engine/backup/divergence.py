@@ -232,7 +232,7 @@ def _histories(
     def history(where: TopicPartition) -> tuple[EpochStart, ...] | None:
         found = list(lineages[where].epochs)
         try:
-            for header in _headers(storage, where[0], read[where]):
+            for header in _first_of_epochs(storage, where[0], read[where]):
                 if header.leader_epoch >= 0:
                     add_epoch(found, header.leader_epoch, header.base_offset)
         except ArchiveDamaged as error:
@@ -250,9 +250,13 @@ def _histories(
     }
 
 
-def _headers(storage: Storage, topic: str, part: _ArchivedRange) -> Iterator[BatchHeader]:
+def _first_of_epochs(storage: Storage, topic: str, part: _ArchivedRange) -> Iterator[BatchHeader]:
+    """The batches whose leader epoch is not that of the batch before."""
+    epoch = UNKNOWN
     for _, headers in open_partition(storage, topic, part.segments).batches(part.start):
-        for _, header in headers:
+        for number in headers.epoch_starts(epoch):
+            _, header = headers[number]
+            epoch = header.leader_epoch
             yield header
 
 

@@ -15,13 +15,13 @@ from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import OffsetOutOfRange, RecordsWithheld, TopicGone
 from logkeep_engine.kafka.client import Fetched, RawClient
 from logkeep_engine.limits import Throttle
-from logkeep_engine.log.batch import walk_checked
+from logkeep_engine.log.batch import BatchHeader, runs
 from logkeep_engine.log.records import ControlType, control_type
 
 log = logging.getLogger(__name__)
 
 _LOOK_BYTES = 1 << 20
-_NO_END = 2**63
+_CONTROL = 0x20
 
 
 async def find_ends(client: RawClient, writer: PieceWriter, throttle: Throttle) -> dict[int, tuple[bool, int]]:
@@ -68,16 +68,20 @@ class _Search:
     def look(self, fetched: Fetched) -> bool:
         """Take an answer; returns whether it had anything new."""
         before = self.at
-        for position, header in walk_checked(fetched.data, _NO_END):
-            if header.base_offset >= self.at and header.is_control and header.producer_id in self.wanted:
-                kind = control_type(fetched.data, position)
-                if kind in (ControlType.ABORT, ControlType.COMMIT):
-                    self.found[header.producer_id] = kind is ControlType.ABORT, header.last_offset
-                if kind in (ControlType.ABORT, ControlType.COMMIT, ControlType.OTHER):  # the last: it was emptied
-                    self.wanted.discard(header.producer_id)
+        for headers in runs(fetched.data, checked=True):
+            for number in headers.with_bits(_CONTROL):
+                position, header = headers[number]
+                if header.base_offset >= self.at and header.producer_id in self.wanted:
+                    self._note(header, control_type(fetched.data, position))
         self.at = max(self.at, fetched.next_offset)
         fetched.release()
         return self.at > before
+
+    def _note(self, header: BatchHeader, kind: ControlType) -> None:
+        if kind in (ControlType.ABORT, ControlType.COMMIT):
+            self.found[header.producer_id] = kind is ControlType.ABORT, header.last_offset
+        if kind in (ControlType.ABORT, ControlType.COMMIT, ControlType.OTHER):  # the last: it was emptied
+            self.wanted.discard(header.producer_id)
 
 
 def _without_end(piece: Piece, search: _Search) -> RecordsWithheld:

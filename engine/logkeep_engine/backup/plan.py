@@ -23,8 +23,8 @@ from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.tasks import Demand
 
 PLAN_VERSION = 1
-CHUNK_BYTES = 120 << 20  # a little less than a segment (128Mi by default), so that a chunk is one
-TASK_BYTES = 256 << 20
+CHUNK_BYTES = 496 << 20  # a little less than a segment (512Mi by default), so that a chunk is one
+TASK_BYTES = 1 << 30
 TASKS_PER_SLOT = 2  # with fewer and larger tasks each has several chunks to read at once
 MAX_CHUNKS_PER_TASK = 256
 UNKNOWN_RECORD_BYTES = 100  # a guess, where the broker does not tell the size of a log

@@ -267,6 +267,7 @@ class BackupRun(ArchivingRun):
             spec.segment.compression,
             spec.format,
             spec.format_options,
+            digest=spec.segment.digest,
         )
 
     def _search_losses(

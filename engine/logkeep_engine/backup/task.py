@@ -4,8 +4,9 @@
 
 In the formats of records, `pieces.records.RecordChunkWriter` takes the place of `pieces.batches.ChunkWriter`.
 
-Memory: each partition has one fetch in work, one in flight, and the storage's writer, and a task reads at most
-CONCURRENT partitions at once. Their fetches share FETCH_BYTES, however many and however large the partitions are.
+Memory: each partition has one fetch in work, one in flight, and what the storage's writer collects. A task reads at
+most CONCURRENT partitions at once, and fewer if they are large (`streams_for`). Their fetches share FETCH_BYTES,
+however many and however large the partitions are.
 """
 
 from __future__ import annotations
@@ -35,14 +36,17 @@ from logkeep_engine.errors import (
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
+from logkeep_engine.storage import PART_BYTES
 from logkeep_engine.tasks import REPORT_SECONDS, PartitionUpdate, TaskContext
 
 log = logging.getLogger(__name__)
 
 FETCH_BYTES = 8 << 20  # asked for at once by all streams of a task together: enough for a broker 5 ms away
 CONCURRENT = 4
+CONCURRENT_LARGE = 2
 CONCURRENT_SMALL = 16
 SMALL_BYTES = 1 << 20
+COLLECTED_BYTES = 64 << 20  # what the writers of all streams may have collected, none of them more than a part
 _PASSES = 5
 
 PieceFailure = CorruptBatch | BatchTooLarge | RecordsWithheld | LogDiverged
@@ -81,8 +85,7 @@ def archive_pieces(setting: BackupSetting, pieces: Sequence[Piece], context: Tas
 async def _archive_pieces(
     setting: BackupSetting, pieces: Sequence[Piece], context: TaskContext
 ) -> tuple[PieceDone, ...]:
-    small = all(0 < piece.bytes <= SMALL_BYTES for piece in pieces)  # 0: not known
-    concurrent = CONCURRENT_SMALL if small else CONCURRENT
+    concurrent = streams_for(pieces)
     gate = asyncio.Semaphore(concurrent)
     streams = max(1, min(concurrent, len(pieces)))
     fetch_bytes = context.throttle.fetch_bytes(FETCH_BYTES // streams, streams)
@@ -106,6 +109,16 @@ async def _archive_pieces(
                 await asyncio.gather(*tasks, reporting, return_exceptions=True)
                 for writer in writers:
                     await asyncio.to_thread(writer.abort)
+
+
+def streams_for(pieces: Sequence[Piece]) -> int:
+    """How many pieces a task reads at once. More hide that brokers and stores are far away, but writers of large
+    objects each collect a part of an upload. A piece of unknown size counts as one of medium size.
+    """
+    if all(0 < piece.bytes <= SMALL_BYTES for piece in pieces):
+        return CONCURRENT_SMALL
+    largest = sorted((min(piece.bytes, PART_BYTES) for piece in pieces), reverse=True)
+    return CONCURRENT if sum(largest[:CONCURRENT]) <= COLLECTED_BYTES else CONCURRENT_LARGE
 
 
 def _writer(setting: BackupSetting, piece: Piece, attempt: int) -> PieceWriter:

@@ -18,6 +18,7 @@ from logkeep_engine.contract.spec import (
     BatchCompression,
     Compatibility,
     Compression,
+    DigestAlgorithm,
     FormatName,
     FormatOptions,
 )
@@ -56,6 +57,10 @@ BatchCodec = Annotated[
     BatchCompression | None,
     typer.Option("--batch-compression", help="Kafka: of batches that are made from records; Zstd by default."),
 ]
+NewDigest = Annotated[
+    DigestAlgorithm | None,
+    typer.Option("--digest", help="Of new objects; by default copies keep theirs, others get Blake3."),
+]
 Compat = Annotated[
     Compatibility | None,
     typer.Option("--compatibility", help="Avro: lossless (default), or strict: the published schema."),
@@ -77,6 +82,7 @@ class NewArchive:
     segment_bytes: Segments = None
     compression: WholeCompression = None
     batch_compression: BatchCodec = None
+    digest: NewDigest = None
     compatibility: Compat = None
     codec: BlockCodec = None
     allow_loss: AllowLoss = False
@@ -105,6 +111,7 @@ class NewArchive:
             segment_bytes=made.segment_bytes if self.segment_bytes is None else _segment_bytes(self.segment_bytes),
             compression=self.compression or made.compression,
             codec=made.codec if self.batch_compression is None else Codec[self.batch_compression.name],
+            digest=self.digest,
         )
 
 

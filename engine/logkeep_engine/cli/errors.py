@@ -82,7 +82,7 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
         if not debug:
             for handler in logging.getLogger().handlers:
                 handler.addFilter(_without_traceback)
-        for chatty in ("py4j", "botocore", "aiobotocore", "s3fs", "fsspec", "urllib3", "asyncio"):
+        for chatty in ("py4j", "botocore", "urllib3", "asyncio"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         if not debug:
             # These say again, in their own words, what an error of ours will say.

@@ -74,6 +74,7 @@ def _print_archive(archive: Description, partitions: bool) -> None:
         ("bytes", byte_count(archive.bytes)),
         ("stored", byte_count(archive.stored_bytes)),
         ("segments", str(archive.segments)),
+        ("digests", ", ".join(f"{name} {count}" for name, count in archive.digests.items()) or "-"),
     )
     out.print(facts(head))
     for lost in archive.lost_commits:

@@ -163,11 +163,22 @@ class Compression(StrEnum):
     ZSTD = "Zstd"
 
 
+class DigestAlgorithm(StrEnum):
+    """The algorithm of the digest by which every byte of an archived object is known again."""
+
+    SHA256 = "Sha256"
+    BLAKE3 = "Blake3"
+
+
+DEFAULT_DIGEST = DigestAlgorithm.BLAKE3
+
+
 class SegmentSpec(Model):
     """`maxBytes` bounds the log before it is compressed: positions in a Kafka index are those of the plain log."""
 
-    max_bytes: SegmentBytes = "128Mi"
+    max_bytes: SegmentBytes = "512Mi"
     compression: Compression = Compression.PASSTHROUGH
+    digest: DigestAlgorithm = DEFAULT_DIGEST
 
     @property
     def max_bytes_int(self) -> int:

@@ -5,17 +5,16 @@ Bytes are read once: records, hash, and what the index should be come from the s
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.reading.partition import is_indexed
 from logkeep_engine.convert.folder import FoundSegment
+from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.errors import CorruptSegment, ObjectMissing
 from logkeep_engine.formats import records as records_format
-from logkeep_engine.formats.base import LogRecord, SegmentFacts
+from logkeep_engine.formats.base import SegmentFacts
 from logkeep_engine.formats.counted import CountedRecords
 from logkeep_engine.formats.records_index import ENTRY_BYTES, IndexState, check_index, pack_entries
 from logkeep_engine.formats.records_names import MAGIC
@@ -33,8 +32,8 @@ class CheckSetting:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:
-    """A segment that was checked. `facts` are those of its whole records, None if it has none; `bytes` and `sha256` in
-    them are those of the object up to the last whole record.
+    """A segment that was checked. `facts` are those of its whole records, None if it has none; `digest`, and `bytes` in
+    them, are those of the object up to the last whole record.
 
     `damage` says what is wrong behind the whole records, at byte `facts.bytes`; it is empty if nothing is. `foreign`
     segments are not of this version of the format. `index` says whether the index fits the whole records, `index_what`
@@ -42,6 +41,7 @@ class CheckedSegment:
     """
 
     facts: SegmentFacts | None
+    digest: Digest | None = None
     damage: str = ""
     foreign: bool = False
     index: IndexState = IndexState.GOOD
@@ -67,7 +67,7 @@ def rebuilt_index(storage: Storage, found: FoundSegment, size: int) -> bytes:
     index = bytearray(MAGIC)
     with storage.reader(found.path) as reader:
         for block in records_format.read_blocks(_first(iter(reader.read_block, b""), size)):
-            index += pack_entries([record.offset for record in block.records], block.positions)
+            index += pack_entries(block.records.offsets(), block.positions)
     return bytes(index)
 
 
@@ -89,29 +89,29 @@ def _check_records(storage: Storage, found: FoundSegment) -> CheckedSegment:
     try:
         with storage.reader(found.path) as reader:
             for block in records_format.read_blocks(held.pass_on(iter(reader.read_block, b""))):
-                count.note(cast(Sequence[LogRecord], block.records))
-                index += pack_entries([record.offset for record in block.records], block.positions)
-                end = block.positions[-1]
+                count.note(block.records)
+                index += pack_entries(block.records.offsets(), block.positions)
+                end = block.end
                 held.advance(end)
     except (CorruptSegment, ObjectMissing) as error:
         damage = _what(error)
     state = check_index(held_index, bytes(index))
-    facts = count.facts(size=end, sha256=held.sha256(), blocks=1, index_bytes=len(index))
+    facts = count.facts(size=end, blocks=1, index_bytes=len(index))
     foreign = held.first not in (b"", MAGIC)
     entries = max(0, len(held_index or b"") - len(MAGIC)) // ENTRY_BYTES
-    return CheckedSegment(facts, damage, foreign, state.state, state.what, entries)
+    return CheckedSegment(facts, held.digest(), damage, foreign, state.state, state.what, entries)
 
 
 def _check_avro(storage: Storage, found: FoundSegment) -> CheckedSegment:
     from logkeep_engine.formats.avro import read_object
 
     count = CountedRecords(header_bytes=HEADER_BYTES)
-    digest, size, blocks = hashlib.sha256(), 0, 0
+    hasher, size, blocks = Hasher(), 0, 0
 
     def passing(source: Iterator[bytes]) -> Iterator[bytes]:
         nonlocal size
         for block in source:
-            digest.update(block)
+            hasher.update(block)
             size += len(block)
             yield block
 
@@ -123,8 +123,9 @@ def _check_avro(storage: Storage, found: FoundSegment) -> CheckedSegment:
                 count.note(records)
                 blocks += 1
     except (CorruptSegment, ObjectMissing) as error:
-        return CheckedSegment(None, _what(error))
-    return CheckedSegment(count.facts(size=size, sha256=digest.hexdigest(), blocks=max(1, blocks), index_bytes=0))
+        return CheckedSegment(None, damage=_what(error))
+    facts = count.facts(size=size, blocks=max(1, blocks), index_bytes=0)
+    return CheckedSegment(facts, hasher.digest())
 
 
 def _index(storage: Storage, found: FoundSegment) -> bytes | None:
@@ -141,10 +142,10 @@ def _what(error: CorruptSegment | ObjectMissing) -> str:
 
 
 class _Held:
-    """The hash of the bytes up to the end of the whole records, while more bytes are read than that."""
+    """The digest of the bytes up to the end of the whole records, while more bytes are read than that."""
 
     def __init__(self) -> None:
-        self._digest = hashlib.sha256()
+        self._hasher = Hasher()
         self._hashed = 0
         self._waiting = bytearray()
         self.first = b""
@@ -158,14 +159,14 @@ class _Held:
     def advance(self, end: int) -> None:
         """Hash all bytes before position `end`."""
         count = end - self._hashed
-        self._digest.update(bytes(self._waiting[:count]))
+        self._hasher.update(bytes(self._waiting[:count]))
         del self._waiting[:count]
         self._hashed = end
 
-    def sha256(self) -> str:
+    def digest(self) -> Digest:
         if not self._hashed:
-            self._digest.update(MAGIC)
-        return self._digest.hexdigest()
+            self._hasher.update(MAGIC)
+        return self._hasher.digest()
 
 
 HEADER_BYTES = 10

@@ -136,11 +136,12 @@ def _judged(uri: str, folder: Folder, checked: Mapping[str, CheckedSegment], *, 
         if needed is not None:
             done.repairs.append(needed)
             done.notes.append(f"{found.path}: {needed.what}")
-        if result.facts is None:
+        if result.facts is None or result.digest is None:
             done.notes.append(f"{found.path}: it has no record and is left out")
             continue
         entry = entry_of(
             _named(result.facts, found),
+            result.digest,
             folder.layout,
             topic_id=topic_id(uri, found.topic),
             partition=found.partition,

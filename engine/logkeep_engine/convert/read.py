@@ -72,26 +72,17 @@ def _counted(reader: PartitionReader[Never], count: LossCount | None) -> Iterato
 
 def count_batches(stretch: Stretch, count: LossCount) -> None:
     """Count what a record-shaped format loses of these batches."""
-    bounds = compressed = producers = transactions = 0
-    first = [-1, -1, -1]
     headers = stretch[1]
-    for _, header in headers:
-        attributes = header[5]
-        if not attributes & _CONTROL:
-            bounds += 1
-        if attributes & _CODEC:
-            compressed += 1
-            first[0] = header[0] if first[0] < 0 else first[0]
-        if header[9] >= 0 and not attributes & _CONTROL:
-            producers += 1
-            first[1] = header[0] if first[1] < 0 else first[1]
-        if attributes & (_TRANSACTIONAL | _CONTROL):
-            transactions += 1
-            first[2] = header[0] if first[2] < 0 else first[2]
-    count.add(LossKind.BATCH_BOUNDS, bounds, headers[0][1].base_offset)
-    count.add(LossKind.COMPRESSION, compressed, first[0])
-    count.add(LossKind.PRODUCER, producers, first[1])
-    count.add(LossKind.TRANSACTIONS, transactions, first[2])
+    control = frozenset(headers.with_bits(_CONTROL))
+    count.add(LossKind.BATCH_BOUNDS, len(headers) - len(control), headers[0][1].base_offset)
+    lost = {
+        LossKind.COMPRESSION: headers.with_bits(_CODEC),
+        LossKind.PRODUCER: [number for number in headers.with_producer() if number not in control],
+        LossKind.TRANSACTIONS: headers.with_bits(_TRANSACTIONAL | _CONTROL),
+    }
+    for kind, numbers in lost.items():
+        if numbers:
+            count.add(kind, len(numbers), headers[numbers[0]][1].base_offset)
 
 
 def _of_tool(storage: Storage, topic: str, partition: int, segment: ForeignSegment) -> Iterator[Sequence[LogRecord]]:

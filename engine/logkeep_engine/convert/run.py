@@ -27,7 +27,7 @@ from logkeep_engine.archive.writing.record_files import (
 )
 from logkeep_engine.archiving import ArchivingRun, Committer, check_beginning
 from logkeep_engine.contract.run import MAX_LIST, RunResult
-from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
+from logkeep_engine.contract.spec import Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen, left_behind
 from logkeep_engine.convert.loss import LossReport
 from logkeep_engine.convert.plan import (
@@ -77,7 +77,7 @@ Prepare = Callable[[Callable[[], TaskRunner], Reporter], ConvertSource]
 @dataclass(frozen=True)
 class ConvertOptions:
     """The options for the target. `compression` is that of whole segments of format Kafka, `codec` that of batches made
-    from records."""
+    from records. `digest` None: copies keep theirs, other objects get the default."""
 
     format: FormatName
     segment_bytes: int = SEGMENT_BYTES
@@ -85,6 +85,7 @@ class ConvertOptions:
     codec: Codec = Codec.ZSTD
     format_options: FormatOptions = field(default_factory=FormatOptions)
     chunk_bytes: int = CHUNK_BYTES
+    digest: DigestAlgorithm | None = None
 
     def text(self) -> dict[str, str]:
         """The options that change the bytes that are written."""
@@ -281,6 +282,7 @@ class _ConvertRun(ArchivingRun):
                 compression=options.compression,
                 codec=options.codec,
                 options=options.format_options,
+                digest=options.digest,
             ),
         )
 

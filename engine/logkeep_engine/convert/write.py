@@ -19,10 +19,10 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
 from logkeep_engine.archive.reading.partition import fetched_epoch, open_partition
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
-from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
+from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.formats.base import LogRecord
-from logkeep_engine.log.batch import parse_header, seal
+from logkeep_engine.log.batch import headers_of, parse_header, seal
 from logkeep_engine.log.codec import encode_records
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.storage import Storage
@@ -43,7 +43,7 @@ _INT32_MAX = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class TargetSetting:
     """The place and the way a run writes. `codec` is that of batches made from records, `compression` that of whole
-    segments of format Kafka. It pickles without secrets."""
+    segments of format Kafka. `digest` None: a copy keeps that of its source. It pickles without secrets."""
 
     storage: Storage
     format: FormatName
@@ -52,6 +52,7 @@ class TargetSetting:
     compression: Compression = Compression.PASSTHROUGH
     codec: Codec = Codec.ZSTD
     options: FormatOptions = field(default_factory=FormatOptions)
+    digest: DigestAlgorithm | None = None
 
 
 class ConvertTarget(Protocol):
@@ -89,6 +90,7 @@ def open_target(setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt
             attempt,
             setting.segment_bytes,
             setting.options,
+            setting.digest or DEFAULT_DIGEST,
         )
     )
 
@@ -159,7 +161,7 @@ class _BatchTarget:
             segment = self._segment = _open_log(
                 self._setting, self._topic, self._chunk, header.base_offset, self._attempt
             )
-        segment.builder.append(memoryview(data), [(0, header)])
+        segment.builder.append(memoryview(data), headers_of([(0, header)]))
         self._batch.clear()
 
     def _encoded(self) -> bytes | bytearray:
@@ -187,7 +189,14 @@ def _append_time(record: LogRecord) -> int | None:
     return -1 if record.timestamp is None else record.timestamp
 
 
-def _open_log(setting: TargetSetting, topic: str, chunk: ConvertChunk, base_offset: int, attempt: int) -> LogSegment:
+def _open_log(
+    setting: TargetSetting,
+    topic: str,
+    chunk: ConvertChunk,
+    base_offset: int,
+    attempt: int,
+    kept: DigestAlgorithm = DEFAULT_DIGEST,
+) -> LogSegment:
     return LogSegment(
         setting.storage,
         setting.compression,
@@ -197,6 +206,7 @@ def _open_log(setting: TargetSetting, topic: str, chunk: ConvertChunk, base_offs
         base_offset,
         setting.epoch,
         attempt,
+        setting.digest or kept,
     )
 
 
@@ -204,13 +214,13 @@ def copy_segment(
     setting: TargetSetting, source: Storage, topic: str, entry: SegmentEntry, chunk: ConvertChunk, attempt: int
 ) -> SegmentEntry:
     """Copy a segment of batches as it is: the same log, transactions included. Only its compression as a whole may
-    change.
+    change, and the algorithm of its digest if the run is told one.
 
     Raises ArchiveDamaged if the source's segment is not what its catalog says.
     """
     reader = open_partition(source, topic, (entry,))
     transactions = list(reader.transaction_index())
-    segment = _open_log(setting, topic, chunk, entry.base_offset, attempt)
+    segment = _open_log(setting, topic, chunk, entry.base_offset, attempt, entry.digest.algorithm)
     segment.transactions = SegmentFollower(entry.base_offset, fetched_epoch(source, topic, entry))
     try:
         for stretch, headers in reader.batches():

@@ -1,40 +1,24 @@
 """Objects of the Avro format, read: either schema, block by block, each record held against what must be true of it.
 
-Records are taken apart here, not by fastavro: an object's bytes are checked as they are read, and what is wrong is said
-with its place.
+The kernel takes records apart, not fastavro: an object's bytes are checked as they are read. This module says what is
+wrong, and where.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
 from typing import BinaryIO, TypeGuard
 
-from logkeep_engine.collector import paused
+from logkeep_kernel import read_avro_block
+
 from logkeep_engine.errors import BatchTooLarge, CorruptSegment
 from logkeep_engine.formats.avro_container import AvroBlock, Container
-from logkeep_engine.formats.avro_numbers import (
-    FIRST,
-    KINDS,
-    LOW,
-    LOW_BITS,
-    LOW_MASK,
-    NO_HEADER_LIST,
-    SECOND,
-    Headers,
-    long,
-    sized,
-    unzigzag,
-    varint,
-)
+from logkeep_engine.formats.avro_numbers import FIRST, SECOND, Headers, long, sized, unzigzag
 from logkeep_engine.formats.avro_schema import TIMESTAMP_TYPES, Shape, shape_of
-from logkeep_engine.formats.base import TimestampKind
-from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.memory import listed_most
+from logkeep_engine.log.rows import Rows
 
 _READ_BYTES = 1024 * 1024
-_offset = attrgetter("offset")
 
 
 def read_object(
@@ -44,7 +28,7 @@ def read_object(
     partition: int | None = None,
     start_offset: int = 0,
     size: int | None = None,
-) -> Iterator[list[PlainRecord]]:
+) -> Iterator[Rows]:
     """The records of an object from `start_offset` on, block by block; of either schema.
 
     `source` is a binary file, or the bytes of one in pieces. `topic` and `partition` are what the records must say;
@@ -80,10 +64,10 @@ def read_object(
             begun = True
             if held is not None:
                 records = _decode(held, shape, prefix, last)
-                last = records[-1].offset
+                last = records.last_offset
                 yield from _wanted(records, start_offset)
         records = _decode(block, shape, prefix, last)
-        last = records[-1].offset
+        last = records.last_offset
         yield from _wanted(records, start_offset)
     if held is not None and not begun:
         yield from _wanted(_decode(held, shape, prefix, last), start_offset)
@@ -93,146 +77,73 @@ def _is_file(source: Iterable[bytes | memoryview] | BinaryIO) -> TypeGuard[Binar
     return hasattr(source, "read")
 
 
-def _wanted(records: list[PlainRecord], start_offset: int) -> Iterator[list[PlainRecord]]:
-    if records[0].offset >= start_offset:
-        yield records
-    elif records[-1].offset >= start_offset:
-        yield records[bisect_left(records, start_offset, key=_offset) :]
+def _wanted(rows: Rows, start_offset: int) -> Iterator[Rows]:
+    found = rows if rows.first_offset >= start_offset else rows.between(start_offset, rows.last_offset + 1)
+    if found:
+        yield found
 
 
-def _decode(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> list[PlainRecord]:
+def _decode(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> Rows:
     """The records of a block; `last` is the offset before it, `prefix` how topic and partition are written."""
     if block.record_count > listed_most():
         raise BatchTooLarge(
             f"The Avro block at position {block.position} has {block.record_count} records, at most {listed_most()} "
             "are taken apart at once."
         )
+    branches = (shape.key, shape.value, shape.headers, shape.lossless)
+    rows = read_avro_block(block.data, block.record_count, prefix, branches, last)
+    if rows is None:
+        raise _problem_in(block, shape, prefix, last)
+    return rows
+
+
+def _problem_in(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> CorruptSegment:
+    """The words for a block in which the kernel found something that cannot be."""
     try:
-        with paused():
-            return _decode_all(block, shape, prefix, last)
+        _pass_over(block, shape, prefix, last)
     except IndexError:
-        raise _damaged(block, "a record is cut short") from None
+        return _damaged(block, "a record is cut short")
     except UnicodeDecodeError as problem:
-        raise _damaged(block, f"the name of a header is not UTF-8: {problem}") from problem
+        return _damaged(block, f"the name of a header is not UTF-8: {problem}")
+    except CorruptSegment as problem:
+        return problem
+    return _damaged(block, "its records do not fit together")
 
 
-def _decode_all(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> list[PlainRecord]:
+def _pass_over(block: AvroBlock, shape: Shape, prefix: bytes, last: int) -> None:
+    """Raises what is wrong with the first record that cannot be."""
     data, total = block.data, len(block.data)
-    low, number_at = LOW, _number_at
-    prefix_size = len(prefix)
-    key_tag, value_tag, lossless = 2 * shape.key, 2 * shape.value, shape.lossless
-    plain_tail = _plain_tail(shape)
-    tail_size = len(plain_tail)
-    offset_rest = -1
-    offset_high = b""
-    time_base, time_high, time_size = 0, b"\x00", 3
-    rows: list[tuple[object, ...]] = []
-    add = rows.append
     at = 0
-    # One loop: a call for each key and value would take 5 to 6 % more time.
     for _ in range(block.record_count):
         if not data.startswith(prefix, at):
             raise _of_another(block, at, prefix)
-        at += prefix_size
-        # The offset that is expected is looked for; most numbers are what they are expected to be.
-        number = (last + 1) << 1
-        rest = number >> LOW_BITS
-        if rest != offset_rest:
-            offset_rest, offset_high = rest, varint(rest)
-        expected = low[number & LOW_MASK] + offset_high if rest else varint(number)
-        if data.startswith(expected, at):
-            at += len(expected)
-            offset = last + 1
-        else:
-            number, at = number_at(block, at)
-            offset = unzigzag(number)
-            if offset <= last:
-                raise _falls(block, offset, last)
+        number, at = _number_at(block, at + len(prefix))
+        offset = unzigzag(number)
+        if offset <= last:
+            raise _falls(block, offset, last)
         last = offset
-        if data.startswith(time_high, at + 2) and data[at] > 0x7F and data[at + 1] > 0x7F:
-            timestamp = time_base | ((data[at] & 0x7F) | (data[at + 1] & 0x7F) << 7) >> 1
-            odd = data[at] & 1
-            at += time_size
-            if odd:
-                timestamp = -1 - timestamp
-        else:
-            start = at
-            number, at = number_at(block, at)
-            timestamp = unzigzag(number)
-            if at - start > 2:
-                time_high, time_size = data[start + 2 : at], at - start
-                time_base = number >> LOW_BITS << LOW_BITS - 1
-        tag = key_tag
-        if tag >= 0:
-            tag = data[at]
-            at += 1
-        if tag == key_tag:
-            length = data[at]
-            at += 1
-            if length > 0x7F:
-                length, at = number_at(block, at - 1)
+        _, at = _number_at(block, at)  # the timestamp
+        for name, branch in (("key", shape.key), ("value", shape.value)):
+            if branch >= 0:
+                tag = data[at]
+                at += 1
+                if tag != 2 * branch:
+                    _expect_null(block, tag, offset)
+                    continue
+            length, at = _number_at(block, at)
             if length & 1:
-                raise _damaged(block, f"the key at offset {offset} has a length below zero")
-            start = at
+                raise _damaged(block, f"the {name} at offset {offset} has a length below zero")
             at += length >> 1
-            key = data[start:at]
-        else:
-            _expect_null(block, tag, offset)
-            key = None
-        tag = value_tag
-        if tag >= 0:
-            tag = data[at]
-            at += 1
-        if tag == value_tag:
-            length = data[at]
-            at += 1
-            if length > 0x7F:
-                length, at = number_at(block, at - 1)
-            if length & 1:
-                raise _damaged(block, f"the value at offset {offset} has a length below zero")
-            start = at
-            at += length >> 1
-            value = data[start:at]
-        else:
-            _expect_null(block, tag, offset)
-            value = None
-        if data.startswith(plain_tail, at):
-            at += tail_size
-            if timestamp != -1:
-                add((offset, timestamp, 0, key, value, ()))
-            else:
-                add((offset, None, 0, key, value, ()))
-        else:
-            headers, at = _headers_at(block, at, shape.headers, offset)
-            kind = TimestampKind.CREATE
-            if lossless:
-                listed, at = _header_list_at(block, at)
-                headers = headers if listed is None else listed
-                number, at = number_at(block, at)
-                if number & 1 or number >> 1 >= len(_KIND_LIST):
-                    raise _damaged(block, f"the record at offset {offset} has timestamp type {unzigzag(number)}")
-                kind = _KIND_LIST[number >> 1]
-            add((offset, None if timestamp == -1 else timestamp, _TYPES[kind], key, value, headers))
+        _, at = _headers_at(block, at, shape.headers, offset)
+        if shape.lossless:
+            _, at = _header_list_at(block, at)
+            number, at = _number_at(block, at)
+            if number & 1 or number >> 1 >= len(TIMESTAMP_TYPES):
+                raise _damaged(block, f"the record at offset {offset} has timestamp type {unzigzag(number)}")
         if at > total:
             raise _damaged(block, f"the record at offset {offset} is cut short")
     if at != total:
         raise _damaged(block, f"{total - at} bytes follow its last record")
-    return list(map(PlainRecord._make, rows))
-
-
-_KIND_LIST = list(TIMESTAMP_TYPES.values())
-_TYPES = {
-    TimestampKind.CREATE: 0,
-    TimestampKind.CREATE_NULL: 0,
-    TimestampKind.APPEND: 1,
-    TimestampKind.NONE: None,
-}
-
-
-def _plain_tail(shape: Shape) -> bytes:
-    """How a record without headers ends, and with create time."""
-    no_headers = b"\x00" if shape.headers < 0 else long(1 - shape.headers)
-    return no_headers + (NO_HEADER_LIST + KINDS[TimestampKind.CREATE] if shape.lossless else b"")
 
 
 def _headers_at(block: AvroBlock, at: int, branch: int, offset: int) -> tuple[Headers, int]:

@@ -45,8 +45,8 @@ class SegmentFacts:
     """The facts of a finished segment. Offsets lie in [base_offset, next_offset); times are ms since the epoch, -1 if
     no record has one.
 
-    `blocks` counts the units of the container (Avro blocks; 1 in the Records format). `bytes` and `sha256` (hex) are
-    those of the data object, `index_bytes` the size of its index object (0: none). `gaps`: offsets are missing.
+    `blocks` counts the units of the container (Avro blocks; 1 in the Records format). `bytes` is the size of the data
+    object, `index_bytes` that of its index object (0: none). `gaps`: offsets are missing.
     `append_time`: a record has log append time. `largest_record`: bytes of key, value and headers of the largest.
     """
 
@@ -58,7 +58,6 @@ class SegmentFacts:
     index_bytes: int
     min_timestamp: int
     max_timestamp: int
-    sha256: str
     gaps: bool
     append_time: bool
     largest_record: int

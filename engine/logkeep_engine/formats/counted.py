@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logkeep_engine.formats.base import LogRecord, SegmentFacts, TimestampKind
+from logkeep_engine.formats.base import LogRecord, SegmentFacts
+from logkeep_engine.log.rows import as_rows
 
 
 class CountedRecords:
@@ -31,19 +32,18 @@ class CountedRecords:
         """Count what follows."""
         if not records:
             return
+        found = as_rows(records).facts(self._header_bytes)
+        first, self.last, lowest, highest, append_time, largest = found
         if not self.count:
-            self.first = records[0].offset
-        self.last = records[-1].offset
+            self.first = first
         self.count += len(records)
-        times = [record.timestamp for record in records if record.timestamp is not None and record.timestamp != -1]
-        if times:
-            lowest = min(times)
+        if lowest is not None:
             self._lowest = lowest if self._lowest is None else min(self._lowest, lowest)
-            self.max_timestamp = max(self.max_timestamp, *times)
-        self.append_time = self.append_time or any(record.timestamp_type == TimestampKind.APPEND for record in records)
-        self.largest = max(self.largest, *map(self._content, records))
+            self.max_timestamp = max(self.max_timestamp, highest)
+        self.append_time = self.append_time or append_time
+        self.largest = max(self.largest, largest)
 
-    def facts(self, *, size: int, sha256: str, blocks: int, index_bytes: int) -> SegmentFacts | None:
+    def facts(self, *, size: int, blocks: int, index_bytes: int) -> SegmentFacts | None:
         """With what the objects say; None if there was no record."""
         if not self.count:
             return None
@@ -56,14 +56,7 @@ class CountedRecords:
             index_bytes=index_bytes,
             min_timestamp=self.min_timestamp,
             max_timestamp=self.max_timestamp,
-            sha256=sha256,
             gaps=self.last - self.first + 1 != self.count,
             append_time=self.append_time,
             largest_record=self.largest,
         )
-
-    def _content(self, record: LogRecord) -> int:
-        size = len(record.key or b"") + len(record.value or b"")
-        if record.headers:
-            size += sum(self._header_bytes + len(name) + len(value or b"") for name, value in record.headers)
-        return size

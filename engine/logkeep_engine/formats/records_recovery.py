@@ -172,14 +172,15 @@ class _Walk:
 
     def _agreed(self, block: RecordBlock) -> tuple[int, int | None]:
         """How many records of a block to take, and where the index jumps to behind them."""
-        number = bisect_left(self._starts, block.positions[0])
+        positions = block.positions
+        number = bisect_left(self._starts, positions[0])
         count = len(block.records)
         said = self._starts[number : number + count + 1]
-        if len(said) >= count and said == array("q", block.positions[: len(said)]):
+        if len(said) >= count and said == array("q", positions[: len(said)]):
             return count, None
         last = self.last
         for taken, record in enumerate(block.records):
-            start, end = block.positions[taken : taken + 2]
+            start, end = positions[taken : taken + 2]
             number = bisect_right(self._starts, start)
             if number == len(self._starts):
                 return count, None
@@ -193,10 +194,11 @@ class _Walk:
         return count, None
 
     def _take(self, block: RecordBlock, count: int) -> None:
-        start, end = block.positions[0], block.positions[count]
+        positions = block.positions
+        start, end = positions[0], positions[count]
         shift = self.positions[-1] - start
-        self.offsets.extend(record.offset for record in block.records[:count])
-        self.positions.extend(position + shift for position in block.positions[1 : count + 1])
+        self.offsets.extend(block.records[:count].offsets())
+        self.positions.extend(position + shift for position in positions[1 : count + 1])
         self.last = self.offsets[-1]
         if self.kept[-1][1] == start:
             self.kept[-1] = (self.kept[-1][0], end)

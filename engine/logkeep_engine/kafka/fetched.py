@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.kafka.buffers import AnswerFrame
-from logkeep_engine.log.batch import LOG_OVERHEAD
+from logkeep_engine.log.batch import LOG_OVERHEAD, last_whole
 
 _OFFSET_LENGTH = struct.Struct(">qi")
-_LENGTH = struct.Struct(">8xi")
 _PREFIX = 17  # offset, length, leader epoch (or CRC), magic: enough to tell the formats apart
 _LEAST_LENGTH = 14  # an empty message of magic 0, without offset and length
 _LAST_OFFSET_DELTA = struct.Struct(">i")
@@ -99,30 +98,11 @@ def _walk(data: memoryview, topic: str, partition: int) -> list[tuple[int, int]]
     return batches
 
 
-def _last_whole(data: memoryview) -> int:
-    """Where the last whole batch of `data` begins, or one that cannot be, by the lengths alone: tiny batches come by
-    the hundred thousand.
-    """
-    at = last = 0
-    end = len(data) - _OFFSET_LENGTH.size
-    unpack = _LENGTH.unpack_from
-    while at <= end:
-        (length,) = unpack(data, at)
-        if length < _LEAST_LENGTH:
-            return at
-        if at + length > end:
-            return last
-        last = at
-        at += LOG_OVERHEAD + length
-    return last
-
-
 def next_offset(data: memoryview, topic: str, partition: int, asked: int) -> int:
     """One past the last whole batch of `data`; `asked` if there is no data. Raises CorruptBatch."""
     if not data:
         return asked
-    last = _last_whole(data)
-    batches = _walk(data[last:], topic, partition)
+    batches = _walk(data[last_whole(data) :], topic, partition)
     if not batches or batches[-1][1] <= asked:
         raise CorruptBatch(
             f"Topic {topic!r} partition {partition}: the {len(data)} bytes at offset {asked} hold no whole batch.",

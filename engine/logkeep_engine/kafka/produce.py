@@ -10,16 +10,15 @@ costs client and broker more than a small batch in it. Each partition's answer i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
 import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from logkeep_engine.errors import BrokerRefused, ProduceRefused
 from logkeep_engine.kafka import protocol
+from logkeep_engine.kafka.ahead import Ahead
 from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader
 from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Buffer
@@ -303,35 +302,31 @@ class Producer:
             floor = await self._fetcher.list_offset(topic, partition, LATEST)
         window: deque[_Sent] = deque()
         known: tuple[int, int] | None = None  # the producer id and epoch that wrote the last acknowledged batch
-        following: asyncio.Task[tuple[Buffer, ...] | None] | None = _next(batches)
+        ahead = Ahead(batches, MAX_IN_FLIGHT)
         try:
-            while window or following is not None:
+            while window or not ahead.over:
                 room = len(window) < MAX_IN_FLIGHT and known is not None and not any(_failed(sent) for sent in window)
-                if following is not None and (room or not window):
-                    either: list[asyncio.Future[Any]] = [following]
-                    if window:
-                        either.append(window[0].answer)
-                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                    if following.done():
-                        batch = following.result()
-                        if batch is None:
-                            following = None
-                            continue
-                        if not window or _producer(batch) == known:
+                if room or not window:
+                    if ahead.ready:
+                        if not window or _producer(_buffers(ahead.ready[0])) == known:
+                            batch = _buffers(ahead.take())
                             window.append(await self._send(target, guard, batch, alone=not window))
-                            following = _next(batches)
                             continue
+                    elif not ahead.ended:
+                        head = window[0].answer if window else None
+                        if head is None or not head.done():
+                            await ahead.wait(head)
+                            continue
+                    elif ahead.error is not None:
+                        raise ahead.error
                 offset = await self._acknowledged(target, guard, window, floor)
                 known = _producer(window.popleft().batch)
                 floor = max(floor, offset + 1)
                 yield offset
         finally:
-            waiting: list[asyncio.Future[Any]] = [sent.answer for sent in window]
-            if following is not None:
-                waiting.append(following)
-            for future in waiting:
-                future.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
+            for sent in window:
+                sent.answer.cancel()
+            await asyncio.gather(ahead.stop(), *(sent.answer for sent in window), return_exceptions=True)
 
     async def init_producer_id(self) -> tuple[int, int]:
         """A new (producer id, epoch) for idempotent batches. Raises BrokerUnavailable, BrokerRefused."""
@@ -450,12 +445,3 @@ def _producer(batch: tuple[Buffer, ...]) -> tuple[int, int] | None:
 
 def _failed(sent: _Sent) -> bool:
     return sent.answer.done() and sent.answer.exception() is not None
-
-
-def _next(batches: AsyncIterator[Batch]) -> asyncio.Task[tuple[Buffer, ...] | None]:
-    async def take() -> tuple[Buffer, ...] | None:
-        with contextlib.suppress(StopAsyncIteration):
-            return _buffers(await anext(batches))
-        return None
-
-    return asyncio.get_running_loop().create_task(take())

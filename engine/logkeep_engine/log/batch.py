@@ -12,12 +12,14 @@ Source of facts: apache/kafka `DefaultRecordBatch.java`; KIP-98 (format v2), KIP
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
+import logkeep_kernel as kernel
 from crc32c import crc32c
 
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log import legacy
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.legacy import LOG_OVERHEAD
@@ -30,10 +32,14 @@ __all__ = [
     "BatchHeader",
     "Buffer",
     "Codec",
+    "Headers",
     "Stretch",
     "check_crc",
+    "headers_of",
+    "last_whole",
     "parse_header",
     "rewritten_header",
+    "runs",
     "walk",
     "walk_checked",
     "whole_batches",
@@ -51,6 +57,7 @@ _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _PREFIX = _SIZE_AND_MAGIC.size
 """Bytes that tell a batch's size and magic, in every version of the format."""
 
+_INT32_MAX = 2**31 - 1
 _SMALLEST_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _MAGIC = 2
 
@@ -141,8 +148,20 @@ class BatchHeader(NamedTuple):
         return self.record_count != self.last_offset_delta + 1
 
 
-Stretch = tuple[memoryview, list[tuple[int, BatchHeader]]]
+Headers: TypeAlias = "kernel.Headers[BatchHeader]"
+"""A sequence of (position, header) of batches that lie back to back. Its methods ask all of them at once."""
+
+Stretch = tuple[memoryview, Headers]
 """A view on batches that lie back to back, and their headers with positions in the view."""
+
+_header_of: Callable[[kernel.Fields], BatchHeader] = partial(tuple.__new__, BatchHeader)
+_RUN = 16_384  # batches walked at once: the headers of tiny batches take as much memory as the batches
+_NO_END = 2**63  # larger than any offset
+
+
+def headers_of(batches: Iterable[tuple[int, BatchHeader]]) -> Headers:
+    """The sequence of headers that are known one by one. Raises `ValueError` unless the batches lie back to back."""
+    return kernel.Headers.of(batches, _header_of)
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
@@ -166,70 +185,71 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     return _legacy_header(buf, pos)
 
 
-def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch from `start` on; a partial batch at the end is left out. CRCs are not
-    checked.
+def runs(buf: Buffer, until: int = _NO_END, start: int = 0, *, checked: bool) -> Iterator[Headers]:
+    """The headers of every whole batch from `start` on, many at a time, up to the first batch that begins at offset
+    `until` or above; a partial batch at the end is left out. `checked`: each CRC is compared.
 
-    Raises `CorruptBatch` where the bytes cannot be a batch; what was yielded before holds. A damaged length that
-    points past the end looks like a partial batch: a caller who knows that the buffer ends with a batch must compare.
+    Raises `CorruptBatch` where the bytes cannot be a batch, and as `check_crc` does; what was yielded before holds. A
+    damaged length that points past the end looks like a partial batch: a caller who knows that the buffer ends with a
+    batch must compare.
     """
-    end = len(buf)
-    position = start
-    unpack = _HEADER.unpack_from
-    make = tuple.__new__
-    while end - position >= HEADER_SIZE:
-        fields = unpack(buf, position)
-        length = fields[1]
-        # One test for what almost every batch is; everything else is told apart below.
-        if fields[3] == _MAGIC and length >= _SMALLEST_LENGTH and fields[6] >= 0 and fields[12] >= 0:
-            following = position + LOG_OVERHEAD + length
-            if following > end:
+    view = buf if type(buf) is memoryview else memoryview(buf)
+    at, stop = start, ""
+    while stop not in ("end", "until"):
+        found, at, stop = kernel.walk(view, at, until, _RUN, checked=checked, make=_header_of)
+        if found:
+            yield found
+        if stop == "odd":
+            others, at, wrong = _odd_run(view, at, until, checked=checked)
+            if others:
+                yield headers_of(others)
+            if wrong is not None:
+                raise wrong
+            if not others:
                 return
-            yield position, make(BatchHeader, fields)
-        else:
-            _check_size(buf, position, length, fields[3])
-            following = position + LOG_OVERHEAD + length
-            if following > end:
-                return
-            yield position, parse_header(buf, position)
-        position = following
-    while end - position >= _PREFIX:
-        length, magic = _SIZE_AND_MAGIC.unpack_from(buf, position)
-        _check_size(buf, position, length, magic)
-        if position + LOG_OVERHEAD + length > end:
-            return
-        yield position, parse_header(buf, position)
-        position += LOG_OVERHEAD + length
+
+
+def _odd_run(
+    view: memoryview, at: int, until: int, *, checked: bool
+) -> tuple[list[tuple[int, BatchHeader]], int, CorruptBatch | BatchTooLarge | None]:
+    """The batches at `at` that the kernel leaves: messages of magic 0 and 1. Also the position behind them, and what is
+    wrong with the batch there (None: nothing, or it is not whole)."""
+    others: list[tuple[int, BatchHeader]] = []
+    while len(others) < _RUN and len(view) - at >= _PREFIX:
+        length, magic = _SIZE_AND_MAGIC.unpack_from(view, at)
+        if others and magic == _MAGIC:
+            break
+        try:
+            _check_size(view, at, length, magic)
+            if LOG_OVERHEAD + length > len(view) - at:
+                break
+            header = parse_header(view, at)
+            if header.base_offset >= until:
+                break
+            if checked:
+                check_crc(view, at, header)
+        except (CorruptBatch, BatchTooLarge) as error:
+            return others, at, error
+        others.append((at, header))
+        at += header.size
+    return others, at, None
+
+
+def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every whole batch from `start` on, like `runs`. CRCs are not checked."""
+    for headers in runs(buf, start=start, checked=False):
+        yield from headers
 
 
 def walk_checked(buf: Buffer, until: int, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Like `walk`, but with each CRC checked, up to the first batch that begins at offset `until` or above.
+    """Like `walk`, but with each CRC checked, up to the first batch that begins at offset `until` or above."""
+    for headers in runs(buf, until, start, checked=True):
+        yield from headers
 
-    One function for both, since a log of tiny batches spends its time here. Raises `CorruptBatch` as `walk` and
-    `check_crc` do; what was yielded before holds.
-    """
-    view = memoryview(buf)
-    end = len(view)
-    position = start
-    unpack = _HEADER.unpack_from
-    make = tuple.__new__
-    while end - position >= HEADER_SIZE:
-        fields = unpack(view, position)
-        following = position + LOG_OVERHEAD + fields[1]
-        if fields[3] != _MAGIC or fields[1] < _SMALLEST_LENGTH or fields[6] < 0 or fields[12] < 0:
-            break
-        if following > end or fields[0] >= until:
-            return
-        header: BatchHeader = make(BatchHeader, fields)
-        if crc32c(view[position + _ATTRIBUTES_AT : following]) != fields[4]:
-            check_crc(view, position, header)
-        yield position, header
-        position = following
-    for at, header in walk(view, position):
-        if header.base_offset >= until:
-            return
-        check_crc(view, at, header)
-        yield at, header
+
+def last_whole(buf: Buffer) -> int:
+    """The position of the last whole batch, or of the first one that cannot be, by the lengths alone."""
+    return kernel.last_whole(buf)
 
 
 def whole_batches(buf: Buffer, limit: int) -> int:
@@ -237,14 +257,7 @@ def whole_batches(buf: Buffer, limit: int) -> int:
 
     Goes by the lengths alone: the batches must have been checked, and all of them must be whole.
     """
-    end = min(limit, len(buf))
-    position = 0
-    unpack = _SIZE_AND_MAGIC.unpack_from
-    following: int = LOG_OVERHEAD + unpack(buf, 0)[0]
-    while following < end:
-        position = following
-        following = position + LOG_OVERHEAD + unpack(buf, position)[0]
-    return following if following == end or not position else position
+    return kernel.whole_batches(buf, limit)
 
 
 def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
@@ -351,6 +364,8 @@ def _legacy_header(buf: Buffer, pos: int) -> BatchHeader:
     first, last = found.messages[0], found.messages[-1]
     if last.offset < first.offset:
         raise CorruptBatch(f"The message at offset {last.offset} is damaged: offsets inside fall from {first.offset}.")
+    if last.offset - first.offset > _INT32_MAX:
+        raise CorruptBatch(f"The message at offset {last.offset} is damaged: offsets inside begin at {first.offset}.")
     return BatchHeader(
         base_offset=first.offset,
         batch_length=found.size - LOG_OVERHEAD,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from logkeep_kernel import Rows, records_are_made_by
+
 __all__ = ["LogRecord", "PlainRecord", "index_since"]
 
 
@@ -40,8 +42,14 @@ class PlainRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
+records_are_made_by(PlainRecord._make)
+
+
 def index_since(records: Sequence[LogRecord], time: int) -> int:
     """The index of the first record of that time (ms) or later; the number of records if there is none."""
+    if isinstance(records, Rows):
+        found = records.first_since(time)
+        return len(records) if found is None else found
     for at, record in enumerate(records):
         if (-1 if record.timestamp is None else record.timestamp) >= time:
             return at

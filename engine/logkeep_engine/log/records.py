@@ -83,13 +83,31 @@ def iterate(buf: Buffer, pos: int = 0) -> Iterator[Record]:
         )
     if header.record_count == 0:
         return
-    data = bytes(unpack(view[pos : pos + header.size], header))
+    yield from _named(bytes(unpack(view[pos : pos + header.size], header)), header)
+
+
+def _named(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The packed records of a batch one after another; an error names the batch."""
     try:
         yield from _each(data, header)
     except IndexError:
         raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: a record is cut short.") from None
     except CorruptBatch as problem:
         raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: {problem.message}.") from problem
+
+
+def damage_of(packed: bytes | memoryview, header: BatchHeader) -> CorruptBatch:
+    """The error for the packed records of a batch of which it is known that they do not fit together, or that their
+    offsets do not lie in their batch."""
+    try:
+        for _ in _named(bytes(packed), header):
+            pass
+    except CorruptBatch as damage:
+        return damage
+    return CorruptBatch(
+        f"The batch at offset {header.base_offset} is damaged: its records do not have offsets from "
+        f"{header.base_offset} to {header.last_offset}."
+    )
 
 
 def listed(found: Iterable[R], header: BatchHeader) -> list[R]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from logkeep_engine.errors import CorruptBatch, CorruptIndex
-from logkeep_engine.log.batch import LOG_OVERHEAD, BatchHeader, check_crc, walk
+from logkeep_engine.log.batch import LOG_OVERHEAD, BatchHeader, Headers, runs
 from logkeep_engine.log.segment import (
     INDEX_INTERVAL_BYTES,
     MAX_RELATIVE_OFFSET,
@@ -27,7 +27,7 @@ from logkeep_engine.log.segment import (
     pack_txn_entry,
     read_txn_index,
 )
-from logkeep_engine.log.transactions import TransactionTracker
+from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL, TransactionTracker
 
 _BLOCK = 8 * 1024 * 1024
 
@@ -43,9 +43,9 @@ class Recovery:
     reason: str
 
 
-OnBatch = Callable[[memoryview, int, int, BatchHeader], None]
-"""Called with a buffer, the batch's position in it, its position in the log, its header. The buffer is valid during
-the call only.
+OnBatches = Callable[[memoryview, Headers], None]
+"""Called with a buffer, and with headers of batches in it: of one transactional batch or control batch, or of any
+number of others. The buffer is valid during the call only.
 """
 
 
@@ -65,13 +65,15 @@ def misplaced(header: BatchHeader, next_offset: int, base_offset: int, end_offse
 
 
 def scan(
-    file: BinaryIO, *, base_offset: int = 0, end_offset: int | None = None, on_batch: OnBatch | None = None
+    file: BinaryIO, *, base_offset: int = 0, end_offset: int | None = None, on_batches: OnBatches | None = None
 ) -> Recovery:
     """Read a log from its start and say how far it is valid; nothing is changed.
 
     `file` is seekable and opened for reading; `base_offset` is the segment's, `end_offset` the next one's (None: not
     known). Memory: 8 MiB, or the largest batch.
     """
+    limit = base_offset + MAX_RELATIVE_OFFSET + 1
+    limit = limit if end_offset is None else min(limit, end_offset)
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     position = 0
@@ -93,22 +95,36 @@ def scan(
         consumed = 0
         try:
             with memoryview(held) as view:
-                for at, header in walk(view):
-                    check_crc(view, at, header)
-                    if problem := misplaced(header, next_offset, base_offset, end_offset):
-                        raise CorruptBatch(f"{problem}.")
-                    if on_batch is not None:
-                        on_batch(view, at, position, header)
-                    consumed = at + header.size
-                    position += header.size
-                    next_offset = header.next_offset
-                    batches += 1
+                for headers in runs(view, checked=True):
+                    good = headers[: headers.in_order(next_offset, limit)]
+                    for part in _parts(good):
+                        if on_batches is not None:
+                            on_batches(view, part)
+                        consumed = part.end
+                        position += part.size
+                        next_offset = part.next_offset
+                        batches += len(part)
+                    if len(good) < len(headers):
+                        _, header = headers[len(good)]
+                        raise CorruptBatch(f"{misplaced(header, next_offset, base_offset, end_offset)}.")
         except CorruptBatch as error:
             return ended(error.message)
         if not consumed and len(held) == rest:
             return ended(f"The batch after offset {next_offset - 1} is cut short: only {rest} bytes are left.")
         held = held[consumed:]
     return ended("")
+
+
+def _parts(headers: Headers) -> Iterator[Headers]:
+    """Each transactional batch and each control batch alone, the others together."""
+    start = 0
+    for number in headers.with_bits(TRANSACTIONAL_OR_CONTROL):
+        if number > start:
+            yield headers[start:number]
+        start = number + 1
+        yield headers[number:start]
+    if start < len(headers):
+        yield headers[start:]
 
 
 def recover(
@@ -137,16 +153,17 @@ def recover(
     aborted = {} if open_transactions is not None else _old_aborted(txnindex)
     entries = bytearray()
 
-    def on_batch(buf: memoryview, at: int, position: int, header: BatchHeader) -> None:
+    def note(buf: memoryview, headers: Headers) -> None:
+        at, header = headers[0]
         txn = tracker.observe(buf, at, header)
-        indexes.extend([(position, header)])
+        indexes.extend(headers)
         if header.is_control:
             txn = aborted.get((header.producer_id, header.last_offset), txn)
             if txn is not None:
                 entries.extend(pack_txn_entry(txn))
 
     with path.open("r+b") as log:
-        found = scan(log, base_offset=base_offset, end_offset=end_offset, on_batch=on_batch)
+        found = scan(log, base_offset=base_offset, end_offset=end_offset, on_batches=note)
         index.unlink(missing_ok=True)
         timeindex.unlink(missing_ok=True)
         sync_folder(path.parent)
@@ -158,9 +175,9 @@ def recover(
     else:
         txnindex.unlink(missing_ok=True)
     sync_folder(path.parent)
-    made = indexes.finish()
-    replace_file(timeindex, made.timeindex, owners[timeindex])
-    replace_file(index, made.index, owners[index])
+    made_index, made_timeindex = indexes.finish()
+    replace_file(timeindex, made_timeindex, owners[timeindex])
+    replace_file(index, made_index, owners[index])
     sync_folder(path.parent)
     return found
 

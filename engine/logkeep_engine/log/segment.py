@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import NamedTuple
 
+import logkeep_kernel as kernel
+
 from logkeep_engine.errors import CorruptBatch, CorruptIndex
-from logkeep_engine.log.batch import LOG_OVERHEAD, BatchHeader
+from logkeep_engine.log.batch import Headers
 from logkeep_engine.log.compression import Codec
+
+IndexBuilder = kernel.IndexBuilder
 
 INDEX_INTERVAL_BYTES = 4096
 """Kafka's default `index.interval.bytes`."""
@@ -37,11 +40,9 @@ _TXN_VERSION = 0
 _INT32_MAX = 2**31 - 1
 _NO_TIMESTAMP = -1
 _Content = bytes  # `SegmentSummary` has a field `bytes`, which hides the type
-_CODEC = 0x07
 _APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-_DELETE_HORIZON = 0x40
 
 
 class OffsetEntry(NamedTuple):
@@ -58,14 +59,6 @@ class TimeEntry(NamedTuple):
 
     timestamp: int
     offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Indexes:
-    """Contents of `.index` and `.timeindex`."""
-
-    index: bytes
-    timeindex: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +95,6 @@ class SegmentSummary:
     batches without records do not count.
     """
     max_timestamp: int
-    sha256: str
-    """The digest of the `.log`, hexadecimal; "" if it was not asked for."""
     codecs: dict[str, int]
     """Batches per codec name, lower case."""
     transactional: bool
@@ -120,8 +111,8 @@ class SegmentSummary:
 
 
 class SegmentBuilder:
-    """Writes one segment to `sink` as stretches of batches arrive; memory grows with the indexes only. `hashed` False:
-    the caller computes the SHA-256 itself.
+    """Writes one segment to `sink` as stretches of batches arrive; memory grows with the indexes only. A digest of the
+    bytes is the caller's.
 
     After an error of `append` or of the sink the segment is of no use.
     """
@@ -132,41 +123,27 @@ class SegmentBuilder:
         sink: Callable[[memoryview | bytes], object],
         *,
         index_interval_bytes: int = INDEX_INTERVAL_BYTES,
-        hashed: bool = True,
     ) -> None:
         self._base_offset = base_offset
         self._sink = sink
-        self._digest = sha256() if hashed else None
-        self._indexes = IndexBuilder(base_offset, index_interval_bytes)
+        self._facts = kernel.SegmentFacts(base_offset, index_interval_bytes)
         self._aborted = bytearray()
         self._last_aborted = -1
-        self._next_offset = base_offset
-        self._size = 0
-        self._batches = 0
-        self._records = 0
-        self._offsets_without_record = False
-        self._dense = True
-        self._all_attributes = 0
-        self._codecs = [0] * (_CODEC + 1)
-        self._min_base_timestamp: int | None = None
-        self._max_timestamp = _NO_TIMESTAMP
-        self._legacy = False
-        self._max_batch_bytes = 0
 
     @property
     def size(self) -> int:
         """Bytes so far."""
-        return self._size
+        return self._facts.size
 
     @property
     def records(self) -> int:
         """Records so far, those of control batches left out."""
-        return self._records
+        return self._facts.records
 
     @property
     def bytes_left(self) -> int:
         """How many bytes more a broker could hold in the same segment: it indexes positions by 31 bits."""
-        return _INT32_MAX - self._size
+        return _INT32_MAX - self._facts.size
 
     @property
     def last_possible_offset(self) -> int:
@@ -176,80 +153,41 @@ class SegmentBuilder:
     @property
     def dense(self) -> bool:
         """Whether no offset is missing between its batches, or before the first."""
-        return self._dense
+        return self._facts.dense
 
     @property
     def next_offset(self) -> int:
         """The lowest base offset the next batch may have."""
-        return self._next_offset
+        return self._facts.next_offset
 
-    def append(self, stretch: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
-        """Add the batches that lie back to back in `stretch`; `headers` is what `walk` said of them, positions from any
+    def append(self, stretch: memoryview, headers: Headers) -> None:
+        """Add the batches that lie back to back in `stretch`; `headers` is what `runs` said of them, positions from any
         start.
 
         Raises `CorruptBatch` when offsets do not rise, or with a codec that does not exist; `ValueError` when `headers`
         do not describe exactly `stretch`, or they go past `bytes_left` or `last_possible_offset`. CRCs are the
         caller's.
         """
-        if not headers:
-            if len(stretch):
-                raise ValueError(f"{len(stretch)} bytes without headers")
-            return
-        next_offset = self._next_offset
-        # Millions of tiny batches pass here: what the loop changes is in local names.
-        minimum, maximum = self._min_base_timestamp, self._max_timestamp
-        codecs, all_attributes, records, longest = self._codecs, self._all_attributes, 0, self._max_batch_bytes
-        start = following = headers[0][0]
-        for pos, header in headers:
-            base, length, _, magic, _, attributes, delta, base_time, max_time, _, _, _, count = header
-            if pos != following:
-                raise ValueError(f"the batch at offset {base} is at {pos}, its predecessor ends at {following}")
-            following = pos + LOG_OVERHEAD + length
-            if base != next_offset:
-                if base < next_offset:
-                    raise CorruptBatch(
-                        f"The batch at offset {base} follows offset {next_offset - 1}; offsets only rise.",
-                        hint="The log on the broker is damaged, or batches were put in the wrong order.",
-                    )
-                self._offsets_without_record = True
-                self._dense = False
-            next_offset = base + delta + 1
-            if count <= delta:
-                self._offsets_without_record = True
-            codecs[attributes & _CODEC] += 1
-            all_attributes |= attributes
-            if not attributes & _CONTROL:
-                records += count
-            if length > longest:
-                longest = length
-            if max_time > maximum:
-                maximum = max_time
-            if count:
-                first_time = max_time if attributes & (_APPEND_TIME | _DELETE_HORIZON) else base_time
-                if minimum is None or first_time < minimum:
-                    minimum = first_time
-            if magic < 2:
-                self._legacy = True
-        if following - start != len(stretch):
-            raise ValueError(f"{len(stretch)} bytes with headers of {following - start}")
-        if next_offset - 1 - self._base_offset > _INT32_MAX or self._size + len(stretch) > _INT32_MAX:
-            raise ValueError(f"offset {next_offset - 1} or its position is too far from {self._base_offset}")
-        if any(codecs[len(Codec) :]):
-            first = headers[0][1].base_offset
-            raise CorruptBatch(f"A batch of offsets {first} to {next_offset - 1} has a codec that does not exist.")
-        self._next_offset = next_offset
-        self._min_base_timestamp, self._max_timestamp = minimum, maximum
-        self._all_attributes, self._max_batch_bytes = all_attributes, longest
-        self._records += records
-        self._write(stretch, headers)
+        if headers.size != len(stretch):
+            raise ValueError(f"{len(stretch)} bytes with headers of {headers.size}")
+        refused = self._facts.add(headers)
+        if refused is not None:
+            raise self._refusal(headers, *refused)
+        if headers:
+            self._sink(stretch)
 
-    def _write(self, stretch: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
-        self._batches += len(headers)
-        self._indexes.extend(headers)
-        self._size += len(stretch)
-        if self._digest is not None:
-            self._digest.update(stretch)
-        self._sink(stretch)
+    def _refusal(self, headers: Headers, why: str, number: int, expected: int) -> CorruptBatch | ValueError:
+        if why == "falls":
+            return CorruptBatch(
+                f"The batch at offset {headers[number][1].base_offset} follows offset {expected - 1}; "
+                "offsets only rise.",
+                hint="The log on the broker is damaged, or batches were put in the wrong order.",
+            )
+        last = headers.next_offset - 1
+        if why == "far":
+            return ValueError(f"offset {last} or its position is too far from {self._base_offset}")
+        first = headers[0][1].base_offset
+        return CorruptBatch(f"A batch of offsets {first} to {last} has a codec that does not exist.")
 
     def add_aborted(self, txn: AbortedTxn) -> None:
         """Note a transaction whose abort marker is in this segment, in the order of the markers. Raises `ValueError`
@@ -262,25 +200,26 @@ class SegmentBuilder:
 
     def finish(self) -> SegmentSummary:
         """The facts and the indexes of the segment as it is, closed."""
-        indexes = self._indexes.finish()
+        facts = self._facts
+        index, timeindex = facts.finish()
+        least, attributes, codecs = facts.min_base_timestamp, facts.attributes, facts.codecs
         return SegmentSummary(
             base_offset=self._base_offset,
-            next_offset=self._next_offset,
-            records=self._records,
-            batches=self._batches,
-            bytes=self._size,
-            min_base_timestamp=_NO_TIMESTAMP if self._min_base_timestamp is None else self._min_base_timestamp,
-            max_timestamp=self._max_timestamp,
-            sha256=self._digest.hexdigest() if self._digest is not None else "",
-            codecs={codec.name.lower(): self._codecs[codec] for codec in Codec if self._codecs[codec]},
-            transactional=bool(self._all_attributes & _TRANSACTIONAL),
-            control=bool(self._all_attributes & _CONTROL),
-            gaps=self._offsets_without_record,
-            append_time=bool(self._all_attributes & _APPEND_TIME),
-            legacy=self._legacy,
-            max_batch_bytes=self._max_batch_bytes + LOG_OVERHEAD if self._batches else 0,
-            index=indexes.index,
-            timeindex=indexes.timeindex,
+            next_offset=facts.next_offset,
+            records=facts.records,
+            batches=facts.batches,
+            bytes=facts.size,
+            min_base_timestamp=_NO_TIMESTAMP if least is None else least,
+            max_timestamp=facts.max_timestamp,
+            codecs={codec.name.lower(): codecs[codec] for codec in Codec if codecs[codec]},
+            transactional=bool(attributes & _TRANSACTIONAL),
+            control=bool(attributes & _CONTROL),
+            gaps=not (facts.dense and facts.filled),
+            append_time=bool(attributes & _APPEND_TIME),
+            legacy=facts.legacy,
+            max_batch_bytes=facts.max_batch_bytes,
+            index=index,
+            timeindex=timeindex,
             txnindex=bytes(self._aborted),
         )
 
@@ -365,48 +304,3 @@ def _check_whole(data: bytes, entry_size: int, what: str) -> None:
             f"The {what} has {len(data)} bytes, not a multiple of {entry_size}.",
             hint="It can be made again from the log.",
         )
-
-
-class IndexBuilder:
-    """Makes offset and time index. Decides batch by batch, as a broker since 4.1 does, and as every broker does when
-    it recovers a log.
-
-    Before 4.1 a broker decided append by append: its indexes may be sparser where an append had several batches.
-    Either serves.
-    """
-
-    def __init__(self, base_offset: int, interval: int) -> None:
-        self._base_offset = base_offset
-        self._interval = interval
-        self._index = bytearray()
-        self._timeindex = bytearray()
-        self._position = 0
-        self._since_last_entry = 0
-        self._max_timestamp = _NO_TIMESTAMP
-        self._offset_of_max = base_offset
-        self._indexed_timestamp = _NO_TIMESTAMP
-
-    def extend(self, log: Iterable[tuple[int, BatchHeader]]) -> None:
-        interval = self._interval
-        position, since, latest = self._position, self._since_last_entry, self._max_timestamp
-        for _, header in log:
-            if header[8] > latest:
-                latest = self._max_timestamp = header[8]
-                self._offset_of_max = header[0] + header[6]
-            if since > interval:
-                self._index += _OFFSET_ENTRY.pack(header[0] + header[6] - self._base_offset, position)
-                self._note_time()
-                since = 0
-            size = LOG_OVERHEAD + header[1]
-            position += size
-            since += size
-        self._position, self._since_last_entry = position, since
-
-    def finish(self) -> Indexes:
-        self._note_time()
-        return Indexes(bytes(self._index), bytes(self._timeindex))
-
-    def _note_time(self) -> None:
-        if self._max_timestamp > self._indexed_timestamp:
-            self._timeindex += _TIME_ENTRY.pack(self._max_timestamp, self._offset_of_max - self._base_offset)
-            self._indexed_timestamp = self._max_timestamp

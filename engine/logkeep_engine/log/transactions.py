@@ -14,16 +14,18 @@ Source of facts: apache/kafka `ProducerAppendInfo.java`, `ProducerStateManager.j
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader, Buffer
+from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader, Buffer, Headers
 from logkeep_engine.log.records import ControlType, control_type
 from logkeep_engine.log.segment import AbortedTxn
 
 TRANSACTIONAL_OR_CONTROL = 0x30
 """Bits of a batch's attributes."""
+
+_TRANSACTIONAL = 0x10
 
 
 class Ending(IntEnum):
@@ -109,18 +111,19 @@ class TransactionFollower:
         )
         return None
 
-    def note(self, stretch: memoryview, headers: Sequence[tuple[int, BatchHeader]], at: int) -> list[TransactionPart]:
+    def note(self, stretch: memoryview, headers: Headers, at: int) -> list[TransactionPart]:
         """Like `observe` for all batches of a stretch that follows offset `at` - 1. Returns parts that end there."""
         ended: list[TransactionPart] = []
-        for position, header in headers:
-            if header[0] > at:
+        gap = headers.first_gap(at)
+        for number in headers.with_bits(_TRANSACTIONAL):
+            if number >= gap:
                 self.dense = False
-            at = header[0] + header[6] + 1
-            # The attributes by number: this is asked of every batch.
-            if header[5] & TRANSACTIONAL_OR_CONTROL and header.is_transactional:
-                part = self.observe(stretch, position, header)
-                if part is not None:
-                    ended.append(part)
+            position, header = headers[number]
+            part = self.observe(stretch, position, header)
+            if part is not None:
+                ended.append(part)
+        if gap < len(headers):
+            self.dense = False
         return ended
 
     def cut(self) -> list[TransactionPart]:
@@ -213,6 +216,10 @@ class Spans:
     def of(cls, aborted: Iterable[AbortedTxn]) -> Spans:
         """The transactions that the entries of transaction indexes name."""
         return cls((txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted)
+
+    def rows(self) -> list[Span]:
+        """All of them, those of one producer in their order."""
+        return [(producer, first, last) for producer, spans in self._spans.items() for first, last in spans]
 
     def holds(self, producer_id: int, offset: int) -> bool:
         """Whether a batch of this producer that begins at this offset belongs to one of the transactions."""

@@ -15,7 +15,6 @@ from enum import Enum
 
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, rewritten_header
-from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.transactions import Spans, Unseen, unseen
 
@@ -154,13 +153,13 @@ def _groups_of(
         yield records[start:], _encoded(records[start:], header, index + start, producer_id)
 
 
-def largest_size(record: Record | LogRecord) -> int:
-    """The most bytes that a record takes in a batch before compression, wherever in the batch it is."""
+def largest_size(record: Record) -> int:
+    """The most bytes that a record takes in a batch before compression, wherever in the batch it is. The kernel has the
+    same for rows (`Rows.fitting`)."""
     key, value, headers = record.key, record.value, record.headers
     size = _LARGEST_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
     for name, content in headers:
-        # A name as text may have four bytes a character.
-        size += 2 * _LONGEST_LENGTH + (4 * len(name) if isinstance(name, str) else len(name)) + len(content or b"")
+        size += 2 * _LONGEST_LENGTH + len(name) + len(content or b"")
     return size
 
 

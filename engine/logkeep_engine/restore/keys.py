@@ -7,7 +7,8 @@ from __future__ import annotations
 from contextlib import closing
 
 from logkeep_engine.errors import TargetUnsuitable
-from logkeep_engine.log.records import decode
+from logkeep_engine.log.batch import parse_header
+from logkeep_engine.log.rows import rows_of_batch
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.partitions import restore_task, with_task
@@ -44,12 +45,18 @@ def first_without_key(task: RestoreTask, context: TaskContext) -> int | None:
 
 
 def _without_key(item: Outgoing) -> int | None:
-    records = decode(b"".join(item.data or ()))
-    number = next((at for at, record in enumerate(records) if record.key is None), None)
-    if number is None:
+    batch = memoryview(b"".join(item.data or ()))
+    number = passed = 0
+    for rows in rows_of_batch(batch, parse_header(batch)):
+        found = rows.first_without_key()
+        if found is not None:
+            number = passed + found
+            break
+        passed += len(rows)
+    else:
         return None
     for first, count in item.source:
         if number < count:
             return first + number
         number -= count
-    raise AssertionError(f"a batch of {len(records)} records has source offsets of fewer")
+    raise AssertionError(f"a batch of {item.count} records has source offsets of fewer")

@@ -7,16 +7,14 @@ records were read: neither the end of a segment nor the end of a block ends a ba
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from logkeep_engine.errors import TargetUnsuitable
-from logkeep_engine.formats.base import LogRecord, TimestampKind
-from logkeep_engine.log.codec import encode_records
 from logkeep_engine.log.compression import Codec
-from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, largest_size, source_rows
+from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.rows import Rows, as_rows, packed_batch
+from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing
 from logkeep_engine.restore.merge import Rule, packed_limit
 
 MAX_RECORDS = 10_000
@@ -24,11 +22,6 @@ MAX_RECORDS = 10_000
 # records compress to.
 MAX_BYTES = 900_000
 CODEC = Codec.LZ4
-
-# A record's lengths, deltas and attributes as variable-length numbers, and the lengths of a header. About is enough for
-# the older rules, which halve a batch that turns out too large for the topic.
-_RECORD_BYTES = 16
-_HEADER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,82 +56,75 @@ class RecordStream:
         self._batching = batching
         self._exact = rule is Rule.BY_UNPACKED_SIZE
         self._most = min(batching.max_bytes, packed_limit(limit) if self._exact else limit)
-        self._size_of: Callable[[LogRecord], int] = largest_size if self._exact else _about
         self._source = source
         self._target = target
         self._producer_id = producer_id
         self._limit = limit
         self._done = done
         self._index = 0
-        self._group: list[LogRecord] = []
+        self._group: list[Rows] = []
+        self._count = 0
         self._bytes = 0
 
     def add(self, records: Sequence[LogRecord]) -> Iterator[Outgoing]:
         """The batches that are full when these records are known. Raises TargetUnsuitable for a record that the target
         cannot take."""
-        ends = list(accumulate(map(self._size_of, records), initial=0))
-        at = 0
-        while at < len(records):
-            fit = bisect_right(ends, ends[at] + self._most - self._bytes) - 1
-            cut = min(fit, at + self._batching.max_records - len(self._group))
-            if cut <= at:
+        rows = as_rows(records)
+        while rows:
+            room = self._most - self._bytes
+            taken, size = rows.fitting(max(0, room), self._batching.max_records - self._count, exact=self._exact)
+            if not taken:
                 if self._group:
                     yield from self.finish()
                     continue
-                cut = at + 1
-            self._group += records[at:cut]
-            self._bytes += ends[cut] - ends[at]
-            at = cut
+                taken, size = 1, self._most + 1  # it is a batch of its own, whatever comes
+            self._group.append(rows[:taken])
+            self._count += taken
+            self._bytes += size
+            rows = rows[taken:]
 
     def finish(self) -> Iterator[Outgoing]:
         """The batches that were kept back for more records to come."""
         group = self._group
         if group:
             self._group = []
-            self._bytes = 0
+            self._count = self._bytes = 0
             yield from self._batches(group)
 
-    def _batches(self, records: Sequence[LogRecord]) -> Iterator[Outgoing]:
+    def _batches(self, group: Sequence[Rows]) -> Iterator[Outgoing]:
         """One batch; by the older rules, if it is too large, halves of halves until each fits."""
-        data = encode_records(
-            records,
+        count = sum(map(len, group))
+        data, source, append_times = packed_batch(
+            group,
             codec=self._batching.codec,
-            base_offset=0,
             producer_id=self._producer_id,
             producer_epoch=PRODUCER_EPOCH,
             base_sequence=self._index % SEQUENCE_SPACE,
-            dense=True,
         )
         if len(data) <= self._limit:
-            yield self._outgoing(records, data)
-        elif len(records) > 1 and not self._exact:
-            half = len(records) // 2
-            yield from self._batches(records[:half])
-            yield from self._batches(records[half:])
+            index = self._index
+            self._index += count
+            wanted = self._index > self._done
+            yield Outgoing(index, count, len(data), (data,) if wanted else None, tuple(source), append_times)
+        elif count > 1 and not self._exact:
+            half = count // 2
+            yield from self._batches(_part(group, 0, half))
+            yield from self._batches(_part(group, half, count))
         else:
             raise TargetUnsuitable(
-                f"{self._target}: the record at offset {records[0].offset} of {self._source} is a batch of {len(data)} "
-                f"bytes, the topic takes at most {self._limit}",
+                f"{self._target}: the record at offset {group[0].first_offset} of {self._source} is a batch of "
+                f"{len(data)} bytes, the topic takes at most {self._limit}",
                 hint=f"Raise max.message.bytes (and segment.bytes, if that is lower) of the topic to {len(data)} or "
                 "more and begin a new restore, under another run id.",
             )
 
-    def _outgoing(self, records: Sequence[LogRecord], data: bytes) -> Outgoing:
-        index, count = self._index, len(records)
-        self._index += count
-        return Outgoing(
-            index=index,
-            count=count,
-            size=len(data),
-            data=(data,) if self._index > self._done else None,
-            source=tuple(source_rows([record.offset for record in records])),
-            append_times=sum(record.timestamp_type == TimestampKind.APPEND for record in records),
-        )
 
-
-def _about(record: LogRecord) -> int:
-    key, value, headers = record.key, record.value, record.headers
-    size = _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
-    for name, content in headers:
-        size += _HEADER_BYTES + len(name) + (len(content) if content else 0)
-    return size
+def _part(group: Sequence[Rows], start: int, end: int) -> list[Rows]:
+    """The records of a group from number `start` to number `end`."""
+    found: list[Rows] = []
+    for rows in group:
+        part = rows[max(0, start) : max(0, end)]
+        if part:
+            found.append(part)
+        start, end = start - len(rows), end - len(rows)
+    return found

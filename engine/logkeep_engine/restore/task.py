@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -36,13 +36,13 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.limits import Throttle
-from logkeep_engine.log.batch import BatchHeader
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.restore.filter import Action, Outgoing, decide
+from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_there, look
 from logkeep_engine.restore.merge import BatchStream, Rule
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
+from logkeep_engine.restore.older import OlderStream
 from logkeep_engine.restore.records import Batching, RecordStream
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
@@ -226,6 +226,7 @@ class _Attempt:
         self._pool = pool
         self._throttle = throttle
         self._made = 0  # records of the stream that have been made ready or skipped
+        self._all_made = False
         self._append_times = 0
         self._bytes = 0
         self._there = iter(landed.rows)
@@ -253,6 +254,8 @@ class _Attempt:
         ):
             async for offset in offsets:
                 self._acknowledge(self._pending.popleft(), offset)
+        if not self._all_made:  # however it came: fewer records than the archive has are no success
+            raise RuntimeError(f"{task.where}: the batches ended before the archive did")
         if self._made < self._landed.records:
             raise TargetChanged(
                 f"{task.where}: {self._landed.records} records of this run are there, the archive gives {self._made}.",
@@ -322,6 +325,7 @@ class _Attempt:
                         await self._throttle.pace(item.size)
                         self._pending.append(item)
                         yield item.data
+            self._all_made = True
         finally:
             if not ahead.cancel():
                 await asyncio.gather(asyncio.wrap_future(ahead), return_exceptions=True)
@@ -375,28 +379,34 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
     if task.batching is not None:
         yield from _stream_of_records(task, task.batching, done)
         return
-    aborted = Spans.of(_aborted(task))
-    stream = BatchStream(producer_id=task.producer_id, max_bytes=task.max_batch_bytes, done=done, rule=task.rule)
+    stream = _batch_stream(task, done)
     for segment in task.segments:
-        try:
-            for batch, header in _batches(task, segment):
-                action = decide(header, aborted)
-                if action is Action.RAW or action is Action.REBUILD:
-                    yield from stream.add(batch, header, action)
-        except BatchTooLarge as error:
-            raise error.within(_place(task)) from error
-        except CorruptBatch as error:
-            raise ArchiveDamaged(
-                f"{_log_path(task, segment)}: {error.message}",
-                hint="The batch's CRC holds, so it was archived like this: please report it.",
-            ) from error
+        with _sound(task, segment):
+            for stretch in _stretches(task, segment):
+                yield from stream.add(stretch)
+    if task.segments:
+        with _sound(task, task.segments[-1]):
+            yield from stream.finish()
+
+
+def _batch_stream(task: RestoreTask, done: int) -> BatchStream | OlderStream:
+    aborted = Spans.of(_aborted(task))
+    size = task.max_batch_bytes
+    if task.rule is Rule.BY_UNPACKED_SIZE:
+        return BatchStream(producer_id=task.producer_id, max_bytes=size, aborted=aborted, done=done)
+    return OlderStream(producer_id=task.producer_id, max_bytes=size, aborted=aborted, done=done, rule=task.rule)
+
+
+@contextmanager
+def _sound(task: RestoreTask, segment: SegmentEntry) -> Iterator[None]:
+    """Says of a batch that cannot be restored where it lies."""
     try:
-        yield from stream.finish()
+        yield
     except BatchTooLarge as error:
         raise error.within(_place(task)) from error
     except CorruptBatch as error:
         raise ArchiveDamaged(
-            f"{_log_path(task, task.segments[-1])}: {error.message}",
+            f"{_log_path(task, segment)}: {error.message}",
             hint="The batch's CRC holds, so it was archived like this: please report it.",
         ) from error
 
@@ -424,24 +434,22 @@ def _aborted(task: RestoreTask) -> Sequence[AbortedTxn]:
     return list(open_partition(task.storage, task.source, task.segments).transaction_index())
 
 
-def _batches(task: RestoreTask, segment: SegmentEntry) -> Iterator[tuple[memoryview, BatchHeader]]:
+def _stretches(task: RestoreTask, segment: SegmentEntry) -> Iterator[memoryview]:
+    """Views on whole batches that lie back to back."""
     if task.survey is not None and segment.base_offset in task.survey.damaged:
         yield from _salvaged(task, segment, task.survey)
         return
-    for stretch, headers in open_partition(task.storage, task.source, (segment,)).batches():
-        for at, header in headers:
-            yield stretch[at : at + header.size], header
+    for stretch, _ in open_partition(task.storage, task.source, (segment,)).batches():
+        yield stretch
 
 
-def _salvaged(
-    task: RestoreTask, segment: SegmentEntry, survey: DamageSurvey
-) -> Iterator[tuple[memoryview, BatchHeader]]:
+def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: DamageSurvey) -> Iterator[memoryview]:
     known = _known(survey)
     for item in open_damaged(task.storage, task.source, (segment,)).batches():
         if not isinstance(item, Damage):
             stretch, headers = item
             for at, header in headers:
-                yield memoryview(bytes(stretch[at : at + header.size])), header
+                yield memoryview(bytes(stretch[at : at + header.size]))
         elif item.lost is not None and item.lost not in known:
             raise _damaged_further(task, segment, item.lost, item.what)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from logkeep_engine.collector import paused
 
 ENV_PRELOAD = "LOGKEEP_PRELOAD"
 """The driver sets it to `s3` if the tasks will talk to S3."""
@@ -19,12 +21,23 @@ _ALWAYS = (
     "logkeep_engine.backup.task",
     "logkeep_engine.restore.task",
 )
-_S3 = ("s3fs", "botocore.session", "botocore.httpsession", "botocore.auth")
+_S3 = ("botocore.session", "botocore.httpsession", "botocore.auth")
 
 
 def preload(environ: Mapping[str, str] = os.environ) -> None:
     """Import what tasks will need. A module that cannot be imported becomes the task's error, with its name."""
-    for name in (*_ALWAYS, *(_S3 if environ.get(ENV_PRELOAD) == "s3" else ())):
+    _import(_ALWAYS)
+    if environ.get(ENV_PRELOAD) == "s3":
+        import_s3()
+
+
+def import_s3() -> None:
+    """Import what talking to S3 needs."""
+    _import(_S3)
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
         try:
             importlib.import_module(name)
         except ImportError:
@@ -33,8 +46,9 @@ def preload(environ: Mapping[str, str] = os.environ) -> None:
 
 def main() -> None:
     """Serve Spark until it closes the standard input."""
-    preload()
-    from pyspark.daemon import manager
+    with paused():
+        preload()
+        from pyspark.daemon import manager
 
     gc.freeze()  # workers share these pages as long as no garbage collection writes to them
     manager()  # type: ignore[no-untyped-call]

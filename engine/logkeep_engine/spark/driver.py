@@ -17,15 +17,20 @@ import time
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from logkeep_engine import interrupt
+from logkeep_engine.collector import paused
 from logkeep_engine.contract.names import BACKUP, PATH_TERMINATION_LOG, RESTORE, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import ContractError, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
-from logkeep_engine.report import ConfigMapSink, Reporter, failed
+from logkeep_engine.report import Reporter, failed
+from logkeep_engine.spark import daemon
 from logkeep_engine.spark.conf import master_conf, planned_for, uses_s3
+from logkeep_engine.spark.config_map import ConfigMapSink
+from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.placing import PlacedSession
 from logkeep_engine.spark.session import Session
 from logkeep_engine.tasks import Expect, TaskRunner
@@ -54,9 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             request = _read(arguments.request)
             result = replace(result, run_id=request.run_id, kind=request.kind)
-            reporter = _reporter(request)
             log.info("run %s of %s %s/%s starts", request.run_id, request.kind, request.namespace, request.name)
-            result = _run(request, reporter, arguments.master, os.environ, stack)
+            nursery: Nursery | None = None
+            try:
+                spec = _parsed(request)
+                if arguments.master is None:
+                    _import_for(spec)
+                    nursery = Nursery()
+                    stack.callback(nursery.close)
+            finally:
+                reporter = _reporter(request)  # it has a thread, and the nursery is forked before there is any
+            runner, expect = _tasks(request, spec, reporter, arguments.master, nursery, os.environ, stack)
+            result = _run(request, spec, arguments.master, runner, reporter, expect)
         except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, Exception) and not isinstance(error, LogkeepError):
                 log.exception("unexpected error")
@@ -81,46 +95,63 @@ def _reporter(request: RunRequest) -> Reporter:
     return Reporter(request.run_id, ConfigMapSink(request.progress_config_map, request.namespace))
 
 
-def _run(
-    request: RunRequest,
-    reporter: Reporter,
-    master: str | None,
-    environ: MutableMapping[str, str],
-    stack: contextlib.ExitStack,
-) -> RunResult:
-    """Run the request. Spark is stopped when `stack` is closed, after the result has been told."""
+def _parsed(request: RunRequest) -> KafkaBackupSpec | KafkaRestoreSpec:
     try:
         if request.kind == BACKUP:
-            backup = parse_backup(request.spec)
-            runner, expect = _spark(request, backup, reporter, master, environ, stack)
-            from logkeep_engine.backup.run import run_backup
-
-            return run_backup(request, planned_for(master, backup), runner, reporter, environ, expect=expect)
+            return parse_backup(request.spec)
         if request.kind == RESTORE:
-            restore = parse_restore(request.spec)
-            runner, expect = _spark(request, restore, reporter, master, environ, stack)
-            from logkeep_engine.restore.run import run_restore
-
-            return run_restore(request, planned_for(master, restore), runner, reporter, environ, expect)
+            return parse_restore(request.spec)
     except SpecInvalid as error:
         raise SpecError(f"{error}.", hint="Correct the resource.") from error
     raise SpecError(f"The run request is for a {request.kind!r}; this engine knows KafkaBackup and KafkaRestore.")
 
 
-def _spark(
+def _import_for(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
+    """Import what the run needs, and its tasks: those that the driver does itself find it imported."""
+    with paused():
+        if isinstance(spec, KafkaBackupSpec):
+            import logkeep_engine.backup.run
+        else:
+            import logkeep_engine.restore.run  # noqa: F401
+        if uses_s3(spec):
+            daemon.import_s3()
+
+
+def _run(
+    request: RunRequest,
+    spec: KafkaBackupSpec | KafkaRestoreSpec,
+    master: str | None,
+    runner: Callable[[], TaskRunner],
+    reporter: Reporter,
+    expect: Expect | None,
+) -> RunResult:
+    if isinstance(spec, KafkaBackupSpec):
+        from logkeep_engine.backup.run import run_backup
+
+        return run_backup(request, planned_for(master, spec), runner, reporter, os.environ, expect=expect)
+    from logkeep_engine.restore.run import run_restore
+
+    return run_restore(request, planned_for(master, spec), runner, reporter, os.environ, expect)
+
+
+def _tasks(
     request: RunRequest,
     spec: KafkaBackupSpec | KafkaRestoreSpec,
     reporter: Reporter,
     master: str | None,
+    nursery: Nursery | None,
     environ: MutableMapping[str, str],
     stack: contextlib.ExitStack,
 ) -> tuple[Callable[[], TaskRunner], Expect | None]:
-    """The factory of the task runner, and who is told what its tasks will do. With `master` Spark starts at once."""
+    """The factory of the task runner, and who is told what its tasks will do. With `master` Spark starts at once.
+
+    What runs tasks is stopped when `stack` is closed, after the result has been told.
+    """
     s3 = uses_s3(spec)
-    if master is not None:
+    if nursery is None:
         conf = master_conf(master, request.spark_conf, environ)
         return stack.enter_context(Session(conf, environ=environ, s3=s3)).runner, None
-    placed = PlacedSession(spec.spark, request.spark_conf, environ, s3=s3, placed=reporter.executors)
+    placed = PlacedSession(spec.spark, request.spark_conf, environ, nursery, s3=s3, placed=reporter.executors)
     session = stack.enter_context(placed)
     return session.runner, session.expect
 
@@ -149,9 +180,17 @@ def _set_up_logging() -> None:
         datefmt="%Y-%m-%dT%H:%M:%S",
         force=True,
     )
-    for chatty in ("py4j", "aiokafka", "botocore", "s3fs", "fsspec", "urllib3", "kubernetes"):
+    for chatty in ("py4j", "aiokafka", "botocore", "urllib3", "kubernetes"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
+def _leave(code: int) -> NoReturn:
+    """End the process at once: taking down all modules one by one takes a tenth of a second."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

@@ -1,10 +1,10 @@
-"""The Spark of a run in a Job's pod: it starts when the plan says how much there is to do, and where.
+"""Where the work of a run in a Job's pod is done: chosen when the plan says how much there is to do.
 
-A run with nothing to do starts no Java. Little work is done in the driver's own process group, with a local master.
-More gets executors. If none of them comes to run, because the cluster has no room or a quota refuses them, the driver
-gives up waiting and does the work itself: slowly, but no run waits for ever for room that other runs wait for, too. A
-driver that cannot do the work ends instead, as if it were interrupted, and its Job starts it again: what it requested
-may be the room that the executors of another run need.
+A run with nothing to do starts nothing. Little work is done in processes beside the driver, without Spark. More gets
+executors. If none of them comes to run, because the cluster has no room or a quota refuses them, the driver gives up
+waiting and does the work itself: slowly, but no run waits for ever for room that other runs wait for, too. A driver
+that cannot do the work ends instead, as if it were interrupted, and its Job starts it again: what it requested may be
+the room that the executors of another run need.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, MutableMapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from logkeep_engine import interrupt
 from logkeep_engine.contract.names import ENV_POD_NAME
 from logkeep_engine.contract.spec import SparkSpec
-from logkeep_engine.spark.conf import executors_conf, kubernetes_conf, master_conf
+from logkeep_engine.spark.conf import executors_conf, kubernetes_conf
+from logkeep_engine.spark.in_driver import InDriver
+from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.placement import Placement, driver_can, least, place
 from logkeep_engine.spark.session import Session
-from logkeep_engine.tasks import Demand
-
-if TYPE_CHECKING:
-    from logkeep_engine.spark.runner import SparkRunner
+from logkeep_engine.tasks import Demand, TaskRunner
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +37,11 @@ _POLL_SECONDS = 0.2
 class PlacedSession:
     """One session after another, as the parts of a run need them.
 
-    with PlacedSession(spec.spark, request.spark_conf, environ, s3=True, placed=reporter.executors) as session:
+    with PlacedSession(spec.spark, spark_conf, environ, nursery, s3=True, placed=reporter.executors) as session:
         run_backup(..., session.runner, ..., expect=session.expect)
 
-    `placed` is told the number of executors whenever it is chosen.
+    `placed` is told the number of executors whenever it is chosen. The `nursery` makes the processes of tasks that the
+    driver does itself.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class PlacedSession:
         spark: SparkSpec,
         conf: Mapping[str, str],
         environ: MutableMapping[str, str],
+        nursery: Nursery,
         *,
         s3: bool,
         placed: Callable[[int], None],
@@ -58,11 +59,12 @@ class PlacedSession:
         self._conf = dict(conf)
         self._on_cluster = kubernetes_conf(conf, environ)  # what the environment lacks is said at once
         self._environ = environ
+        self._nursery = nursery
         self._s3 = s3
         self._placed = placed
         self._wait_seconds = wait_seconds
         self._open = contextlib.ExitStack()
-        self._session: Session | None = None
+        self._session: Session | InDriver | None = None
         self._placement = least(spark)
         self._number = 0
         self._alone = False
@@ -87,7 +89,7 @@ class PlacedSession:
             self._begin(wanted)
         return self._placement.slots
 
-    def runner(self) -> SparkRunner:
+    def runner(self) -> TaskRunner:
         """The task runner for what was expected last. Raises SparkFailed if Spark cannot start."""
         if self._session is None:
             self._begin(least(self._spark))
@@ -122,19 +124,16 @@ class PlacedSession:
             log.info("the work is done by %d executors", placement.executors)
             self._number += 1
             conf = executors_conf(self._on_cluster, placement.executors, self._number)
+            self._session = self._open.enter_context(Session(conf, environ=self._environ, s3=self._s3))
         else:
             log.info("the driver does the work itself, with %d tasks at once", placement.slots)
-            conf = master_conf(f"local[{placement.slots}]", self._conf, self._environ)
-        self._session = self._open.enter_context(self._start(conf))
+            self._session = self._open.enter_context(InDriver(self._nursery, placement.slots, self._conf))
 
-    def _start(self, conf: Mapping[str, str]) -> Session:
-        return Session(conf, environ=self._environ, s3=self._s3)
-
-    def _current(self) -> Session:
+    def _current(self) -> Session | InDriver:
         assert self._session is not None
         return self._session
 
-    def _executor_came(self, session: Session) -> bool:
+    def _executor_came(self, session: Session | InDriver) -> bool:
         """Wait for the first executor. The others join in when they come."""
         until = time.monotonic() + self._patience()
         while not session.has_executor():

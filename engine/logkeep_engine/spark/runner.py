@@ -5,8 +5,8 @@
 - What a task has done so far travels over TCP to a listener of the driver (`spark.listener`). Python accumulators
   cannot do that, they arrive at the end only. A lost message or connection never fails a task. The same way tasks lease
   their part of what the run may ask of the cluster.
-- An error that trying again cannot change is handed over as a value: raised in the task, Spark would try it four times.
-  The same holds for the last attempt of any other error, so that its class and message survive.
+- An attempt (`spark.attempts`) hands over as a value what must not be tried again: Spark tries four times what a task
+  raises.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import logging
 import queue
 import threading
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,11 +26,11 @@ from pyspark import TaskContext as SparkTaskContext
 from pyspark.accumulators import AccumulatorParam
 
 from logkeep_engine import interrupt
-from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import LogkeepError, SparkFailed, TaskFailed
-from logkeep_engine.limits import NO_LIMITS, Budget, RunLimits
+from logkeep_engine.limits import NO_LIMITS, RunLimits
+from logkeep_engine.spark.attempts import Budgets, Done, Outcome, attempted
 from logkeep_engine.spark.conf import MAX_FAILURES
-from logkeep_engine.spark.link import DriverEndpoint, TaskLink
+from logkeep_engine.spark.link import DriverEndpoint
 from logkeep_engine.spark.listener import Listener
 from logkeep_engine.tasks import PartitionUpdate, TaskContext
 
@@ -44,27 +43,11 @@ POLL_SECONDS = 0.05
 CANCEL_WAIT_SECONDS = 20.0
 
 
-@dataclass(frozen=True)
-class _Done:
-    index: int
-    value: Any
-
-
-@dataclass(frozen=True)
-class _Failed:
-    index: int
-    error: LogkeepError
-    trace: str
-
-
-_Result = _Done | _Failed
-
-
-class _ResultList(AccumulatorParam[list[_Result]]):
-    def zero(self, value: list[_Result]) -> list[_Result]:
+class _OutcomeList(AccumulatorParam[list[Outcome]]):
+    def zero(self, value: list[Outcome]) -> list[Outcome]:
         return []
 
-    def addInPlace(self, value1: list[_Result], value2: list[_Result]) -> list[_Result]:  # noqa: N802
+    def addInPlace(self, value1: list[Outcome], value2: list[Outcome]) -> list[Outcome]:  # noqa: N802
         value1.extend(value2)
         return value1
 
@@ -77,7 +60,7 @@ class SparkRunner:
         self._sc = sc
         self._max_failures = int(sc.getConf().get("spark.task.maxFailures", str(MAX_FAILURES)) or MAX_FAILURES)
         self._host = sc.getConf().get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
-        self._budget: Budget | None = None
+        self._budgets = Budgets()
 
     @property
     def slots(self) -> int:
@@ -100,8 +83,8 @@ class SparkRunner:
         if not work:
             return
         updates: queue.SimpleQueue[PartitionUpdate] = queue.SimpleQueue()
-        outcomes = self._sc.accumulator([], _ResultList())
-        with Listener(self._host, updates.put, self._budget_of(limits), limits.readers_per_broker) as listener:
+        outcomes = self._sc.accumulator([], _OutcomeList())
+        with Listener(self._host, updates.put, self._budgets.of(limits), limits.readers_per_broker) as listener:
             endpoint = DriverEndpoint(listener.address, listener.token, limits, self.slots)
             task = _Task(function, endpoint, self._max_failures, outcomes)
             job = _SparkJob(self._sc, list(enumerate(work)), task)
@@ -112,19 +95,10 @@ class SparkRunner:
                 if not job.ended.is_set():
                     job.cancel()
 
-    def _budget_of(self, limits: RunLimits) -> Budget | None:
-        """The budget for all Spark jobs of a run: bytes that one job has used up are not given to the next."""
-        rate = limits.bytes_per_second
-        if rate is None:
-            return None
-        if self._budget is None or self._budget.rate != rate:
-            self._budget = Budget(rate)
-        return self._budget
-
     def _follow(
         self,
         job: _SparkJob,
-        arrived: list[_Result],
+        arrived: list[Outcome],
         total: int,
         updates: queue.SimpleQueue[PartitionUpdate],
         on_result: Callable[[int, Any], None],
@@ -150,7 +124,7 @@ class SparkRunner:
             raise SparkFailed(f"Spark ended a job of {total} tasks with {len(seen)} results.", hint="Run it again.")
 
     @staticmethod
-    def _deliver(arrived: list[_Result], seen: set[int], on_result: Callable[[int, Any], None]) -> LogkeepError | None:
+    def _deliver(arrived: list[Outcome], seen: set[int], on_result: Callable[[int, Any], None]) -> LogkeepError | None:
         """Hand over all results that have arrived. Then return the first failure among them, if there is one."""
         count = len(arrived)  # the accumulator's thread appends at the end meanwhile
         fresh = arrived[:count]
@@ -160,7 +134,7 @@ class SparkRunner:
             if outcome.index in seen:
                 continue
             seen.add(outcome.index)
-            if isinstance(outcome, _Done):
+            if isinstance(outcome, Done):
                 on_result(outcome.index, outcome.value)
             elif failure is None:
                 if isinstance(outcome.error, TaskFailed):
@@ -232,20 +206,5 @@ class _Task(Generic[W, R]):
         spark = SparkTaskContext.get()
         attempt = spark.attemptNumber() if spark is not None else 0
         for index, item in items:
-            self.outcomes.add([self._attempt(index, item, attempt)])
-
-    def _attempt(self, index: int, item: W, attempt: int) -> _Result:
-        context = TaskLink(attempt, self.endpoint)
-        try:
-            return _Done(index, self.function(item, context))
-        except LogkeepError as error:
-            if error.exit_code == ExitCode.FAILED and attempt + 1 < self.max_failures:
-                raise
-            return _Failed(index, error, traceback.format_exc())
-        except Exception as error:
-            if attempt + 1 < self.max_failures:
-                raise
-            wrapped = TaskFailed(f"{type(error).__name__}: {error}", hint="The driver's log has the traceback.")
-            return _Failed(index, wrapped, traceback.format_exc())
-        finally:
-            context.close()
+            found = attempted(self.function, self.endpoint, index, item, attempt, self.max_failures)
+            self.outcomes.add([found])

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import logkeep_kernel
+
 import logkeep_engine
 from logkeep_engine.errors import LogkeepError, SparkFailed
 from logkeep_engine.spark import classes, daemon
@@ -142,11 +144,16 @@ class Session:
     def _prepare(self) -> None:
         self._environ.setdefault("PYSPARK_PYTHON", sys.executable)
         self._environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        # Python workers are started by the JVM: they find the engine as this process found it, installed or not.
-        source = str(Path(logkeep_engine.__file__).resolve().parent.parent)
+        # Python workers are started by the JVM: they find the engine and its kernel as this process found them,
+        # installed or not.
         path = [part for part in self._environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-        if source not in path:
-            self._environ["PYTHONPATH"] = os.pathsep.join([*path, source])
+        sources = [
+            Path(logkeep_engine.__file__).resolve().parent.parent,
+            Path(logkeep_kernel.__file__).resolve().parent,
+        ]
+        missing = [source for source in dict.fromkeys(map(str, sources)) if source not in path]
+        if missing:
+            self._environ["PYTHONPATH"] = os.pathsep.join([*path, *missing])
         if self._is_local:
             self._conf["spark.local.dir"] = self._folder.name  # goes with the folder, however the JVM ends
 

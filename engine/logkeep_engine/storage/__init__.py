@@ -16,7 +16,7 @@ connections to S3 are made again in the child.
 the keys, `retry` sends a failed request again.
 """
 
-from logkeep_engine.storage.base import ANYTHING, DEFAULT_BLOCK, Buffer, ObjectInfo, ObjectWriter, Storage
+from logkeep_engine.storage.base import ANYTHING, DEFAULT_BLOCK, PART_BYTES, Buffer, ObjectInfo, ObjectWriter, Storage
 from logkeep_engine.storage.local import LocalStorage
 from logkeep_engine.storage.opening import open_storage, open_uri
 from logkeep_engine.storage.s3 import S3Storage
@@ -24,6 +24,7 @@ from logkeep_engine.storage.s3 import S3Storage
 __all__ = [
     "ANYTHING",
     "DEFAULT_BLOCK",
+    "PART_BYTES",
     "Buffer",
     "LocalStorage",
     "ObjectInfo",

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-DEFAULT_BLOCK = 8 << 20  # bytes a reader fetches at once, and of one part of a multipart upload (S3's minimum is 5 MiB)
+DEFAULT_BLOCK = 8 << 20  # bytes a reader fetches at once
+
+PART_BYTES = 32 << 20
+"""Bytes that a writer to an object store collects before it sends them: the parts of an upload, all but the last."""
 
 ANYTHING = "*"
 """With this, `Storage.writer` replaces whatever lies under the name."""
@@ -103,8 +106,8 @@ class Storage(ABC):
 
     @abstractmethod
     def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
-        """Stream a new object with bounded memory: a block for each writer, and a few that go out while callers fill
-        the next.
+        """Stream a new object with bounded memory: what one writer collects, and some of all writers that is on its
+        way while callers go on.
 
         `replaces` is what the object may take the place of when it is committed: whatever is there, only the object
         that had this `version`, or None: nothing, the name must be free.

@@ -223,6 +223,7 @@ def _record_row(record: LogRecord, header: BatchHeader, options: Options) -> Row
 def _dump_records(segment: ToolboxSegment, options: Options) -> Iterator[Row]:
     damages: list[DamagedBytes] = []
     for where, records in segment.placed(options.first_offset or 0, damages.append):
+        positions = where.positions if isinstance(where, RecordBlock) else []
         for at, record in enumerate(records):
             if options.last_offset is not None and record.offset > options.last_offset:
                 return
@@ -236,8 +237,8 @@ def _dump_records(segment: ToolboxSegment, options: Options) -> Iterator[Row]:
                 "valueSize": -1 if record.value is None else len(record.value),
                 "headerKeys": [key for key, _ in record.headers],
             }
-            if isinstance(where, RecordBlock):
-                fields |= {"position": where.positions[at], "size": where.positions[at + 1] - where.positions[at]}
+            if positions:
+                fields |= {"position": positions[at], "size": positions[at + 1] - positions[at]}
             if options.data:
                 fields |= _data_fields(record, options)
             yield Row(RowKind.RECORD, fields)

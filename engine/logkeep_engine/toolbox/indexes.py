@@ -127,7 +127,7 @@ def _records_index(source: LogSource, segment: ToolboxSegment) -> Index:
     try:
         with segment.storage.reader(segment.path) as reader:
             placed = read_blocks(iter(reader.read_block, b""), size=segment.size)
-            made = build_index(([record.offset for record in block.records], block.positions) for block in placed)
+            made = build_index((block.records.offsets(), block.positions) for block in placed)
     except CorruptSegment as error:
         what = f"the segment is damaged: {error.message.rstrip('.')}"
         return index_of(source, segment, path, IndexVerdict.UNKNOWN, (what,), found, None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from logkeep_engine.archive import names
 from logkeep_engine.errors import CorruptBatch, CorruptIndex
+from logkeep_engine.log.batch import headers_of
 from logkeep_engine.log.records import ControlType, control_type
 from logkeep_engine.log.recovery import misplaced
 from logkeep_engine.log.segment import (
@@ -99,13 +100,12 @@ def _pass(
         if problem := misplaced(header, log.next_offset, segment.base_offset, end_offset):
             log.damage = f"{problem} at position {item.position} of the log"
             break
-        builder.extend([(item.position, header)])
+        builder.extend(headers_of([(item.position, header)]))
         check.note(item)
         log.next_offset = header.next_offset
         if header.is_control or header.is_transactional:
             _note_transaction(log, producers, item)
-    made = builder.finish()
-    log.index, log.timeindex = made.index, made.timeindex
+    log.index, log.timeindex = builder.finish()
     if not log.damage:
         check.finish()
     return log

@@ -32,7 +32,7 @@ from logkeep_engine.errors import CorruptSegment, Refused
 from logkeep_engine.formats.records_index import ENTRY_BYTES, IndexState
 from logkeep_engine.formats.records_names import MAGIC, pack_partition_index, partition_index_name, segments_of
 from logkeep_engine.formats.records_recovery import recover_segment
-from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.log.batch import Headers
 from logkeep_engine.log.recovery import give, recover, replace_file, scan, sync_folder
 from logkeep_engine.log.segment import INDEX_INTERVAL_BYTES
 from logkeep_engine.log.transactions import TransactionTracker
@@ -158,12 +158,13 @@ def _plan_log(segment: ToolboxSegment, following: ToolboxSegment | None, tracker
     end_offset = following.base_offset if following is not None else None
     opened = dict(tracker.open_transactions)
 
-    def note(buf: memoryview, at: int, _position: int, header: BatchHeader) -> None:
+    def note(buf: memoryview, headers: Headers) -> None:
+        at, header = headers[0]
         if header.is_control or header.is_transactional:
             tracker.observe(buf, at, header)
 
     with path.open("rb") as file:
-        found = scan(file, base_offset=segment.base_offset, end_offset=end_offset, on_batch=note)
+        found = scan(file, base_offset=segment.base_offset, end_offset=end_offset, on_batches=note)
     stem = str(path).removesuffix(segment.suffix)
     missing = [suffix for suffix in (names.INDEX, names.TIMEINDEX) if not Path(stem + suffix).exists()]
     unindexed = bool(missing and not found.cut_bytes)

@@ -33,7 +33,6 @@ from logkeep_engine.formats.records import RecordBlock
 from logkeep_engine.formats.records_index import position_before, read_index
 from logkeep_engine.log.batch import BatchHeader, Buffer, Stretch
 from logkeep_engine.log.codec import decode_records
-from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.damage import DamagedBytes, OnDamagedBytes
 from logkeep_engine.log.segment import (
     OFFSET_ENTRY_BYTES,
@@ -224,7 +223,7 @@ class ToolboxSegment:
                     continue
                 at = found[-1].offset + 1
                 if begin and where is not None:
-                    yield RecordBlock(where.records[begin:], where.positions[begin:]), found[begin:]
+                    yield RecordBlock(where.records[begin:], where.origin), found[begin:]
                 else:
                     yield where, found
         except CorruptSegment as error:
@@ -267,11 +266,8 @@ class ToolboxSegment:
         position = self._records_hint(start_offset) if records_format.indexed else 0
         blocks = cast("Iterator[bytes]", file_blocks(self.storage, self.path, position))
         what = RecordObject(self.size, position, start_offset)
-        for found, positions in records_format.decode(blocks, what):
-            yield (
-                (RecordBlock(cast("list[PlainRecord]", found), list(positions)) if records_format.indexed else None),
-                found,
-            )
+        for found in records_format.decode(blocks, what):
+            yield found if records_format.indexed else None, found.records
 
     def _records_hint(self, start_offset: int) -> int:
         if start_offset <= self.base_offset or not (data := self.beside(names.RECORDS_INDEX)):

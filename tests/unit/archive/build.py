@@ -13,8 +13,8 @@ from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import reader_of
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.log_writer import LogSegment
-from logkeep_engine.contract.spec import Compression
-from logkeep_engine.log.batch import walk
+from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm
+from logkeep_engine.log.batch import headers_of, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.records import Record, encode
@@ -66,12 +66,13 @@ def write_segment(
     attempt: int = 0,
     aborted: Sequence[AbortedTxn] = (),
     compression: Compression = Compression.PASSTHROUGH,
+    digest: DigestAlgorithm = DEFAULT_DIGEST,
 ) -> SegmentEntry:
     """A segment of these batches with its indexes, named by nothing yet."""
     data = b"".join(batches)
-    headers = list(walk(data))
+    headers = headers_of(walk(data))
     base = headers[0][1].base_offset
-    segment = LogSegment(storage, compression, topic.name, topic.topic_id, partition, base, epoch, attempt)
+    segment = LogSegment(storage, compression, topic.name, topic.topic_id, partition, base, epoch, attempt, digest)
     segment.builder.append(memoryview(data), headers)
     for transaction in aborted:
         segment.builder.add_aborted(transaction)

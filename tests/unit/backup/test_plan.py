@@ -37,6 +37,7 @@ from logkeep_engine.backup.selection import (
     select_groups,
     select_topics,
 )
+from logkeep_engine.backup.task import CONCURRENT, CONCURRENT_LARGE, CONCURRENT_SMALL, streams_for
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
 from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches, StorageRefused
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
@@ -531,7 +532,7 @@ def piece(number: int, size: int, leader: int = 1) -> Piece:
 
 
 def test_big_pieces_go_alone_and_small_ones_together() -> None:
-    tasks = pack([piece(number, 400 * MIB if number < 2 else MIB) for number in range(42)], 1)
+    tasks = pack([piece(number, 2 * TASK_BYTES if number < 2 else MIB) for number in range(42)], 1)
     assert [len(task) for task in tasks[:2]] == [1, 1]
     assert sum(len(task) for task in tasks) == 42
     assert len(tasks) <= 8
@@ -627,3 +628,16 @@ def test_topic_with_the_longest_name_lies_in_files(tmp_path: Path, stem: str) ->
     storage = open_uri(f"file://{tmp_path}")
     storage.put(f"{stem}.timeindex", b"1")
     assert [info.path for info in storage.list()] == [f"{stem}.timeindex"]
+
+
+def test_writers_of_large_objects_collect_no_more_than_a_task_has_room_for() -> None:
+    def streams(*sizes: int) -> int:
+        return streams_for([piece(number, size) for number, size in enumerate(sizes)])
+
+    assert streams(MIB, 10, MIB) == CONCURRENT_SMALL
+    assert streams(2 * MIB, 10) == CONCURRENT
+    assert streams(*[16 * MIB] * 9) == CONCURRENT
+    assert streams(496 * MIB, *[MIB] * 99) == CONCURRENT
+    assert streams(*[20 * MIB] * 9) == CONCURRENT_LARGE
+    assert streams(496 * MIB, 496 * MIB, MIB) == CONCURRENT_LARGE
+    assert streams(0, 0, 0, 0) == CONCURRENT, "nobody knows how large they are"

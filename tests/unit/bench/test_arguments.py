@@ -31,6 +31,12 @@ def test_engine_and_floor_are_pinned_apart_from_the_broker() -> None:
     assert plan.BROKER_CORE != plan.ENGINE_CORE
 
 
+def test_no_floor_sends_two_million_batches_alone() -> None:
+    groups = {group.section: group for group in plan.groups(named(["single-2m"])[0], options("backup", "restore"))}
+    assert [turn.who for turn in groups["restore"].turns] == ["engine"]
+    assert "floor" in [turn.who for turn in groups["backup"].turns]
+
+
 def test_every_format_is_backed_up_restored_and_converted() -> None:
     backups, others = plan.groups(named(["lz4-100"])[0], options("formats"))
     formats = ["Kafka", "Records", "Avro", "Avro-zstandard"]
@@ -50,7 +56,7 @@ def test_records_are_taken_apart_beside_librdkafka() -> None:
     ("arguments", "said"),
     [
         (["--only", "nothing"], "no section 'nothing': there are pinned,"),
-        (["--topics", "nothing"], "no topic 'nothing': there are lz4-100,"),
+        (["--topics", "nothing"], "no topic 'nothing': there are five-100,"),
         (["--peer", "/nowhere/tool"], "no templates for it; there are some for: kafka-backup"),
     ],
 )

@@ -125,7 +125,55 @@ def test_the_design_figures_are_told_with_what_is_wanted() -> None:
         memory=[{"what": "backup", "gb": 20, "peak": 110_000_000, "work": 9.0, "tasks": 1}],
     )
     lines = {line[0][0]: line[2:] for line in report.tables(found)["figures"].rows}
-    assert lines == {"1": ("≥ 0.6", "0.80"), "4": ("≤ 268", "100"), "5": ("≥ 1.6", "1.82")}
+    assert lines == {"1": ("≥ 0.8", "0.80"), "4": ("≤ 268", "100"), "5": ("≥ 1.6", "1.82")}
+
+
+def test_what_is_wanted_beside_the_peer_depends_on_the_topic() -> None:
+    topics = ("zstd-1k", "txn", "five-100", "single-2m")
+    rows = [
+        row(section, who, work, topic=topic)
+        for topic in topics
+        for section in ("backup", "restore")
+        for who, work in (("engine", 1.0), ("other", 3.0))
+    ]
+    facts = {topic: {"codec": "zstd" if topic in ("zstd-1k", "txn") else "none"} for topic in topics}
+    found = replace(measured(*rows, peer={"name": "other", "version": "1"}), topics=facts)
+    lines = report.tables(found)["figures"].rows
+    wanted = {(line[0].split(",")[0], line[1], line[2]): line[3] for line in lines if "records/s" in line[0]}
+    assert set(wanted) == {
+        ("2: backup", "zstd-1k", "≥ 5"),
+        ("3: restore", "zstd-1k", "≥ 5"),
+        ("2: backup", "txn", "≥ 5"),
+        ("3: restore", "txn", "≥ 3"),
+        ("2: backup", "five-100", "≥ 2"),
+        ("3: restore", "five-100", "≥ 2"),
+        ("2: backup", "single-2m", "≥ 1"),
+        ("3: restore", "single-2m", "≥ 1"),
+    }
+    assert set(wanted.values()) == {"3.00"}
+    whole = [line for line in lines if "whole process" in line[0]]
+    assert [(line[0], line[1], line[3]) for line in whole] == [
+        ("2: backup, whole process, times the peer's", "single-2m", "1.00"),
+        ("3: restore, whole process, times the peer's", "single-2m", "1.00"),
+    ]
+
+
+def test_formats_digests_and_requests_are_among_the_figures() -> None:
+    works = {"backup, Kafka": 1.0, "backup, Records": 2.0, "restore, Kafka": 1.0, "restore, Avro": 4.0}
+    rows = [row("formats", who, work, topic="lz4-100") for who, work in works.items()]
+    counted = {"segments": {"UploadPart": 3, "PutObject": 2, "GetObject": 9}, "run": {"PutObject": 17}}
+    verb = {**counted, "seconds": 1.0, "cpu": 1.0}
+    found = measured(
+        *rows,
+        requests={"topic": "t", "wire": 1 << 30, "backup": verb, "restore": verb},
+        digest=[{"topic": "lz4-100", "records/s": 12_340_000}],
+    )
+    assert [line[1:] for line in report.tables(found)["figures"].rows] == [
+        ("lz4-100", "≥ 0.4", "0.50"),
+        ("lz4-100", "≥ 0.3", "0.25"),
+        ("lz4-100", "≥ 10", "12.3"),
+        ("t", "≤ 50,000", "5,120"),
+    ]
 
 
 def test_only_sections_with_figures_are_replaced() -> None:

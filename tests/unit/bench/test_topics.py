@@ -34,6 +34,14 @@ def test_batches_hold_the_records_of_the_partition(topic: Topic) -> None:
         assert total == topic.shares[partition]
 
 
+@pytest.mark.parametrize(("name", "count"), [("single-100", 1), ("single-2m", 1), ("five-100", 5)])
+def test_batches_of_services_that_do_not_wait_are_tiny_and_few_are_distinct(name: str, count: int) -> None:
+    (topic,) = topics.named([name])
+    templates = topics.pool(topic)
+    assert {template.records for template in templates} == {count}
+    assert 1_000 < len(templates) < 20_000
+
+
 def test_a_topic_has_the_same_bytes_each_time() -> None:
     topic = small(TOPICS[1])
     once, again = (list(islice(topics.batches(topic, topics.pool(topic), 0), 5)) for _ in range(2))
@@ -56,5 +64,5 @@ def test_values_compress_as_the_topic_says() -> None:
 
 
 def test_an_unknown_topic_is_refused() -> None:
-    with pytest.raises(KeyError, match="no topic 'none': there are lz4-100,"):
+    with pytest.raises(KeyError, match="no topic 'none': there are five-100,"):
         topics.named(["none"])

@@ -31,7 +31,8 @@ def restore(**changes: Any) -> dict[str, Any]:
 
 def test_the_smallest_backup_has_the_documented_defaults() -> None:
     spec = parse_backup(backup())
-    assert (spec.segment.max_bytes_int, spec.segment.compression) == (128 * 2**20, "Passthrough")
+    assert (spec.segment.max_bytes_int, spec.segment.compression) == (512 * 2**20, "Passthrough")
+    assert spec.segment.digest == "Blake3"
     assert spec.cluster.security.protocol == "PLAINTEXT"
     assert spec.consumer_groups.include == (".*",)
     assert spec.on_divergence == "Fail"
@@ -217,6 +218,7 @@ BAD_BACKUPS = [
     (backup(segment={"maxBytes": "1.5Gi"}), "spec.segment.maxBytes", "not a whole quantity"),
     (backup(segment={"maxBytes": "2Gi"}), "spec.segment.maxBytes", "between 1Mi and 2147483647"),
     (backup(segment={"compression": "zstd"}), "spec.segment.compression", "'Passthrough' or 'Zstd'"),
+    (backup(segment={"digest": "MD5"}), "spec.segment.digest", "'Sha256' or 'Blake3'"),
     (backup(limits={"bytesPerSecond": "fast"}), "spec.limits.bytesPerSecond", "not a whole quantity"),
     (backup(limits={"bytesPerSecond": "63Ki"}), "spec.limits.bytesPerSecond", "must be at least 64Ki"),
     (backup(limits={"readersPerBroker": 0}), "spec.limits.readersPerBroker", "greater than or equal to 1"),

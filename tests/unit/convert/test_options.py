@@ -10,7 +10,14 @@ import pytest
 from logkeep_engine.cli import convert as cli_convert
 from logkeep_engine.cli import import_ as cli_import
 from logkeep_engine.cli.converting import Job, NewArchive, topic_chooser
-from logkeep_engine.contract.spec import AvroCodec, BatchCompression, Compatibility, Compression, FormatName
+from logkeep_engine.contract.spec import (
+    AvroCodec,
+    BatchCompression,
+    Compatibility,
+    Compression,
+    DigestAlgorithm,
+    FormatName,
+)
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult
 from logkeep_engine.convert.source import archive_source
 from logkeep_engine.errors import SpecError
@@ -39,6 +46,7 @@ def test_options_become_what_the_run_does() -> None:
     assert (options.codec, options.segment_bytes) == (Codec.LZ4, 2 << 20)
     options = convert_options(**KAFKA, batch_compression=BatchCompression.NONE, compression=Compression.ZSTD)
     assert (options.codec, options.compression) == (Codec.NONE, Compression.ZSTD)
+    assert [convert_options(**KAFKA, digest=digest).digest for digest in DigestAlgorithm] == list(DigestAlgorithm)
     options = convert_options(**AVRO, compatibility=Compatibility.STRICT, codec=AvroCodec.SNAPPY, allow_loss=True)
     assert options.format_options.allow_loss
     assert options.text()["compatibility"] == "strict"
@@ -105,6 +113,7 @@ WITH_TARGET: dict[str, Any] = {
     "batch_compression": BatchCompression.NONE,
     "compatibility": Compatibility.LOSSLESS,
     "codec": AvroCodec.NONE,
+    "digest": DigestAlgorithm.SHA256,
     "allow_loss": True,
     "target_endpoint": "http://127.0.0.1:1",
     "target_region": "eu-north-1",

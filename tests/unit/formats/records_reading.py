@@ -1,7 +1,7 @@
 """Reads a segment of the Records format without the positions of its records."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from logkeep_engine.formats.records import read_blocks
 from logkeep_engine.log.consumed import PlainRecord
@@ -9,7 +9,7 @@ from logkeep_engine.log.consumed import PlainRecord
 
 def read_segment(
     blocks: Iterable[bytes | memoryview], *, start_offset: int = 0, position: int = 0, size: int | None = None
-) -> Iterator[list[PlainRecord]]:
+) -> Iterator[Sequence[PlainRecord]]:
     """The records from `start_offset` on: see `read_blocks`."""
     for block in read_blocks(blocks, position=position, size=size):
         records = block.records

@@ -1,6 +1,5 @@
 """Objects of the Avro format are written and read to the byte, and any Avro reader resolves them."""
 
-import hashlib
 import itertools
 import json
 from collections.abc import Iterator
@@ -67,7 +66,6 @@ def test_facts_of_the_golden_object() -> None:
         index_bytes=0,
         min_timestamp=0,
         max_timestamp=2**63 - 1,
-        sha256=hashlib.sha256(golden("lossless")).hexdigest(),
         gaps=True,
         append_time=True,
         largest_record=len("h" + "a1" + "a") + len("é".encode()) + 2 + 1,
@@ -119,7 +117,6 @@ def test_what_is_written_is_read(compatibility: str, codec: str, records: list[P
         ]
         if not losses(records):
             assert found == records
-    assert facts.sha256 == hashlib.sha256(data).hexdigest()
     assert (facts.bytes, facts.records, facts.base_offset) == (len(data), len(records), records[0].offset)
     assert facts.gaps == (facts.next_offset - facts.base_offset != len(records))
 
@@ -213,7 +210,7 @@ def test_offsets_that_do_not_rise_are_refused() -> None:
 
 
 def test_type_of_timestamp_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="timestamp type 7 does not exist"):
+    with pytest.raises(ValueError, match="timestamp type 7; 0, 1 and None exist"):
         encoded([PlainRecord(9, NOON, 7, b"", b"")])
 
 

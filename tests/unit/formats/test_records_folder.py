@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.errors import ArchiveBusy, CorruptSegment
-from logkeep_engine.formats.records import pack_record
 from logkeep_engine.formats.records_index import IndexCheck, IndexState
 from logkeep_engine.formats.records_names import RecordsName, read_partition_index, segments_of
 from logkeep_engine.formats.records_recovery import SegmentRecovery, recover_segment
@@ -22,6 +21,7 @@ from logkeep_engine.log.damage import DamagedBytes
 from tests.unit.formats import records_writer
 from tests.unit.formats.records_folder import RecordsFolder, SegmentAppender, remake_partition_index
 from tests.unit.formats.records_golden import FIRST, POSITIONS, RECORDS, golden
+from tests.unit.formats.records_oracle import pack_record
 
 SEGMENT, INDEX = golden(f"{FIRST}_records"), golden(f"{FIRST}_index")
 OFFSETS = [record.offset for record in RECORDS]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lanes.taking import Answers
+from tests.lanes.taking import NICENESS, Answers
 
 ROOT = Path(__file__).parents[3]
 CONFTEST = """
@@ -27,6 +27,13 @@ TEST = """
 def test_it(shared):
     with open("events", "a") as events:
         events.write("{name}\\n")
+"""
+NICENESS_TEST = """
+import os
+
+def test_it():
+    with open("events", "a") as events:
+        events.write(f"{os.nice(0)}\\n")
 """
 
 
@@ -89,3 +96,16 @@ def test_a_file_that_cannot_be_imported_fails_the_lane_and_the_others_run(folder
 def test_a_lane_that_is_given_nothing_says_so_by_its_exit_code(folder: Path) -> None:
     (folder / "tests/unit/test_good.py").write_text("def test_it(): pass")
     assert lane(folder).returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_a_lane_leaves_the_processors_to_the_longest_bed(folder: Path) -> None:
+    (folder / "tests/e2e").mkdir()
+    order = ["tests/e2e/test_first.py", "tests/unit/test_second.py", "tests/kafka/test_third.py"]
+    for path in order:
+        (folder / path).write_text(NICENESS_TEST)
+
+    ran = lane(folder, *order)
+
+    assert ran.returncode == 0, ran.stdout
+    usual = os.nice(0)
+    assert (folder / "events").read_text().split() == [str(usual), *[str(min(19, usual + NICENESS))] * 2]

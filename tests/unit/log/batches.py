@@ -1,13 +1,14 @@
 """Small logs for the tests of this folder."""
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+from logkeep_kernel import IndexBuilder
 
 from logkeep_engine.errors import CorruptBatch
-from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, parse_header, rewritten_header, walk
+from logkeep_engine.log.batch import HEADER_SIZE, Buffer, parse_header, rewritten_header, runs, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
-from logkeep_engine.log.segment import IndexBuilder, Indexes
 
 NOON = 1_700_000_000_000
 
@@ -115,8 +116,9 @@ def positions(log: Sequence[bytes]) -> list[int]:
     return [sum(map(len, log[:i])) for i in range(len(log))]
 
 
-def build_indexes(log: Iterable[tuple[int, BatchHeader]], base_offset: int, *, index_interval_bytes: int) -> Indexes:
-    """Offset and time index of a whole segment that starts at `base_offset`, from what `walk` says of it."""
+def build_indexes(log: bytes, base_offset: int, *, index_interval_bytes: int) -> tuple[bytes, bytes]:
+    """Offset and time index of a whole segment that starts at `base_offset`."""
     writer = IndexBuilder(base_offset, index_interval_bytes)
-    writer.extend(log)
+    for headers in runs(log, checked=False):
+        writer.extend(headers)
     return writer.finish()

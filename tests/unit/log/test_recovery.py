@@ -32,9 +32,9 @@ def assert_whole(path: Path, batches: int, interval: int) -> None:
     """The files hold exactly the first `batches` of LOG and what belongs to them."""
     log = b"".join(LOG[:batches])
     assert path.read_bytes() == log
-    made = build_indexes(walk(log), 20, index_interval_bytes=interval)
-    assert path.with_suffix(".index").read_bytes() == made.index
-    assert path.with_suffix(".timeindex").read_bytes() == made.timeindex
+    index, timeindex = build_indexes(log, 20, index_interval_bytes=interval)
+    assert path.with_suffix(".index").read_bytes() == index
+    assert path.with_suffix(".timeindex").read_bytes() == timeindex
     txnindex = path.with_suffix(".txnindex")
     if batches >= 3:
         assert read_txn_index(txnindex.read_bytes()) == [AbortedTxn(4, 22, 25, 26)]
@@ -146,14 +146,14 @@ def test_blocks_smaller_than_batches_give_the_same(monkeypatch: pytest.MonkeyPat
     expected = scan(io.BytesIO(log), base_offset=20)
     assert (expected.next_offset, expected.batches, expected.valid_bytes) == (68, 6, len(log))
     monkeypatch.setattr(recovery, "_BLOCK", block)
-    seen: list[tuple[int, int]] = []
+    seen: list[bytes] = []
     found = scan(
         io.BytesIO(log),
         base_offset=20,
-        on_batch=lambda _buf, _at, position, header: seen.append((position, header.size)),
+        on_batches=lambda buf, headers: seen.extend(bytes(buf[at : at + header.size]) for at, header in headers),
     )
     assert found == expected
-    assert seen == [(pos, header.size) for pos, header in walk(log)]
+    assert seen == [log[at : at + header.size] for at, header in walk(log)]
     for cut in range(len(log) - 200, len(log)):
         assert scan(io.BytesIO(log[:cut]), base_offset=20).valid_bytes <= cut
 

@@ -15,11 +15,13 @@ from logkeep_engine.log.memory import unpacked_most
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.seekable import frame_bound, store_frame
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.restore.filter import Action, Outgoing, decide
+from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, BatchStream, Rule
+from logkeep_engine.restore.older import OlderStream
 from tests.examples import scaled
 from tests.unit.log import hostile
 from tests.unit.log.batches import NOON, batch, with_header
+from tests.unit.restore import merge_in_python
 
 NONE = Spans()
 
@@ -27,13 +29,14 @@ NONE = Spans()
 def stream(
     batches: Iterable[bytes], *, done: int = 0, max_bytes: int = 1 << 20, rule: Rule = Rule.BY_UNPACKED_SIZE
 ) -> list[Outgoing]:
-    made = BatchStream(producer_id=9, max_bytes=max_bytes, done=done, rule=rule)
+    made: BatchStream | OlderStream
+    if rule is Rule.BY_UNPACKED_SIZE:
+        made = BatchStream(producer_id=9, max_bytes=max_bytes, aborted=NONE, done=done)
+    else:
+        made = OlderStream(producer_id=9, max_bytes=max_bytes, aborted=NONE, done=done, rule=rule)
     found: list[Outgoing] = []
     for data in batches:
-        header = parse_header(data)
-        action = decide(header, NONE)
-        assert action in (Action.RAW, Action.REBUILD)
-        found += made.add(memoryview(data), header, action)
+        found += made.add(memoryview(data))
     return [*found, *made.finish()]
 
 
@@ -240,10 +243,13 @@ def _compacted(codec: Codec) -> list[bytes]:
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
 def test_bounds_are_the_same_with_another_compressor(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = _compacted(codec)
+    older = [Rule.UNMERGED, Rule.BY_STORED_SIZE]
     here = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in Rule}
-    for module in ("packer", "records"):
-        monkeypatch.setattr(f"logkeep_engine.log.{module}.compress", _worse)
-    there = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in Rule}
+    for module in ("log.packer", "log.records"):
+        monkeypatch.setattr(f"logkeep_engine.{module}.compress", _worse)
+    monkeypatch.setattr(merge_in_python, "compress", _worse)
+    there = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in older}
+    there[Rule.BY_UNPACKED_SIZE] = merge_in_python.in_python(batches, aborted=NONE, max_bytes=12_000)
     for items in (*here.values(), *there.values()):
         check(items, batches)
     same = {rule for rule in Rule if _bounds(here[rule]) == _bounds(there[rule])}
@@ -297,11 +303,11 @@ def test_what_unpacks_to_too_much_goes_as_it_is(codec: Codec, rule: Rule) -> Non
 
 def test_a_batch_with_gaps_is_cut_without_lying_in_memory_meanwhile() -> None:
     batch = _gapped(1 << 16, count=300)
-    made = BatchStream(producer_id=9, max_bytes=1 << 20)
+    made = BatchStream(producer_id=9, max_bytes=1 << 20, aborted=NONE)
     items: list[Outgoing] = []
 
     def cut() -> None:
-        left = made.add(memoryview(batch), parse_header(batch), Action.REBUILD)
+        left = made.add(memoryview(batch))
         items.append(next(left))
         assert hostile.peak_of(lambda: None) < 1 << 20
         items.extend(left)

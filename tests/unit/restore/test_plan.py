@@ -13,6 +13,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, RestoreTopics, parse_restore
+from logkeep_engine.digest import Digest
 from logkeep_engine.errors import (
     ArchiveDamaged,
     ArchiveMismatch,
@@ -86,7 +87,7 @@ def entry(**changes: object) -> SegmentEntry:
         records=10,
         batches=1,
         bytes=500,
-        sha256="",
+        digest=Digest.of(b""),
         codecs={"none": 1},
         max_batch_bytes=500,
         times=SegmentTimes(NOW - 100, NOW),
@@ -146,7 +147,7 @@ class TestSelection:
 
     def test_an_incarnation_without_records_is_not_taken_if_an_older_one_has_some(self) -> None:
         state = state_of(topic("a", 7), topic("a", 3), topic("a", 5))
-        times = {"min_base_timestamp": NOW, "max_timestamp": NOW + 60_000, "sha256": "0" * 64}
+        times = {"min_base_timestamp": NOW, "max_timestamp": NOW + 60_000}
         old, new = (entry(topic_id=f"{number:022d}", **times) for number in (7, 3))
         state.add_facts((), (Coverage(old.topic_id, 0, 0, 10), Coverage(new.topic_id, 0, 0, 10)), (old, new), ())
         selection = select_topics(state, wanted())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from logkeep_engine import interrupt
 from logkeep_engine.contract.spec import ExecutorSpec, SparkSpec
 from logkeep_engine.errors import SpecError
 from logkeep_engine.spark import placing
+from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.placing import PlacedSession
 from logkeep_engine.tasks import Demand
 
@@ -26,6 +27,7 @@ POD = {
     "KUBERNETES_SERVICE_PORT": "443",
 }
 SPARK = SparkSpec(executor=ExecutorSpec(instances=3))
+NURSERY = cast("Nursery", "makes processes for tasks of the driver")
 CONF = {"spark.executor.instances": "3", "spark.kubernetes.container.image": "engine:1", "spark.driver.memory": "512m"}
 
 
@@ -66,14 +68,19 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         def runner(self) -> Any:
             return self.conf["spark.master"]
 
+    class FakeInDriver(FakeSession):
+        def __init__(self, nursery: Nursery, slots: int, conf: Mapping[str, str]) -> None:
+            self.conf = {"spark.master": f"driver[{slots}]"}
+
     monkeypatch.setattr(placing, "Session", FakeSession)
+    monkeypatch.setattr(placing, "InDriver", FakeInDriver)
     monkeypatch.setattr(placing, "_POLL_SECONDS", 0.001)
     return made
 
 
 @pytest.fixture
 def session(cluster: Cluster) -> Iterator[PlacedSession]:
-    with PlacedSession(SPARK, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as made:
+    with PlacedSession(SPARK, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as made:
         yield made
     assert cluster.open == 0
 
@@ -84,9 +91,8 @@ def test_a_run_with_nothing_to_do_starts_no_spark(cluster: Cluster, session: Pla
 
 def test_little_work_is_done_by_the_driver(cluster: Cluster, session: PlacedSession) -> None:
     assert session.expect(LITTLE) == 1
-    assert str(session.runner()).startswith("local[1,")
+    assert str(session.runner()).startswith("driver[1]")
     assert cluster.placed == [0]
-    assert not any(key.startswith("spark.kubernetes.") for key in cluster.started[0])
 
 
 def test_much_work_is_done_by_executors_that_go_when_they_have_nothing_to_do(
@@ -109,7 +115,7 @@ def test_more_work_than_was_expected_first_gets_executors_and_keeps_them(
     assert session.expect(MUCH) == 3
     assert session.expect(LITTLE) == 3
     session.runner()
-    assert [master.partition(":")[0] for master in cluster.masters] == ["local[1,4]", "k8s"]
+    assert [master.partition(":")[0] for master in cluster.masters] == ["driver[1]", "k8s"]
     assert cluster.placed == [0, 3]
 
 
@@ -129,7 +135,7 @@ def test_executors_that_have_gone_are_waited_for_as_the_first_ones(
     session.runner()
     cluster.has_room = False
     assert session.expect(MUCH) == 3
-    assert str(session.runner()).startswith("local[1,")
+    assert str(session.runner()).startswith("driver[1]")
     assert "no executor has come to run" in caplog.text
     assert cluster.placed == [3, 3, 0]
     prefixes = [conf.get("spark.kubernetes.executor.podNamePrefix") for conf in cluster.started]
@@ -142,12 +148,12 @@ def test_a_part_of_which_nobody_has_told_does_not_wait_for_executors_that_have_g
     session.expect(MUCH)
     session.runner()
     cluster.has_room = False
-    assert str(session.runner()).startswith("local[1,")
+    assert str(session.runner()).startswith("driver[1]")
 
 
 def test_a_driver_that_cannot_do_the_work_ends_when_its_executors_have_gone(cluster: Cluster) -> None:
     wide = SPARK.model_copy(update={"conf": {"spark.executorEnv.LOGKEEP_TASK_MEMORY": "1Gi"}})
-    with PlacedSession(wide, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+    with PlacedSession(wide, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
         session.expect(MUCH)
         session.runner()
         cluster.has_room = False
@@ -163,12 +169,12 @@ def test_little_work_is_done_by_the_driver_when_the_executors_have_gone(
     session.runner()
     cluster.has_room = False
     assert session.expect(LITTLE) == 1
-    assert str(session.runner()).startswith("local[1,")
+    assert str(session.runner()).startswith("driver[1]")
     assert cluster.placed == [3, 0]
 
 
 def test_tasks_that_nobody_has_told_of_are_done_by_the_driver(cluster: Cluster, session: PlacedSession) -> None:
-    assert str(session.runner()).startswith("local[1,")
+    assert str(session.runner()).startswith("driver[1]")
 
 
 def test_a_driver_whose_executors_do_not_come_does_the_work_itself(
@@ -176,7 +182,7 @@ def test_a_driver_whose_executors_do_not_come_does_the_work_itself(
 ) -> None:
     cluster.has_room = False
     session.expect(MUCH)
-    assert str(session.runner()).startswith("local[1,")
+    assert str(session.runner()).startswith("driver[1]")
     assert "no executor has come to run" in caplog.text
     assert session.expect(MUCH) == 1, "it does not ask for them again"
     session.runner()
@@ -188,7 +194,7 @@ WIDE = SPARK.model_copy(update={"conf": {"spark.executorEnv.LOGKEEP_TASK_MEMORY"
 
 
 def test_a_driver_that_cannot_do_the_work_leaves_it_to_executors(cluster: Cluster) -> None:
-    with PlacedSession(WIDE, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+    with PlacedSession(WIDE, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
         session.runner()
         assert session.expect(MUCH) == 3
         session.runner()
@@ -199,7 +205,7 @@ def test_a_driver_that_cannot_do_the_work_gives_its_room_to_others_if_no_executo
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.has_room = False
-    with PlacedSession(WIDE, CONF, POD, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
+    with PlacedSession(WIDE, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append, wait_seconds=0.05) as session:
         session.expect(MUCH)
         with pytest.raises(KeyboardInterrupt):
             session.runner()
@@ -215,7 +221,7 @@ def test_drivers_that_give_way_do_not_do_so_together(cluster: Cluster, monkeypat
         monkeypatch.setattr(time, "monotonic", lambda clock=clock: clock[0])
         monkeypatch.setattr(time, "sleep", lambda _, clock=clock: clock.__setitem__(0, clock[0] + 1))
         environ = {**POD, "LOGKEEP_POD_NAME": pod}
-        with PlacedSession(WIDE, CONF, environ, s3=False, placed=cluster.placed.append) as session:
+        with PlacedSession(WIDE, CONF, environ, NURSERY, s3=False, placed=cluster.placed.append) as session:
             session.expect(MUCH)
             with pytest.raises(KeyboardInterrupt):
                 session.runner()
@@ -239,4 +245,4 @@ def test_a_signal_ends_the_wait_for_executors(
 
 def test_outside_a_pod_it_says_what_is_missing(cluster: Cluster) -> None:
     with pytest.raises(SpecError, match="LOGKEEP_POD_NAME"):
-        PlacedSession(SPARK, CONF, {}, s3=False, placed=cluster.placed.append)
+        PlacedSession(SPARK, CONF, {}, NURSERY, s3=False, placed=cluster.placed.append)

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import EqualTo
 from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.digest import Digest
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source_options import SourceOptions, WantedRecords
@@ -34,7 +35,7 @@ def segment(base: int, topic: TopicEntry = ORDERS, partition: int = 0, **changes
         records=100,
         batches=10,
         bytes=10 * MIB,
-        sha256="00" * 32,
+        digest=Digest.of(b""),
         codecs={"none": 10},
         max_batch_bytes=MIB,
         times=SegmentTimes(base, base + 99),

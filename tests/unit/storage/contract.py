@@ -20,10 +20,10 @@ from multiprocessing.connection import Connection
 import pytest
 
 from logkeep_engine.errors import ObjectExists, ObjectMissing, StorageRefused
-from logkeep_engine.storage import DEFAULT_BLOCK, ObjectInfo, ObjectWriter, Storage
+from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, ObjectInfo, ObjectWriter, Storage
 from tests.threads import at_once
 
-SMALL, IN_PARTS = 10, 2 * DEFAULT_BLOCK + 1
+SMALL, IN_PARTS = 10, PART_BYTES + 1
 
 ODD_NAMES = (
     "a b",
@@ -109,7 +109,7 @@ class StorageContract:
     # ---- writers
 
     @pytest.mark.parametrize(
-        "size", [0, 1, DEFAULT_BLOCK - 1, DEFAULT_BLOCK, DEFAULT_BLOCK + 1, 3 * DEFAULT_BLOCK + 12345]
+        "size", [0, 1, DEFAULT_BLOCK - 1, DEFAULT_BLOCK + 1, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES + 12345]
     )
     def test_a_writer_streams_any_size_and_shows_it_at_its_commit(self, storage: Storage, size: int) -> None:
         data = (os.urandom(1 << 20) * (size // (1 << 20) + 1))[:size]

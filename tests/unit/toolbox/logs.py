@@ -13,7 +13,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from logkeep_engine.cli import app
-from logkeep_engine.log.batch import HEADER_SIZE, walk
+from logkeep_engine.log.batch import HEADER_SIZE, headers_of, walk
 from logkeep_engine.log.segment import pack_txn_entry
 from logkeep_engine.log.transactions import TransactionTracker
 from tests.unit.log.batches import build_indexes, with_header
@@ -24,13 +24,13 @@ def write_log(folder: Path, batches: Sequence[bytes], tracker: TransactionTracke
     folder.mkdir(parents=True, exist_ok=True)
     tracker = tracker or TransactionTracker()
     data = b"".join(batches)
-    headers = list(walk(data))
+    headers = headers_of(walk(data))
     base = headers[0][1].base_offset
     path = folder / f"{base:020}.log"
     path.write_bytes(data)
-    made = build_indexes(headers, base, index_interval_bytes=INTERVAL)
-    path.with_suffix(".index").write_bytes(made.index)
-    path.with_suffix(".timeindex").write_bytes(made.timeindex)
+    index, timeindex = build_indexes(data, base, index_interval_bytes=INTERVAL)
+    path.with_suffix(".index").write_bytes(index)
+    path.with_suffix(".timeindex").write_bytes(timeindex)
     aborted = [txn for at, header in headers if (txn := tracker.observe(data, at, header)) is not None]
     if aborted:
         path.with_suffix(".txnindex").write_bytes(b"".join(map(pack_txn_entry, aborted)))

@@ -268,14 +268,14 @@ def test_damage_of_a_batch_is_told_with_its_position(tmp_path: Path) -> None:
 
 
 def test_damage_that_no_crc_covers_is_told_as_a_restore_tells_it(tmp_path: Path) -> None:
-    """The leader epoch of a batch was altered: only the object's SHA-256 shows it."""
+    """The leader epoch of a batch was altered: only the object's digest shows it."""
     a, b, log = one_damaged(tmp_path, 15)
     done = run("diff", a, b)
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: topic orders partition 0: {log}: its SHA-256 is ")
+    assert done.stderr.startswith(f"error: topic orders partition 0: {log}: its BLAKE3 is ")
     done = run("timestamps", a)
     assert done.exit_code == 1
-    assert f"fault: {log}, offset 0: its SHA-256 is " in done.stderr
+    assert f"fault: {log}, offset 0: its BLAKE3 is " in done.stderr
 
 
 def test_an_index_of_aborted_transactions_that_is_wrong_is_said(tmp_path: Path) -> None:

@@ -371,7 +371,7 @@ def records(folder: Path) -> tuple[Path, Path, list[int]]:
     starts = [1]
     for i in range(3):
         encoder.append([PlainRecord(i, NOON, 0, b"k", b"v" * 9, [])])
-        starts.append(len(data))
+        starts.append(encoder.size)
     encoder.finish()
     stem = folder / "segment_partition_000_from_offset_0000000000"
     segment, beside = Path(f"{stem}_records"), Path(f"{stem}_index")

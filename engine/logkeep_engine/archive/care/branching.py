@@ -55,7 +55,15 @@ def copy_below(storage: Storage, topic: str, entry: SegmentEntry, offset: int, e
     """
     compression = Compression.ZSTD if entry.files.stored_bytes else Compression.PASSTHROUGH
     segment = LogSegment(
-        storage, compression, topic, entry.topic_id, entry.partition, entry.base_offset, epoch, attempt=0
+        storage,
+        compression,
+        topic,
+        entry.topic_id,
+        entry.partition,
+        entry.base_offset,
+        epoch,
+        attempt=0,
+        digest=entry.digest.algorithm,
     )
     try:
         last: dict[int, int] = {}
@@ -83,10 +91,9 @@ def _ended(transaction: AbortedTxn, offset: int, last: Mapping[int, int]) -> Abo
 
 def _below(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Stretch]:
     for stretch, headers in open_partition(storage, topic, (entry,)).batches():
-        kept = [item for item in headers if item[1].next_offset <= offset]
+        kept = headers[: headers.first_reaching(offset)]
         if kept:
-            start, (at, last) = kept[0][0], kept[-1]
-            yield stretch[start : at + last.size], kept
+            yield stretch[kept.start : kept.end], kept
         if len(kept) < len(headers):
             base = headers[len(kept)][1].base_offset
             if base < offset:

@@ -7,7 +7,8 @@ Times are ms since the epoch (-1: none) and, beside them, ISO 8601 in UTC ("" : 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +17,7 @@ from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.lost_tail import LostTail
+from logkeep_engine.archive.catalog.packed import digests_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals, totals_of
 from logkeep_engine.archive.moments import moment
@@ -149,8 +151,8 @@ class GroupInfo(_Json):
 @dataclass(frozen=True)
 class Description(_Json):
     """An archive after commit `commit` (-1: no commit yet). `segment_format`: Kafka, Records or Avro. `imported`: it
-    was made from what another tool wrote. `lost_commits`: what tells of commits that are gone from the catalog's
-    end."""
+    was made from what another tool wrote. `digests`: how many of the segments have a digest of which algorithm.
+    `lost_commits`: what tells of commits that are gone from the catalog's end."""
 
     archive_id: str
     cluster_id: str
@@ -165,6 +167,7 @@ class Description(_Json):
     bytes: int
     stored_bytes: int
     segments: int
+    digests: dict[str, int]
     runs: tuple[RunInfo, ...]
     topics: tuple[InspectedTopic, ...]
     groups: tuple[GroupInfo, ...]
@@ -210,11 +213,20 @@ def describe(
         bytes=sum(topic.bytes for topic in described),
         stored_bytes=sum(topic.stored_bytes for topic in described),
         segments=sum(topic.segments for topic in described),
+        digests=_digests(state, {topic.topic_id for topic in described}),
         runs=_runs(state),
         topics=described,
         groups=_groups(state, topics),
         lost_commits=tuple(str(tail) for tail in lost_tails),
     )
+
+
+def _digests(state: ArchiveState, topic_ids: Set[str]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for key in state.segments:
+        if key[0] in topic_ids:
+            counts.update(digests_of(state.segments.rows(key)))
+    return {name: count for name, count in counts.items() if count}
 
 
 def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:

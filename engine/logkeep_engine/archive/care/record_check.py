@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from operator import attrgetter
 
@@ -11,6 +10,8 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.archive.reading.damage import Damage, damage_of
 from logkeep_engine.archive.reading.partition import is_indexed, open_damaged, placed_records
+from logkeep_engine.contract.spec import DEFAULT_DIGEST
+from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.errors import (
     ObjectMissing,
 )
@@ -37,17 +38,17 @@ def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> 
 def _verify_indexed(storage: Storage, topic: str, entry: SegmentEntry, facts: CountedRecords) -> list[Damage]:
     """The same pass makes the index anew, from where in the object each record lies."""
     damage: list[Damage] = []
-    index = hashlib.sha256(records_names.MAGIC)
+    index = Hasher()
+    index.update(records_names.MAGIC)
     for item in placed_records(storage, topic, entry):
         if isinstance(item, Damage):
             damage.append(item)
             continue
-        records, positions = item
-        facts.note(records)
-        index.update(pack_entries([record.offset for record in records], positions))
+        facts.note(item.records)
+        index.update(pack_entries(item.records.offsets(), item.positions))
     damage = damage or _wrong_facts(storage, topic, entry, facts)
     path = entry.stem(topic) + names.RECORDS_INDEX
-    what = _wrong_index(storage, path, entry, None if damage else index.hexdigest())
+    what = _wrong_index(storage, path, entry, None if damage else index.digest())
     return [*damage, damage_of(storage, topic, entry, path, what)] if what else damage
 
 
@@ -79,10 +80,10 @@ def _differences(found: CountedRecords, entry: SegmentEntry) -> Iterator[str]:
         yield f"a record has {found.largest} bytes, the catalog says at most {entry.max_batch_bytes}"
 
 
-def _wrong_index(storage: Storage, path: str, entry: SegmentEntry, expected: str | None) -> str:
-    """Says what is wrong with the index, "" if nothing is. `expected` is the right SHA-256; None: not known."""
+def _wrong_index(storage: Storage, path: str, entry: SegmentEntry, expected: Digest | None) -> str:
+    """Says what is wrong with the index, "" if nothing is. `expected` is the right digest; None: not known."""
     try:
-        found, size = digest_of(storage, path)
+        found, size = digest_of(storage, path, DEFAULT_DIGEST)
     except ObjectMissing:
         return "the object is missing"
     if size != entry.files.index_bytes:

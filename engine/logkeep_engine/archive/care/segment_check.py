@@ -40,7 +40,7 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
         return SegmentCheck(verify_record_segment(storage, topic, entry), None)
     damage: list[Damage] = []
     # The log is read to its end whatever is found, so that one pass names all damage.
-    builder = SegmentBuilder(entry.base_offset, lambda _: None, hashed=False)
+    builder = SegmentBuilder(entry.base_offset, lambda _: None)
     follower = SegmentFollower(entry.base_offset, fetched_epoch(storage, topic, entry))
 
     for item in open_damaged(storage, topic, (entry,)).batches():
@@ -56,7 +56,7 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
         except (CorruptBatch, ValueError) as error:
             offset = headers[0][1].base_offset
             damage.append(_damage(storage, topic, entry, entry.log_suffix, offset, str(error)))
-            follower.cut(headers[-1][1].next_offset)
+            follower.cut(headers.next_offset)
     whole = not damage
     if whole:
         summary = builder.finish()
@@ -76,15 +76,14 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
 
 def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary) -> Iterator[Damage]:
     found = SegmentEntry.of(
-        summary, topic_id=entry.topic_id, partition=entry.partition, epoch=entry.epoch, attempt=entry.attempt
+        summary,
+        entry.digest,  # compared with the log when it was read
+        topic_id=entry.topic_id,
+        partition=entry.partition,
+        epoch=entry.epoch,
+        attempt=entry.attempt,
     )
-    found = replace(
-        found,
-        # Compared with the log when it was read.
-        sha256=entry.sha256,
-        # The index objects say them, and are checked below.
-        files=entry.files,
-    )
+    found = replace(found, files=entry.files)  # the index objects say them, and are checked below
     for path in paths():
         expected, actual = attrgetter(path)(entry), attrgetter(path)(found)
         if expected != actual:

@@ -9,11 +9,11 @@ It checks:
 - Each partition: its coverage has no hole but recorded gaps, from where it was meant to begin (see `beginnings`). Its
   segments, and those of its branches, neither overlap nor lie outside of it. Its indexes of transactions and its
   markers say the same; where they do not, nothing is lost.
-- Each segment of batches: size and SHA-256 of the log, every batch's CRC and offsets, and every fact of the catalog
+- Each segment of batches: size and digest of the log, every batch's CRC and offsets, and every fact of the catalog
   entry. Offset and time index equal those made from the log. Each aborted transaction ends with an abort marker of its
   producer. If the log is compressed: the size of the object, the seek table, and that each frame holds what the table
   says.
-- Each segment in the Records or the Avro format: size and SHA-256, version, every record's offset, and every fact of
+- Each segment in the Records or the Avro format: size and digest, version, every record's offset, and every fact of
   the entry. The index of a Records segment is that of its records.
 
 Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated. But

@@ -15,8 +15,10 @@ Layout 3 is written once retention has removed a segment. Its partitions have tw
 those of the partition's segments. Layout 4 is written once the archive says leader epochs. Its partitions have three
 items more than those of layout 3: [[epoch,start],…], the epoch of the last leader seen (-1: none), and of its branches
 [[branch id,offset,[[start,end],…],[[start,end,reason],…],[[start,end],…] removed,[[epoch,start],…],leader,<segments>],
-…], whose rows follow the others. Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of
-JSON for each segment; it is read, not written. Versions that do not know a layout refuse it.
+…], whose rows follow the others. Layout 5 is written once a segment has a digest that is not SHA-256. Its items are
+those of layout 4, and each row has one byte more: the number of the digest's algorithm (`fields.DIGEST_NUMBERS`).
+Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of JSON for each segment; it is read,
+not written. Versions that do not know a layout refuse it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import cramjam
@@ -41,6 +44,7 @@ from logkeep_engine.log.memory import checkpoint_most
 LAYOUT = 2
 LAYOUT_WITH_REMOVED = 3
 LAYOUT_WITH_EPOCHS = 4
+LAYOUT_WITH_DIGESTS = 5
 FRAME_BYTES = 1 << 20  # the content of a frame: a small one keeps the memory of writers and readers small
 
 _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
@@ -53,6 +57,8 @@ def dump(state: ArchiveState, archive_id: str) -> bytes:
     layout = LAYOUT_WITH_REMOVED if state.removed else LAYOUT
     if state.epochs or state.leaders or state.branches:
         layout = LAYOUT_WITH_EPOCHS
+    if _needs_digests(state):
+        layout = LAYOUT_WITH_DIGESTS
     frames = [bytes(cramjam.zstd.compress(content, level=3)) for content in _contents(state, layout)]
     hashed = hashlib.sha256()
     for frame in frames:
@@ -69,6 +75,12 @@ def dump(state: ArchiveState, archive_id: str) -> bytes:
     return b"".join([documents.dumps(head), b"\n", *frames])
 
 
+def _needs_digests(state: ArchiveState) -> bool:
+    tables_of = (state.segments, state.unpurged)
+    branches = (branch.held.rows for branches in state.branches.values() for branch in branches)
+    return any(map(packed.needs_digests, chain(*(map(table.rows, table) for table in tables_of), branches)))
+
+
 def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
     keys = sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches})
     yield documents.dumps(
@@ -77,8 +89,7 @@ def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
             "topics": [tables.topic_out(topic) for topic in state.topics.values()],
             "groups": tables.GROUPS.out(state.groups),
             "runs": tables.RUNS.out(state.runs.values()),
-            "rowLayout": fields.ROW_LAYOUT,
-            "rowColumns": list(fields.ROW_COLUMNS),
+            **_row_form(layout),
             "partitions": len(keys),
         }
     )
@@ -95,12 +106,23 @@ def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
             item += [state.epochs.get(key, []), state.leaders.get(key, UNKNOWN), list(map(_branch_out, branches))]
             own = own + b"".join(branch.held.rows for branch in branches)
         if index and len(rows) + len(own) > FRAME_BYTES:
-            yield documents.dumps(index) + b"\n" + rows
+            yield documents.dumps(index) + b"\n" + _rows_out(rows, layout)
             index, rows = [], bytearray()
         index.append(item)
         rows += own
     if index:
-        yield documents.dumps(index) + b"\n" + rows
+        yield documents.dumps(index) + b"\n" + _rows_out(rows, layout)
+
+
+def _rows_out(rows: bytearray, layout: int) -> bytes | bytearray:
+    return rows if layout >= LAYOUT_WITH_DIGESTS else packed.plain_rows(rows)
+
+
+def _row_form(layout: int) -> dict[str, Any]:
+    """The keys that say how a row is laid out."""
+    if layout >= LAYOUT_WITH_DIGESTS:
+        return {"rowLayout": fields.ROW_LAYOUT, "rowColumns": list(fields.ROW_COLUMNS)}
+    return {"rowLayout": fields.PLAIN_ROW_LAYOUT, "rowColumns": list(fields.PLAIN_ROW_COLUMNS)}
 
 
 def _branch_out(branch: Branch) -> list[Any]:
@@ -122,9 +144,9 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
     end = data.find(b"\n")
     head = documents.parse(data[: end if end >= 0 else len(data)], name)
     layout = head.get("layout", 1)
-    if layout not in (1, LAYOUT, LAYOUT_WITH_REMOVED, LAYOUT_WITH_EPOCHS):
+    if layout not in range(1, LAYOUT_WITH_DIGESTS + 1):
         raise ArchiveMismatch(
-            f"{name}: checkpoint layout {layout!r}, this version of Logkeep reads 1 to {LAYOUT_WITH_EPOCHS}.",
+            f"{name}: checkpoint layout {layout!r}, this version of Logkeep reads 1 to {LAYOUT_WITH_DIGESTS}.",
             hint=documents.NEWER,
         )
     documents.know(head, _HEAD_KEYS if layout == 1 else _HEAD_KEYS | {"layout", "frames"}, name)
@@ -133,18 +155,18 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
         raise documents.damaged(name, "its SHA-256 does not fit its content")
 
     def build() -> tuple[str, ArchiveState]:
-        state = _load_rows(body, name) if layout == 1 else _load_frames(body, head["frames"], name)
+        state = _load_rows(body, name) if layout == 1 else _load_frames(body, head["frames"], layout, name)
         state.commit = head["commit"]
         return head["archiveId"], state
 
     return documents.building(build, name)
 
 
-def _load_frames(body: memoryview, lengths: list[int], name: str) -> ArchiveState:
+def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -> ArchiveState:
     contents = _frames(body, lengths)
     first = json.loads(next(contents, b""))
     documents.know(first, _BODY_KEYS | {"rowLayout", "rowColumns", "partitions"}, name)
-    if (first["rowLayout"], first["rowColumns"]) != (fields.ROW_LAYOUT, list(fields.ROW_COLUMNS)):
+    if {key: first[key] for key in ("rowLayout", "rowColumns")} != _row_form(layout):
         raise ArchiveMismatch(f"{name}: unknown columns {first['rowColumns']}.", hint=documents.NEWER)
     state = _load_body(first, name)
     # Each topic id is kept once, and not once for each partition.
@@ -152,7 +174,7 @@ def _load_frames(body: memoryview, lengths: list[int], name: str) -> ArchiveStat
     partitions = 0
     for content in contents:
         cut = content.index(b"\n")
-        rows = memoryview(content)[cut + 1 :]
+        rows = memoryview(_rows_in(content[cut + 1 :], layout))
         at = 0
         for topic_id, partition, coverage, gaps, segments, *gone in json.loads(content[:cut]):
             key = (ids.setdefault(topic_id, topic_id), partition)
@@ -179,6 +201,13 @@ def _load_frames(body: memoryview, lengths: list[int], name: str) -> ArchiveStat
     if partitions != first["partitions"]:
         raise ValueError(f"{partitions} partitions where {first['partitions']} are announced")
     return state
+
+
+def _rows_in(rows: bytes, layout: int) -> bytes:
+    if layout < LAYOUT_WITH_DIGESTS:
+        return packed.of_plain_rows(rows)
+    packed.check_digests(rows)
+    return rows
 
 
 def _branch_in(

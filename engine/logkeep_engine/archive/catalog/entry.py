@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from logkeep_engine.archive import names
 from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.digest import Digest
 
 if TYPE_CHECKING:
     from logkeep_engine.log.segment import SegmentSummary
@@ -172,11 +173,11 @@ class SegmentEntry:
     """An immutable object of whole record batches of one partition. Offsets of the batches lie in [base_offset,
     next_offset).
 
-    `records` counts data records (no control records). `bytes` is the size of the log, `sha256` its hash in hex; both
+    `records` counts data records (no control records). `bytes` is the size of the log, `digest` knows its bytes; both
     are those of the log itself, also where the object holds it compressed. `codecs` counts batches by codec name.
     `gaps`: offsets are missing inside or between batches. `legacy`: batches of magic 0 or 1.
 
-    In the layouts without batches `bytes` and `sha256` are those of the object with the records, `batches` counts Avro
+    In the layouts without batches `bytes` and `digest` are those of the object with the records, `batches` counts Avro
     blocks (1 in the Records format), `max_batch_bytes` is an upper bound of the size of the largest record as a batch,
     and `codecs`, `transactional`, `control` and `legacy` say nothing.
     """
@@ -191,7 +192,7 @@ class SegmentEntry:
     batches: int
     bytes: int
     max_batch_bytes: int
-    sha256: str
+    digest: Digest
     times: SegmentTimes
     files: Files
     codecs: Mapping[str, int] = field(hash=False)
@@ -211,6 +212,7 @@ class SegmentEntry:
     def of(
         cls,
         summary: SegmentSummary,
+        digest: Digest,
         *,
         topic_id: str,
         partition: int,
@@ -230,7 +232,7 @@ class SegmentEntry:
             batches=summary.batches,
             bytes=summary.bytes,
             max_batch_bytes=summary.max_batch_bytes,
-            sha256=summary.sha256,
+            digest=digest,
             times=SegmentTimes(summary.min_base_timestamp, summary.max_timestamp, summary.append_time),
             files=KafkaFiles(
                 index_bytes=len(summary.index),

@@ -10,12 +10,13 @@ from enum import IntEnum, StrEnum
 from itertools import groupby
 
 from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.contract.spec import DigestAlgorithm
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class FieldKind(StrEnum):
-    """The type of a field in a packed row, as Python's `struct` writes it: integers, a SHA-256, the counts of batches
+    """The type of a field in a packed row, as Python's `struct` writes it: integers, a digest, the counts of batches
     by codec, bits. A commit has JSON of the same meaning."""
 
     LONG = "q"
@@ -34,6 +35,8 @@ class Since(IntEnum):
     """Segments in seekable zstd."""
     LAYOUTS = 2
     """Segments of other layouts than Kafka's; such a table has the columns of COMPRESSED, too."""
+    DIGESTS = 3
+    """Digests that are not SHA-256; such a table has the columns of LAYOUTS, too."""
 
 
 _ANY = frozenset(Layout)
@@ -45,7 +48,8 @@ _AVRO = frozenset({Layout.AVRO})
 @dataclass(frozen=True, slots=True)
 class SegmentField:
     """`path` is the attribute of a SegmentEntry, `column` the name in a commit's table, `at` the place in an unpacked
-    row. Two fields share a place where no layout has both: `layouts` are those that have the field."""
+    row. Two fields share a place where no segment has both: `layouts` are those that have the field, and a segment has
+    one digest."""
 
     path: str
     column: str
@@ -65,7 +69,7 @@ FIELDS = (  # in the order of a commit's columns
     SegmentField("bytes", "bytes", FieldKind.LONG, 5),
     SegmentField("times.min_base_timestamp", "minBaseTimestamp", FieldKind.LONG, 6),
     SegmentField("times.max_timestamp", "maxTimestamp", FieldKind.LONG, 7),
-    SegmentField("sha256", "sha256", FieldKind.HASH, 19),
+    SegmentField("digest.sha256", "sha256", FieldKind.HASH, 19),
     SegmentField("codecs", "codecs", FieldKind.COUNTS, 14),
     SegmentField("flags", "flags", FieldKind.BITS, 21),
     SegmentField("max_batch_bytes", "maxBatchBytes", FieldKind.INT, 10),
@@ -77,6 +81,7 @@ FIELDS = (  # in the order of a commit's columns
     SegmentField("layout", "layout", FieldKind.BITS, 21, since=Since.LAYOUTS),
     SegmentField("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO, Since.LAYOUTS),
     SegmentField("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _AVRO, Since.LAYOUTS),
+    SegmentField("digest.blake3", "blake3", FieldKind.HASH, 19, since=Since.DIGESTS),
 )
 FLAGS = {
     "transactional": "transactional",
@@ -153,5 +158,11 @@ def _single(kind: FieldKind) -> list[FieldKind]:
     return [FieldKind.INT] * len(CODECS) if kind is FieldKind.COUNTS else [kind]
 
 
-ROW_COLUMNS = _row_columns()
-ROW_LAYOUT = _row_layout()
+PLAIN_ROW_COLUMNS = _row_columns()
+PLAIN_ROW_LAYOUT = _row_layout()
+"""The rows of checkpoints that know SHA-256 only."""
+ROW_COLUMNS = (*PLAIN_ROW_COLUMNS, "digest")
+ROW_LAYOUT = PLAIN_ROW_LAYOUT + FieldKind.BITS
+"""The rows of memory, and of checkpoints with other digests: the last byte is the number of the algorithm, and the
+column `sha256` has a digest of that algorithm."""
+DIGEST_NUMBERS = {DigestAlgorithm.SHA256: 0, DigestAlgorithm.BLAKE3: 1}

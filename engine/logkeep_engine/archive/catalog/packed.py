@@ -20,12 +20,16 @@ from operator import attrgetter, itemgetter
 from typing import Any, overload
 
 from logkeep_engine.archive.catalog import fields
+from logkeep_engine.archive.catalog.documents import NEWER
 from logkeep_engine.archive.catalog.entry import FILES, Files, Layout, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.fields import CODECS, HAS_TXNINDEX_SHA256, LAYOUT_BIT
+from logkeep_engine.archive.catalog.fields import CODECS, DIGEST_NUMBERS, HAS_TXNINDEX_SHA256, LAYOUT_BIT
+from logkeep_engine.digest import Digest, name_of
+from logkeep_engine.errors import ArchiveMismatch
 
 _ROW = struct.Struct(fields.ROW_LAYOUT)
 ROW_BYTES = _ROW.size
+PLAIN_ROW_BYTES = struct.calcsize(fields.PLAIN_ROW_LAYOUT)
 _OFFSETS = struct.Struct(f"<2q{ROW_BYTES - 16}x")
 _SUMS = struct.Struct(f"<24xq8xq{ROW_BYTES - 48}x")  # records and bytes
 _BASE = struct.Struct("<q")
@@ -37,18 +41,18 @@ _NUMBERS = [attrgetter(*(field.path for field in fields.numbers(layout))) for la
 
 
 def pack(entry: SegmentEntry) -> bytes:
-    """The row of a segment. Raises ValueError for what no row can hold: an unknown codec, a hash that is not one of
-    SHA-256 in hex, a number of more than 64 bits (32 for counts of batches by codec and sizes of indexes)."""
+    """The row of a segment. Raises ValueError for what no row can hold: an unknown codec, a digest that is not 256 bits
+    in hex, a number of more than 64 bits (32 for counts of batches by codec and sizes of indexes)."""
     layout = entry.layout
     return pack_facts(
-        _NUMBERS[layout](entry), entry.codecs, entry.sha256, entry.files.txnindex_sha256, _BITS[entry.flags], layout
+        _NUMBERS[layout](entry), entry.codecs, entry.digest, entry.files.txnindex_sha256, _BITS[entry.flags], layout
     )
 
 
 def pack_facts(
     numbers: tuple[int, ...],
     codecs: Mapping[str, int],
-    sha256: str,
+    digest: Digest,
     txnindex_sha256: str,
     flags: int,
     layout: Layout,
@@ -66,19 +70,48 @@ def pack_facts(
             count("snappy", 0),
             count("lz4", 0),
             count("zstd", 0),
-            _hash(sha256),
-            _hash(txnindex_sha256) if txnindex_sha256 else _NO_HASH,
+            _hash(digest.hex, digest.name),
+            _hash(txnindex_sha256, "SHA-256") if txnindex_sha256 else _NO_HASH,
             flags | (HAS_TXNINDEX_SHA256 if txnindex_sha256 else 0) | layout << LAYOUT_BIT,
+            DIGEST_NUMBERS[digest.algorithm],
         )
     except struct.error as error:
         raise ValueError(f"segment {numbers[0]}: {error}") from error
 
 
-def _hash(text: str) -> bytes:
+def _hash(text: str, name: str) -> bytes:
     raw = bytes.fromhex(text)
     if len(raw) != 32:
-        raise ValueError(f"{text!r} is not a SHA-256")
+        raise ValueError(f"{text!r} is not a {name}")
     return raw
+
+
+def needs_digests(rows: bytes | bytearray) -> bool:
+    """Whether a segment of these rows has another digest than SHA-256."""
+    return bool(rows[ROW_BYTES - 1 :: ROW_BYTES].strip(b"\0"))
+
+
+def digests_of(rows: bytes | bytearray) -> dict[str, int]:
+    """How many segments of these rows have a digest of each algorithm, by its name."""
+    numbers = rows[ROW_BYTES - 1 :: ROW_BYTES]
+    return {name_of(algorithm): numbers.count(number) for algorithm, number in DIGEST_NUMBERS.items()}
+
+
+def plain_rows(rows: bytes | bytearray) -> bytes:
+    """The rows without the number of the digest's algorithm, as checkpoints have them that know SHA-256 only."""
+    return b"".join(rows[at : at + PLAIN_ROW_BYTES] for at in range(0, len(rows), ROW_BYTES))
+
+
+def of_plain_rows(rows: bytes) -> bytes:
+    """The rows of such a checkpoint as they are in memory. What is no whole row stays none."""
+    return b"".join(rows[at : at + PLAIN_ROW_BYTES] + b"\0" for at in range(0, len(rows), PLAIN_ROW_BYTES))
+
+
+def check_digests(rows: bytes) -> None:
+    """Raises ArchiveMismatch for rows with a digest that this version does not know."""
+    unknown = set(rows[ROW_BYTES - 1 :: ROW_BYTES]).difference(DIGEST_NUMBERS.values())
+    if unknown:
+        raise ArchiveMismatch(f"A segment has a digest of kind {min(unknown)}.", hint=NEWER)
 
 
 def offsets_of(row: bytes) -> tuple[int, int]:
@@ -125,19 +158,30 @@ def _own(layout: Layout) -> tuple[type[Files], Callable[[Sequence[Any]], Sequenc
 _entry: Callable[..., SegmentEntry] = SegmentEntry
 _times: Callable[..., SegmentTimes] = SegmentTimes
 _PLAIN = _picking(
-    ("epoch", "attempt", "base_offset", "next_offset", "records", "batches", "bytes", "max_batch_bytes", "sha256")
+    (
+        "epoch",
+        "attempt",
+        "base_offset",
+        "next_offset",
+        "records",
+        "batches",
+        "bytes",
+        "max_batch_bytes",
+        "digest.sha256",
+    )
 )
 _TIMES = _picking(("times.min_base_timestamp", "times.max_timestamp"))
 _FILES = [_own(layout) for layout in sorted(Layout)]
 _COUNTS_AT = fields.at("codecs")
-_SHA256_AT = fields.at("sha256")
+_DIGEST_AT = fields.at("digest.sha256")
+_ALGORITHMS = {number: algorithm for algorithm, number in DIGEST_NUMBERS.items()}
 _TXNINDEX_SHA256_AT = fields.at("files.txnindex_sha256")
 
 
 def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
     values = list(row)
-    flags = values.pop()
-    values[_SHA256_AT] = values[_SHA256_AT].hex()
+    algorithm, flags = values.pop(), values.pop()
+    values[_DIGEST_AT] = Digest(_ALGORITHMS[algorithm], values[_DIGEST_AT].hex())
     values[_TXNINDEX_SHA256_AT] = values[_TXNINDEX_SHA256_AT].hex() if flags & HAS_TXNINDEX_SHA256 else ""
     transactional, control, gaps, append_time, legacy = _FLAG_VALUES[flags & (HAS_TXNINDEX_SHA256 - 1)]
     kind, own = _FILES[flags >> LAYOUT_BIT]

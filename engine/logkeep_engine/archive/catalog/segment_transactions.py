@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.log.batch import Headers
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Spans, TransactionFollower, TransactionPart
 
@@ -90,7 +90,8 @@ class SegmentTransactions:
 
 
 def _bound_to(entry: SegmentEntry) -> dict[str, str]:
-    return {"logSha256": entry.sha256, "txnindexSha256": entry.files.txnindex_sha256}
+    log = {f"log{entry.digest.algorithm}": entry.digest.hex}  # logSha256, logBlake3
+    return {**log, "txnindexSha256": entry.files.txnindex_sha256}
 
 
 def _sealed(body: bytes) -> bytes:
@@ -111,10 +112,10 @@ class SegmentFollower:
         self._follower = TransactionFollower()
         self._parts: list[TransactionPart] = []
 
-    def note(self, stretch: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> None:
+    def note(self, stretch: memoryview, headers: Headers) -> None:
         """Note the next batches. Raises CorruptBatch for a marker that cannot be read."""
         self._parts += self._follower.note(stretch, headers, self._at)
-        self._at = headers[-1][1].next_offset
+        self._at = headers.next_offset
 
     def passed(self, at: int, *, dense: bool) -> None:
         """Note batches without transactions up to offset `at`; `dense`: no offset is missing so far."""

@@ -28,6 +28,8 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.fields import FIELDS, FLAGS, LAYOUT_NAMES, Since
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import SegmentBatch, pack_facts
+from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveMismatch
 
 T = TypeVar("T")
@@ -122,9 +124,9 @@ def topic_in(item: dict[str, Any]) -> TopicEntry:
     return TopicEntry(*(item[key] for key in _TOPIC))
 
 
-_COLUMNS = fields.columns(Since.LAYOUTS)
-_CODECS_AT, _FLAGS_AT, _LAYOUT_AT = map(_COLUMNS.index, ("codecs", "flags", "layout"))
-_FIRST, _COMPRESSED, _ALL = (len(fields.columns(since)) for since in sorted(Since))
+_COLUMNS = fields.columns(Since.DIGESTS)
+_CODECS_AT, _FLAGS_AT, _LAYOUT_AT, _BLAKE3_AT = map(_COLUMNS.index, ("codecs", "flags", "layout", "blake3"))
+_WIDTHS = {len(fields.columns(since)): since for since in Since}
 _FLAG_BITS = {name: 1 << bit for bit, name in enumerate(FLAGS.values())}
 _LAYOUTS = {name: layout for layout, name in LAYOUT_NAMES.items()}
 _NUMBERS = [
@@ -142,10 +144,12 @@ def _since(segments: Iterable[SegmentEntry]) -> Since:
     """The last extension of the format that the segments need."""
     since = Since.FIRST
     for entry in segments:
+        if not entry.digest.sha256:
+            return Since.DIGESTS
         if entry.layout is not Layout.KAFKA:
-            return Since.LAYOUTS
-        if entry.files.stored_bytes:
-            since = Since.COMPRESSED
+            since = Since.LAYOUTS
+        elif entry.files.stored_bytes:
+            since = max(since, Since.COMPRESSED)
     return since
 
 
@@ -159,7 +163,7 @@ def segments_out(segments: Sequence[SegmentEntry]) -> dict[str, Any]:
     for row in rows:
         row[flags] = _names_of(row[flags])
         row[codecs] = dict(sorted(row[codecs].items()))
-        if since is Since.LAYOUTS:
+        if since >= Since.LAYOUTS:
             row[layout] = LAYOUT_NAMES[row[layout]]
     return {"columns": [*_PARTITION, *(field.column for field in kept)], "rows": rows}
 
@@ -191,19 +195,27 @@ def _segment_rows(document: dict[str, Any], name: str) -> list[list[Any]]:
 
 def packed_segment(row: list[Any]) -> bytes:
     """The packed row of a row of a commit's table. Raises TypeError and ValueError for what is not a segment."""
-    width = len(row)
-    if width == _FIRST:
+    since = _WIDTHS.get(len(row))
+    if since is None:
+        raise ValueError(f"segment of {len(row)} columns")
+    if since is Since.FIRST:
         row = [*row, 0]  # no segment of the table is compressed
-    elif width not in (_COMPRESSED, _ALL):
-        raise ValueError(f"segment of {width} columns")
-    layout = _layout_of(row[_LAYOUT_AT]) if width == _ALL else Layout.KAFKA
+    layout = _layout_of(row[_LAYOUT_AT]) if since >= Since.LAYOUTS else Layout.KAFKA
     start, end, batches, size, codecs, names, sha256, txnindex_sha256 = _CHECKED(row)
     if not 0 <= start < end or batches < 1 or size < 1:
         raise ValueError(f"segment with offsets [{start}, {end}), {batches} batches, {size} bytes")
     flags = 0
     for name in names:
         flags |= _FLAG_BITS[name]
-    return pack_facts(_NUMBERS[layout](row), codecs, sha256, txnindex_sha256, flags, layout)
+    digest = _digest_of(sha256, row[_BLAKE3_AT] if since >= Since.DIGESTS else "")
+    return pack_facts(_NUMBERS[layout](row), codecs, digest, txnindex_sha256, flags, layout)
+
+
+def _digest_of(sha256: str, blake3: str) -> Digest:
+    """The one digest that the row of a segment has."""
+    if sha256 and blake3:
+        raise ValueError(f"segment with SHA-256 {sha256} and BLAKE3 {blake3}")
+    return Digest(DigestAlgorithm.BLAKE3, blake3) if blake3 else Digest(DigestAlgorithm.SHA256, sha256)
 
 
 def _layout_of(name: str) -> Layout:

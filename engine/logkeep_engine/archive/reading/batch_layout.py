@@ -14,8 +14,9 @@ from logkeep_engine.archive.reading.parts import known_parts
 from logkeep_engine.archive.reading.segments import first_at_or_after, read_from, read_index, read_segment
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import Stretch
-from logkeep_engine.log.codec import check_offsets, decode_slices
+from logkeep_engine.log.codec import decode_slices
 from logkeep_engine.log.consumed import LogRecord, index_since
+from logkeep_engine.log.rows import kept_rows
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans, unseen
 from logkeep_engine.storage import Storage
@@ -103,12 +104,12 @@ def _what_is_left_of_transactions(
             follower.cut(damage.lost[1])
 
     for stretch, headers in read_segment(storage, topic, entry, on_damage=note):
-        for item in headers:
+        for number, (_, header) in enumerate(headers):
             try:
-                follower.note(stretch, [item])
+                follower.note(stretch, headers[number : number + 1])
             except CorruptBatch as error:
                 path = f"{storage.uri}/{entry.stem(topic)}{entry.log_suffix}"
-                lost = (item[1].base_offset, item[1].next_offset)
+                lost = (header.base_offset, header.next_offset)
                 note(Damage(path, topic, entry.partition, lost[0], error.message.rstrip("."), lost))
     return follower.finish(entry.next_offset, read_index(storage, topic, entry, on_damage))
 
@@ -146,9 +147,9 @@ def decoded(
                 continue
             last: int | None = None
             try:
-                for records in decode_slices(data[position : position + header.size], header):
-                    last = check_offsets(records, header, last)
-                    yield records
+                for rows in kept_rows(data[position : position + header.size], header):
+                    last = rows.last_offset
+                    yield rows
             except BatchTooLarge as error:
                 raise error.within(f"{path} (topic {topic} partition {entry.partition})") from error
             except CorruptBatch as error:
@@ -162,13 +163,10 @@ def decoded(
 def _behind(stretches: Iterable[Stretch], start: int) -> Iterator[Stretch]:
     """The stretches from the batch that holds `start` on."""
     for stretch, headers in stretches:
-        at = bisect_left(headers, start + 1, key=lambda item: item[1].next_offset)
-        if at == 0:
-            yield stretch, headers
-        elif at < len(headers):
-            position = headers[at][0]
-            yield stretch[position:], [(place - position, header) for place, header in headers[at:]]
-        del stretch, headers
+        rest = headers[headers.first_reaching(start) :]
+        if rest:
+            yield stretch[rest.start :], rest.relative()
+        del stretch, headers, rest
 
 
 def _since(lists: Iterable[Sequence[LogRecord]], start: int) -> Iterator[Sequence[LogRecord]]:

@@ -31,6 +31,7 @@ from logkeep_engine.archive.reading.outcomes import aborted_in
 from logkeep_engine.archive.reading.parts import fetched_epoch, read_parts
 from logkeep_engine.archive.reading.record_reader import RecordFormat, RecordObject, RecordReading
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes
+from logkeep_engine.formats.records import RecordBlock
 from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
@@ -153,12 +154,10 @@ def record_format(layout: Layout) -> RecordFormat:
     return found
 
 
-def placed_records(
-    storage: Storage, topic: str, entry: SegmentEntry
-) -> Iterator[tuple[Sequence[LogRecord], Sequence[int]] | Damage]:
-    """All records of a segment; if its layout `is_indexed`, with the positions of each and of their end."""
+def placed_records(storage: Storage, topic: str, entry: SegmentEntry) -> Iterator[RecordBlock | Damage]:
+    """All records of a segment; if its layout `is_indexed`, a block knows the positions of each and of their end."""
 
-    def read(on_damage: OnDamage) -> Iterator[tuple[Sequence[LogRecord], Sequence[int]]]:
+    def read(on_damage: OnDamage) -> Iterator[RecordBlock]:
         return RecordReading(storage, topic, entry, on_damage, record_format(entry.layout)).parts(0, DEFAULT_BLOCK)
 
     return _in_place(read)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
@@ -15,8 +13,6 @@ from logkeep_engine.log.consumed import LogRecord, index_since
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
-
-_offset = attrgetter("offset")
 
 
 class RecordLayout:
@@ -40,16 +36,15 @@ class RecordLayout:
         """The records from `start` on; there are no `aborted` ones among them.
 
         With `on_damage`, the reader tells damage after it has handed out the records before it. Nothing in these
-        formats protects single records: if the object's SHA-256 is wrong, nobody knows which of them is altered. A
-        whole segment is compared with its SHA-256 and count at the end. A part, which an index allows to read alone,
+        formats protects single records: if the object's digest is wrong, nobody knows which of them is altered. A
+        whole segment is compared with its digest and count at the end. A part, which an index allows to read alone,
         cannot be compared.
         """
         reading = RecordReading(storage, topic, entry, on_damage, self.records_format)
-        for records, _ in reading.parts(start, DEFAULT_BLOCK):
-            if records[0].offset >= start:
-                yield records
-            elif records[-1].offset >= start:
-                yield records[bisect_left(records, start, key=_offset) :]
+        for rows, _ in reading.parts(start, DEFAULT_BLOCK):  # nobody needs their positions
+            found = rows if rows.first_offset >= start else rows.between(start, entry.next_offset)
+            if found:
+                yield found
 
     def transactions(
         self, storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None

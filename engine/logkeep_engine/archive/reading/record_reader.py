@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import cast
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import OnDamage, damage_of
+from logkeep_engine.digest import Hasher
 from logkeep_engine.errors import (
     BatchTooLarge,
     CorruptIndex,
     CorruptSegment,
     ObjectMissing,
 )
-from logkeep_engine.formats.base import LogRecord
-from logkeep_engine.formats.records import read_blocks
+from logkeep_engine.formats.records import RecordBlock, read_blocks
 from logkeep_engine.formats.records_index import position_before, read_index
 from logkeep_engine.log.memory import give_back_what_is_large
+from logkeep_engine.log.rows import Rows
 from logkeep_engine.storage import Storage
 
 
@@ -38,7 +37,7 @@ class RecordObject:
     partition: int | None = None
 
 
-Decoded = Iterator[tuple[list[LogRecord], Sequence[int]]]
+Decoded = Iterator[RecordBlock]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,8 @@ class RecordFormat:
     """How the bytes of an object hold records.
 
     `decode` gives the records in the blocks of an object, in lists of bounded size, and raises CorruptSegment. If the
-    format is `indexed`, an index beside the records leads to each of them: then the positions of each record and of
-    their end come with the records, and a segment may be named by an offset before its first record.
+    format is `indexed`, an index beside the records leads to each of them: then a block knows the positions of its
+    records, and a segment may be named by an offset before its first record.
     """
 
     indexed: bool
@@ -56,8 +55,7 @@ class RecordFormat:
 
 def _decode_records(blocks: Iterable[bytes], what: RecordObject) -> Decoded:
     """The records from the first in `blocks` on."""
-    for part in read_blocks(blocks, position=what.position, size=what.size):
-        yield cast(list[LogRecord], part.records), part.positions
+    yield from read_blocks(blocks, position=what.position, size=what.size)
 
 
 def _decode_avro(blocks: Iterable[bytes], what: RecordObject) -> Decoded:
@@ -67,7 +65,7 @@ def _decode_avro(blocks: Iterable[bytes], what: RecordObject) -> Decoded:
     for records in read_object(
         blocks, topic=what.topic, partition=what.partition, start_offset=what.start_offset, size=what.size
     ):
-        yield cast(list[LogRecord], records), ()
+        yield RecordBlock(records, 0)
 
 
 RECORDS = RecordFormat(indexed=True, decode=_decode_records)
@@ -93,11 +91,11 @@ class RecordReading:
         self._format = records_format
         self._path = entry.stem(topic) + entry.log_suffix
         self._expected = entry.base_offset
-        self._digest = hashlib.sha256()
+        self._hasher = Hasher(entry.digest.algorithm)
         self._size = 0
 
     def parts(self, start_offset: int, block: int) -> Decoded:
-        """Records, from `start_offset` on or from before, and (Records format) the positions of each and the end."""
+        """Records, from `start_offset` on or from before."""
         entry = self._entry
         if start_offset >= entry.next_offset:
             return
@@ -107,11 +105,11 @@ class RecordReading:
         try:
             with closing(self._blocks(position, block)) as blocks:
                 what = RecordObject(entry.bytes, position, start_offset, self._topic, entry.partition)
-                for records, positions in self._format.decode(blocks, what):
-                    self._check_offsets(records, whole)
-                    self._expected = records[-1].offset + 1
-                    count += len(records)
-                    yield records, positions
+                for found in self._format.decode(blocks, what):
+                    self._check_offsets(found.records, whole)
+                    self._expected = found.records.last_offset + 1
+                    count += len(found.records)
+                    yield found
         except ObjectMissing:
             self._report("the object is missing", self._rest())
         except CorruptSegment as error:
@@ -122,8 +120,8 @@ class RecordReading:
         else:
             self._finish(position, count if whole else None)
 
-    def _check_offsets(self, records: Sequence[LogRecord], whole: bool) -> None:
-        first, last, entry = records[0].offset, records[-1].offset, self._entry
+    def _check_offsets(self, rows: Rows, whole: bool) -> None:
+        first, last, entry = rows.first_offset, rows.last_offset, self._entry
         bad = first if first < self._expected else last if last >= entry.next_offset else None
         # The original tool of the Records format may name a segment by an offset before its first record.
         if bad is None and whole and not self._format.indexed and self._expected == entry.base_offset != first:
@@ -150,7 +148,7 @@ class RecordReading:
             while data := reader.read_block():
                 self._size += len(data)
                 if position == 0:
-                    self._digest.update(data)
+                    self._hasher.update(data)
                 yield data
 
     def _finish(self, position: int, count: int | None) -> None:
@@ -162,8 +160,8 @@ class RecordReading:
             self._report(what, self._rest())
         elif count is not None and count != entry.records:
             self._report(f"{count} records, the catalog says {entry.records}", None)
-        elif position == 0 and (found := self._digest.hexdigest()) != entry.sha256:
-            self._report(f"its SHA-256 is {found}, the catalog says {entry.sha256}: records were altered", None)
+        elif position == 0 and (found := self._hasher.digest()) != entry.digest:
+            self._report(f"{entry.digest.difference(found)}: records were altered", None)
 
     def _rest(self) -> Range:
         return (self._expected, self._entry.next_offset)

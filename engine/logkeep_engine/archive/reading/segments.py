@@ -2,8 +2,8 @@
 
 `read_segment` is strict: it raises ArchiveDamaged at the first damage. With `on_damage` it goes on with the next whole
 batch and says which offsets are lost. A CRC does not cover offsets and leader epochs. So offsets must rise inside the
-segment's range, and the whole object must have the catalog's SHA-256. The SHA-256 is known at the end only: who must
-not use a batch of an altered segment verifies the segment first.
+segment's range, and the whole object must have the catalog's digest. The digest is known at the end only: who must not
+use a batch of an altered segment verifies the segment first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.log_reader import read_log
+from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, ObjectMissing
 from logkeep_engine.log.batch import (
     HEADER_SIZE,
@@ -29,7 +31,7 @@ from logkeep_engine.log.batch import (
     Stretch,
     check_crc,
     parse_header,
-    walk_checked,
+    runs,
 )
 from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.seekable import FRAME_BYTES
@@ -38,8 +40,6 @@ from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _MAGIC_AT = 16
-_NO_END = 2**63  # larger than any offset, so that the walker hands out a batch past the end
-_STRETCH = 4096  # batches handed out at once: the headers of tiny batches take more memory than the batches
 SEEK_BLOCK = FRAME_BYTES
 
 
@@ -63,7 +63,7 @@ def read_from(
 
     Three small requests lead to the first stretch: index, seek table, frame (plain segments: index, range). The offset
     index is only a hint: where it is missing or not that of the log, the segment is read from its start. Raises
-    ArchiveDamaged at the first damage of what is read. The SHA-256 of the whole cannot be compared with a part.
+    ArchiveDamaged at the first damage of what is read. The digest of the whole cannot be compared with a part.
     """
     stretches = _from_hint(storage, topic, entry, offset, block)
     if stretches is None:
@@ -73,11 +73,10 @@ def read_from(
         if wanted:
             yield stretch, headers
             continue
-        for at, (position, header) in enumerate(headers):
-            if header.next_offset > offset:
-                wanted = True
-                yield stretch[position:], _relative(headers[at:], position)
-                break
+        rest = headers[headers.first_reaching(offset) :]
+        if rest:
+            wanted = True
+            yield stretch[rest.start :], rest.relative()
 
 
 def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timestamp: int) -> BatchHeader | None:
@@ -94,9 +93,9 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
     if found is not None and found.offset < entry.next_offset:
         start = found.offset + 1
     for _, headers in read_from(storage, topic, entry, start):
-        for _, header in headers:
-            if header.max_timestamp >= timestamp:
-                return header
+        late = headers[headers.first_since(timestamp) :]
+        if late:
+            return late[0][1]
     return None
 
 
@@ -177,7 +176,7 @@ class _Reading:
 
     def stretches(self, block: int) -> Generator[Stretch, None, None]:
         rest = memoryview(b"")
-        with _Digest(threaded=self._entry.bytes > block) as digest:
+        with _Digest(self._entry.digest.algorithm, threaded=self._entry.bytes > block) as digest:
             try:
                 for item in read_log(self._storage, self._path, self._entry, start=self._start, block=block):
                     if isinstance(item, DamagedBytes) and item.size == 0:
@@ -210,56 +209,51 @@ class _Reading:
                 if not found:
                     break
             start = consumed
-            headers, consumed, wrong = self._walk(data, start, cut)
-            full = len(headers) == _STRETCH
-            if headers:
-                yield data[start:consumed], _relative(headers, start)
-            del headers
-            if wrong is not None:
-                self._begin_search(data, consumed, wrong)
-            elif not full:
+            consumed, wrong = yield from self._good(data, start)
+            if wrong is None:
+                wrong = self._incomplete(data, consumed, cut)
+            if wrong is None:
                 break
+            self._begin_search(data, consumed, wrong)
         self._position += consumed
         if self._jump is not None:
             self._jump -= consumed
         return consumed
 
-    def _walk(
-        self, data: memoryview, start: int, cut: str | None
-    ) -> tuple[list[tuple[int, BatchHeader]], int, str | None]:
-        """At most _STRETCH whole good batches from `start`, the position behind them, and what is wrong there (None:
-        more bytes are needed, or there are so many)."""
-        headers: list[tuple[int, BatchHeader]] = []
+    def _good(self, data: memoryview, start: int) -> Generator[Stretch, None, tuple[int, str | None]]:
+        """Stretches of whole good batches from `start`, the position behind them, and what is wrong there (None: no
+        whole batch is left)."""
         at = start
-        expected, end_offset = self._expected, self._entry.next_offset
+        end_offset = self._entry.next_offset
         try:
-            for position, header in walk_checked(data, _NO_END, start):
-                base = header[0]
-                following = base + header[6] + 1
-                if base < expected or following > end_offset:
-                    wrong = (
-                        f"a batch with offsets {base} to {following - 1}, "
-                        f"where offsets from {expected} to {end_offset - 1} may follow"
+            for headers in runs(data, start=start, checked=True):
+                good = headers[: headers.in_order(self._expected, end_offset)]
+                if good:
+                    before, at = at, good.end
+                    self._expected = good.next_offset
+                    yield data[before:at], good.relative()
+                if len(good) < len(headers):
+                    header = headers[len(good)][1]
+                    return at, (
+                        f"a batch with offsets {header.base_offset} to {header.last_offset}, "
+                        f"where offsets from {self._expected} to {end_offset - 1} may follow"
                     )
-                    return headers, at, wrong
-                headers.append((position, header))
-                expected = self._expected = following
-                at = position + LOG_OVERHEAD + header[1]
-                if len(headers) == _STRETCH:
-                    return headers, at, None
+                del headers, good  # of tiny batches they take as much memory as the batches
         except CorruptBatch as error:
-            return headers, at, error.message
+            return at, error.message
         except BatchTooLarge as error:  # nobody knows what is in these old messages, but they may be whole
             where = f"{self._storage.uri}/{self._path}"
             raise error.within(f"{where} (topic {self._topic} partition {self._entry.partition})") from error
+        return at, None
+
+    def _incomplete(self, data: memoryview, at: int, cut: str | None) -> str | None:
+        """The fault of the bytes from `at` on, which are no whole batch; None if more bytes may make it one."""
         left = len(data) - at
         if left >= _SIZE_AND_MAGIC.size:
             claimed = _SIZE_AND_MAGIC.unpack_from(data, at)[0] + LOG_OVERHEAD
             if claimed > self._entry.max_batch_bytes:
-                return headers, at, f"a batch of {claimed} bytes, the largest has {self._entry.max_batch_bytes}"
-        if cut is not None and left:
-            return headers, at, cut.format(left=left)
-        return headers, at, None
+                return f"a batch of {claimed} bytes, the largest has {self._entry.max_batch_bytes}"
+        return cut.format(left=left) if cut is not None and left else None
 
     def _begin_search(self, data: memoryview, at: int, wrong: str) -> None:
         if self._on_damage is None:
@@ -350,13 +344,9 @@ class _Reading:
                 self._expected,
                 self._rest(),
             )
-        elif not self._start and not self._told and (found := digest.hexdigest()) != entry.sha256:
-            self._report(
-                f"its SHA-256 is {found}, the catalog says {entry.sha256}: "
-                "offsets or leader epochs of batches were altered",
-                entry.base_offset,
-                None,
-            )
+        elif not self._start and not self._told and (found := digest.digest()) != entry.digest:
+            what = f"{entry.digest.difference(found)}: offsets or leader epochs of batches were altered"
+            self._report(what, entry.base_offset, None)
 
     def _rest(self) -> Range:
         return (self._expected, self._entry.next_offset)
@@ -376,11 +366,11 @@ class _Reading:
 
 
 class _Digest:
-    """SHA-256 of what comes by; if `threaded`, worked out while the caller does something else with the same bytes."""
+    """Digest of what comes by; if `threaded`, worked out while the caller does something else with the same bytes."""
 
-    def __init__(self, *, threaded: bool) -> None:
-        self._digest = hashlib.sha256()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-sha") if threaded else None
+    def __init__(self, algorithm: DigestAlgorithm, *, threaded: bool) -> None:
+        self._hasher = Hasher(algorithm)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-digest") if threaded else None
         self._running: Future[None] | None = None
 
     def __enter__(self) -> Self:
@@ -393,20 +383,16 @@ class _Digest:
     def update(self, data: memoryview) -> None:
         """The bytes must stay as they are until the next call."""
         if self._pool is None:
-            self._digest.update(data)
+            self._hasher.update(data)
             return
         self._wait()
-        self._running = self._pool.submit(self._digest.update, data)
+        self._running = self._pool.submit(self._hasher.update, data)
 
-    def hexdigest(self) -> str:
+    def digest(self) -> Digest:
         self._wait()
-        return self._digest.hexdigest()
+        return self._hasher.digest()
 
     def _wait(self) -> None:
         if self._running is not None:
             self._running.result()
             self._running = None
-
-
-def _relative(headers: list[tuple[int, BatchHeader]], start: int) -> list[tuple[int, BatchHeader]]:
-    return headers if start == 0 else [(position - start, header) for position, header in headers]

@@ -13,7 +13,8 @@ from functools import partial
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
-from logkeep_engine.contract.spec import Compression
+from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm
+from logkeep_engine.digest import Hasher
 from logkeep_engine.log.seekable import SeekableWriter
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder
 from logkeep_engine.storage import Buffer, ObjectWriter, Storage
@@ -91,12 +92,14 @@ class LogSegment:
         base_offset: int,
         epoch: int,
         attempt: int,
+        digest: DigestAlgorithm = DEFAULT_DIGEST,
     ) -> None:
         self._storage = storage
         self._stem = names.segment_stem(topic, topic_id, partition, base_offset, epoch, attempt)
         self._writer = log_writer(storage, self._stem, compression)
         self._entry = partial(SegmentEntry.of, topic_id=topic_id, partition=partition, epoch=epoch, attempt=attempt)
-        self.builder = SegmentBuilder(base_offset, self._writer.write)
+        self._hasher = Hasher(digest)
+        self.builder = SegmentBuilder(base_offset, self._write)
         self.transactions = SegmentFollower(base_offset, epoch)
 
     def finish(self, aborted: Sequence[AbortedTxn] | None = None) -> SegmentEntry:
@@ -108,7 +111,8 @@ class LogSegment:
         for transaction in aborted or ():
             self.builder.add_aborted(transaction)
         summary = self.builder.finish()
-        entry = self._entry(summary, stored_bytes=0)
+        digest = self._hasher.digest()
+        entry = self._entry(summary, digest, stored_bytes=0)
         if summary.transactional and aborted is not None:
             found = self.transactions.finish(summary.next_offset, aborted)
             self._storage.put(self._stem + names.TXNPARTS, found.to_json(entry))
@@ -117,7 +121,11 @@ class LogSegment:
         if summary.txnindex:
             self._storage.put(self._stem + names.TXNINDEX, summary.txnindex)
         self._writer.commit()
-        return self._entry(summary, stored_bytes=self._writer.stored_bytes)
+        return self._entry(summary, digest, stored_bytes=self._writer.stored_bytes)
+
+    def _write(self, data: Buffer) -> None:
+        self._hasher.update(data)
+        self._writer.write(data)
 
     def abort(self) -> None:
         """Drop the segment."""

@@ -28,7 +28,6 @@ index, a kill after the index leaves both. No commit names them, and the next at
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 
 from logkeep_engine.archive import names
@@ -43,7 +42,8 @@ from logkeep_engine.archive.catalog.entry import (
     SegmentTimes,
 )
 from logkeep_engine.archive.digests import digest_of
-from logkeep_engine.contract.spec import FormatOptions
+from logkeep_engine.contract.spec import DEFAULT_DIGEST, DigestAlgorithm, FormatOptions
+from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.errors import (
     ArchiveFenced,
     ObjectExists,
@@ -53,6 +53,7 @@ from logkeep_engine.errors import (
 from logkeep_engine.formats import records as records_format
 from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.formats.base import LogRecord, SegmentEncoder, SegmentFacts
+from logkeep_engine.log.rows import as_rows
 from logkeep_engine.storage import Storage
 
 BATCH_OVERHEAD = 200
@@ -77,6 +78,7 @@ class RecordSink:
         attempt: int,
         limit_bytes: int,
         options: FormatOptions,
+        digest: DigestAlgorithm = DEFAULT_DIGEST,
     ) -> None:
         if layout not in (Layout.RECORDS, Layout.AVRO):
             raise ValueError(f"no segment of records is written in layout {layout.name}")
@@ -89,6 +91,7 @@ class RecordSink:
         self._attempt = attempt
         self._limit = limit_bytes
         self._options = options
+        self._digest = digest
         self._encoder: SegmentEncoder | None = None
         self._objects: list[_Object] = []
 
@@ -119,18 +122,18 @@ class RecordSink:
         if self._encoder is None:
             raise ValueError("a segment needs at least one record")
         facts = self._encoder.finish()
+        data, *indexes = self._objects
         entry = entry_of(
             facts,
+            data.digest(),
             self._layout,
             topic_id=self._topic_id,
             partition=self._partition,
             epoch=self._epoch,
             attempt=self._attempt,
         )
-        data, *indexes = self._objects
-        data.commit(entry, entry.sha256)
-        for index in indexes:
-            index.commit(entry, index.sha256())
+        for item in (data, *indexes):
+            item.commit(entry)
         return entry
 
     def abort(self) -> None:
@@ -149,10 +152,10 @@ class RecordSink:
         stem = names.records_stem(topic, partition, base_offset)
         data = self._object(stem + names.RECORDS)
         index = self._object(stem + names.RECORDS_INDEX)
-        return records_format.RecordsEncoder(data.write, index.write_hashed, self._limit)
+        return records_format.RecordsEncoder(data.write, index.write, self._limit)
 
     def _object(self, path: str) -> _Object:
-        item = _Object(self._storage, path)
+        item = _Object(self._storage, path, self._digest)
         self._objects.append(item)
         return item
 
@@ -172,11 +175,12 @@ class RecordSegments:
         return self._closed_bytes + (self._sink.size if self._sink is not None else 0)
 
     def append(self, records: Sequence[LogRecord]) -> None:
+        rows = as_rows(records)
         at = 0
-        while at < len(records):
+        while at < len(rows):
             if self._sink is None:
                 self._sink = self._open_sink()
-            at += self._sink.append(records, at)
+            at += self._sink.append(rows, at)
             if self._sink.full:
                 self._close()
 
@@ -202,6 +206,7 @@ class RecordSegments:
 
 def entry_of(
     facts: SegmentFacts,
+    digest: Digest,
     layout: Layout,
     *,
     topic_id: str,
@@ -231,7 +236,7 @@ def entry_of(
         batches=facts.blocks,
         bytes=facts.bytes,
         max_batch_bytes=facts.largest_record + BATCH_OVERHEAD,
-        sha256=facts.sha256,
+        digest=digest,
         times=SegmentTimes(facts.min_timestamp, facts.max_timestamp, facts.append_time),
         files=files,
         codecs={},
@@ -242,28 +247,25 @@ def entry_of(
 class _Object:
     """One object of a segment on its way."""
 
-    def __init__(self, storage: Storage, path: str) -> None:
+    def __init__(self, storage: Storage, path: str, digest: DigestAlgorithm) -> None:
         self._storage = storage
         self._path = path
         self._found = storage.version(path)
         self._writer = storage.writer(path, replaces=self._found)
-        self._digest = hashlib.sha256()
+        self._hasher = Hasher(digest)
 
     def write(self, data: bytes | memoryview) -> None:
+        self._hasher.update(data)
         self._writer.write(data)
 
-    def write_hashed(self, data: bytes | memoryview) -> None:
-        self._digest.update(data)
-        self._writer.write(data)
+    def digest(self) -> Digest:
+        """The digest of what was written."""
+        return self._hasher.digest()
 
-    def sha256(self) -> str:
-        """The SHA-256 of what `write_hashed` has written."""
-        return self._digest.hexdigest()
-
-    def commit(self, entry: SegmentEntry, sha256: str) -> None:
-        """Make these bytes, whose hash is `sha256`, visible under the name. The module's docstring says how."""
+    def commit(self, entry: SegmentEntry) -> None:
+        """Make these bytes visible under the name. The module's docstring says how."""
         if self._found is not None:
-            if self._is_there(sha256):
+            if self._is_there():
                 self._writer.abort()
                 return
             _check_replaceable(self._storage, self._path, entry)
@@ -272,7 +274,7 @@ class _Object:
         except ObjectExists as error:
             # Another attempt with the same bytes, or this one, if the answer to its first request was lost.
             self._writer.abort()
-            if not self._is_there(sha256):
+            if not self._is_there():
                 raise StorageUnavailable(
                     f"{self._storage.uri}/{self._path} was written by another writer at the same time.",
                     hint="It may pass; try again.",
@@ -281,9 +283,10 @@ class _Object:
     def abort(self) -> None:
         self._writer.abort()
 
-    def _is_there(self, sha256: str) -> bool:
+    def _is_there(self) -> bool:
+        written = self.digest()
         try:
-            return digest_of(self._storage, self._path)[0] == sha256
+            return digest_of(self._storage, self._path, written.algorithm)[0] == written
         except ObjectMissing:
             return False
 

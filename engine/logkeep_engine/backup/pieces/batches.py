@@ -15,7 +15,7 @@ from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import CorruptBatch
-from logkeep_engine.log.batch import LOG_OVERHEAD, BatchHeader, Codec, parse_header, seal, walk_checked
+from logkeep_engine.log.batch import BatchHeader, Codec, Headers, headers_of, parse_header, runs, seal
 from logkeep_engine.log.memory import alone
 from logkeep_engine.log.records import decode, encode
 from logkeep_engine.log.segment import AbortedTxn
@@ -24,7 +24,6 @@ from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 SEQUENCE_MODULUS = 2**31
 
 _LAST_CODEC = max(Codec)
-_STRETCH = 4096  # batches that are handed on at once: their headers take more memory than tiny batches themselves
 _ATTRIBUTES_AT = 22  # the low byte
 _APPEND_TIME = 0x08
 _CODEC_MASK = 0x07
@@ -40,46 +39,53 @@ class ChunkWriter(PieceWriter):
 
     def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
         self._transactions.expect(aborted)
-        # Millions of tiny batches pass here: fields by number, and what stays the same for a stretch in local names.
-        stretch: list[tuple[int, BatchHeader]] = []
-        at = self.at
-        epoch = self._epoch
+        for headers in runs(data, self.piece.end, checked=True):
+            self._take(data, headers)
+
+    def _take(self, data: memoryview, headers: Headers) -> None:
+        """Take batches that lie back to back: plain ones in stretches, and others one by one."""
+        start = end = 0  # the stretch that is being gathered, by the numbers of its batches
         space, end_offset = self._space_left()
         try:
-            for position, header in walk_checked(data, self.piece.end):
-                base = header[0]
-                if base < at:
-                    self._flush(data, stretch)
-                    self.at = at
+            while end < len(headers):
+                plain = headers.plain(end, self.at, end_offset, space, self._epoch)
+                if plain:
+                    taken = headers[end : end + plain]
+                    space -= taken.size
+                    end += plain
+                    self.at = self._passed = taken.next_offset
+                    continue
+                position, header = headers[end]
+                if header.base_offset < self.at:
+                    gathered, start = headers[start:end], end + 1
+                    end = start
+                    self._flush(data, gathered)
                     self._overlapping(data, position, header)
-                    at, epoch = self.at, self._epoch
                     space, end_offset = self._space_left()
                     continue
-                attributes = header[5]
-                if attributes & _CODEC_MASK > _LAST_CODEC:
-                    codec = attributes & _CODEC_MASK
-                    raise CorruptBatch(f"The batch at offset {base} has a codec that does not exist: {codec}.")
-                if header[2] != epoch:
-                    epoch = header[2]
-                    self._note_epoch(epoch, base)
-                following = base + header[6] + 1
-                size = LOG_OVERHEAD + header[1]
-                if size > space or following > end_offset:
-                    self._flush(data, stretch)
+                self._look_at(header)
+                if header.size > space or header.next_offset > end_offset:
+                    gathered, start = headers[start:end], end
+                    self._flush(data, gathered)
                     self._close_segment()
-                    self._segment = self._open_segment(base)
+                    self._segment = self._open_segment(header.base_offset)
                     space, end_offset = self._space_left()
-                if attributes & TRANSACTIONAL_OR_CONTROL:
+                if header.attributes & TRANSACTIONAL_OR_CONTROL:
                     self._stretch_transactional = True
                     self._observe(data, position, header)
-                stretch.append((position, header))
-                space -= size
-                at = self._passed = following
-                if len(stretch) == _STRETCH:
-                    self._flush(data, stretch)
+                end += 1
+                space -= header.size
+                self.at = self._passed = header.next_offset
         finally:
-            self.at = at
-            self._flush(data, stretch)
+            self._flush(data, headers[start:end])
+
+    def _look_at(self, header: BatchHeader) -> None:
+        """Note a leader epoch that begins with the batch. Raises CorruptBatch for a codec that does not exist."""
+        codec = header.attributes & _CODEC_MASK
+        if codec > _LAST_CODEC:
+            raise CorruptBatch(f"The batch at offset {header.base_offset} has a codec that does not exist: {codec}.")
+        if header.leader_epoch != self._epoch:
+            self._note_epoch(header.leader_epoch, header.base_offset)
 
     def _space_left(self) -> tuple[int, int]:
         """The bytes that the open segment may still take, and the offset below which they must lie; (-1, -1) if no
@@ -105,38 +111,37 @@ class ChunkWriter(PieceWriter):
             return
         with alone():
             trimmed = trim(data[position : position + header.size], self.at)  # the log starts inside of it
+        if trimmed is not None:
+            self._take_trimmed(memoryview(trimmed))
         self.at = self._passed = header.next_offset
-        if trimmed is None:
-            return
-        fresh = parse_header(trimmed)
+
+    def _take_trimmed(self, batch: memoryview) -> None:
+        fresh = parse_header(batch)
         if fresh.leader_epoch != self._epoch:
             self._note_epoch(fresh.leader_epoch, fresh.base_offset)
         self._segment = self._open_segment(fresh.base_offset)
         if fresh.is_transactional:
             self._stretch_transactional = True
-            self._transactions.observe(memoryview(trimmed), 0, fresh, self._segment)
-        self._flush(memoryview(trimmed), [(0, fresh)])
+            self._transactions.observe(batch, 0, fresh, self._segment)
+        self._flush(batch, headers_of([(0, fresh)]))
 
-    def _flush(self, data: memoryview, stretch: list[tuple[int, BatchHeader]]) -> None:
-        if not stretch:
+    def _flush(self, data: memoryview, headers: Headers) -> None:
+        if not headers:
             return
-        segment, headers = self._segment, stretch.copy()
+        segment = self._segment
         transactional, self._stretch_transactional = self._stretch_transactional, False
-        stretch.clear()
         if segment is None:
             raise RuntimeError(f"{self.piece.where}: batches without a segment")
-        first, (last, header) = headers[0][0], headers[-1]
-        end = last + header.size
         before = segment.builder.records
         try:
-            segment.builder.append(data[first:end], headers)
+            segment.builder.append(data[headers.start : headers.end], headers)
             if transactional:
                 segment.transactions.note(data, headers)
             else:
                 segment.transactions.passed(segment.builder.next_offset, dense=segment.builder.dense)
         except CorruptBatch as error:  # `at` has moved on: it must not look like a batch that may be fetched again
             raise RuntimeError(f"{self.piece.where}: {error}") from error
-        self.bytes += end - first
+        self.bytes += headers.size
         self.records += segment.builder.records - before
 
     def _open_segment(self, base_offset: int) -> _OpenSegment:
@@ -170,6 +175,7 @@ class _OpenSegment(LogSegment):
             base_offset,
             setting.epoch,
             attempt,
+            setting.digest,
         )
         # Last offset of an aborted transaction in this segment -> (producer id, first offset).
         self._ended: dict[int, tuple[int, int]] = {}

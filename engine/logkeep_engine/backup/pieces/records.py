@@ -19,10 +19,10 @@ from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordS
 from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import BatchTooLarge
-from logkeep_engine.formats.base import LogRecord, Loss, LossKind
+from logkeep_engine.formats.base import Loss, LossKind
 from logkeep_engine.log.batch import BatchHeader, walk_checked
-from logkeep_engine.log.codec import check_offsets, decode_records, decode_slices
 from logkeep_engine.log.memory import SMALL_BYTES, SMALL_RECORDS, alone
+from logkeep_engine.log.rows import Rows, rows_of_batch
 from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 
 
@@ -62,36 +62,24 @@ class RecordReader(PieceWriter):
         batch = data[position : position + header.size]
         if header.record_count <= SMALL_RECORDS:
             try:
-                records = decode_records(batch, header, limit=SMALL_BYTES)
+                self._take_apart(batch, header, limit=SMALL_BYTES)
+                return
             except BatchTooLarge:
                 pass  # too large to unpack several of this size at once
-            else:
-                check_offsets(records, header)
-                self._take_part(records, header)
-                return
         with alone():
-            self._take_large(batch, header)
+            self._take_apart(batch, header)
 
-    def _take_large(self, batch: memoryview, header: BatchHeader) -> None:
-        # Records that were taken cannot be given back, so all of the batch is looked through first.
-        last: int | None = None
-        for records in decode_slices(batch, header):
-            last = check_offsets(records, header, last)
-            del records  # two slices of one large record each are too much
-        for records in decode_slices(batch, header):
-            self._take_part(records, header)
-            del records
-
-    def _take_part(self, records: Sequence[LogRecord], header: BatchHeader) -> None:
+    def _take_apart(self, batch: memoryview, header: BatchHeader, limit: int | None = None) -> None:
         """Take the records of a batch that belong to this piece."""
-        if header.base_offset < self.at or header.next_offset > self.piece.end:
-            records = [record for record in records if self.at <= record.offset < self.piece.end]
-        if records:
-            self._take(records)
-            self.records += len(records)
+        within = self.at <= header.base_offset and header.next_offset <= self.piece.end
+        for found in rows_of_batch(batch, header, limit=limit):
+            rows = found if within else found.between(self.at, self.piece.end)
+            if rows:
+                self._take(rows)
+                self.records += len(rows)
 
     @abstractmethod
-    def _take(self, records: Sequence[LogRecord]) -> None:
+    def _take(self, records: Rows) -> None:
         """Take records, at least one; their offsets rise."""
 
 
@@ -102,7 +90,7 @@ class RecordChunkWriter(RecordReader):
         super().__init__(setting, piece, attempt)
         self._written = self._open_segments()
 
-    def _take(self, records: Sequence[LogRecord]) -> None:
+    def _take(self, records: Rows) -> None:
         self._written.append(records)
         self.bytes = self._written.size
 
@@ -131,6 +119,7 @@ class RecordChunkWriter(RecordReader):
                 self._attempt,
                 setting.segment_bytes,
                 setting.options,
+                setting.digest,
             )
         )
 
@@ -153,7 +142,7 @@ class LossChecker(RecordReader):
         """End the piece. There is no receipt, since nothing was archived."""
         self.at = min(end, self.piece.end)
 
-    def _take(self, records: Sequence[LogRecord]) -> None:
+    def _take(self, records: Rows) -> None:
         for kind, (count, offset) in self._count(records).items():
             before = self._losses.get(kind)
             if before is None:

@@ -15,7 +15,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.transactions import ListDisagreement, PieceTransactions
-from logkeep_engine.contract.spec import Compression, FormatName, FormatOptions
+from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
@@ -38,6 +38,7 @@ class BackupSetting:
     format: FormatName = FormatName.KAFKA
     options: FormatOptions = field(default_factory=FormatOptions)
     checking: bool = False
+    digest: DigestAlgorithm = DEFAULT_DIGEST
 
 
 class PieceWriter(ABC):

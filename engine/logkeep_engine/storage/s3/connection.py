@@ -1,4 +1,4 @@
-"""The clients, threads and blocks of memory with which one process speaks to an S3 store."""
+"""The clients, threads and memory with which one process speaks to an S3 store."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from typing import Any, TypeVar
 
 from logkeep_engine.contract import names
-from logkeep_engine.storage.base import DEFAULT_BLOCK
 from logkeep_engine.storage.credentials import only_identity, require_keys
+from logkeep_engine.storage.s3.parts import UploadMemory, UploadPart
 from logkeep_engine.storage.s3.place import S3Place
 
 QUICK_TIMEOUT = 5.0  # seconds without a byte of the answer to a request that is small, in its first attempts
@@ -18,60 +19,79 @@ BODY_TIMEOUT = 30.0  # the same for others, and in later attempts: a store may b
 QUICK_ATTEMPTS = 2
 _QUICK_BYTES = 1 << 20  # more than that, in either direction, is no small request
 _PARTS_AT_ONCE = 4  # parts under way of all writers of a storage together
-_BLOCKS_KEPT = 8
 
 T = TypeVar("T")
+CreateClient = Callable[[float, float], Any]
+"""Makes a client of botocore, by its limits in seconds: to connect, and without a byte of the answer."""
 
 
 class S3Connection:
-    """The means of one process to speak to a store: s3fs, clients for bodies and for small ones, threads that send
-    parts, and blocks of memory for them.
-
-    Blocks are used again: in fresh memory every part would cost two thousand page faults.
+    """The means of one process to speak to a store: clients for small requests and for large ones, s3fs for deletions,
+    threads that send parts, and memory for them.
     """
 
-    def __init__(self, process: int, filesystem: Any, bodies: Any, quick: Any) -> None:
+    def __init__(self, process: int, create: CreateClient, mount: Callable[[], Any]) -> None:
+        """`create` makes a client, `mount` the file system of s3fs; their errors are the caller's. The client for large
+        requests waits for the first of them, and s3fs for the first deletion: it takes long to import."""
         self.process = process
-        self.filesystem = filesystem
-        self.bodies = bodies
-        self._quick = quick
-        self._blocks: list[bytearray] = []
+        self._mount = mount
+        self._filesystem: Any = None
+        self._quick = create(5, QUICK_TIMEOUT)
+        self._create = create
+        self._bodies: Any = None
+        self._creating = threading.Lock()
+        self.memory = UploadMemory()
         self._free = threading.BoundedSemaphore(_PARTS_AT_ONCE)
         self._sending = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="logkeep-send")
 
-    def send(self, action: Callable[[], T]) -> Future[T]:
-        """Begin to send a part; waits while _PARTS_AT_ONCE are under way, so that memory stays bounded."""
+    def send(self, part: UploadPart, action: Callable[[], T]) -> Future[T]:
+        """Begin to send a part, which is let go when it has arrived or failed. Waits while _PARTS_AT_ONCE are under
+        way.
+        """
         self._free.acquire()
+        self.memory.begin_sending()
         sending = self._sending.submit(action)
-        sending.add_done_callback(lambda _: self._free.release())
+        sending.add_done_callback(lambda done: self._sent(part, done))
         return sending
+
+    def _sent(self, part: UploadPart, done: Future[Any]) -> None:
+        self.memory.end_sending(part, reuse=not done.cancelled() and done.exception() is None)
+        self._free.release()
 
     def client(self, attempt: int, size: int) -> Any:
         """For the `attempt`th time (from 0) that a body of `size` bytes is asked for or sent; 0: of unknown size."""
         return self._quick if attempt < QUICK_ATTEMPTS and size <= _QUICK_BYTES else self.bodies
 
+    @property
+    def bodies(self) -> Any:
+        """The client for requests that may take long."""
+        with self._creating:
+            if self._bodies is None:
+                # The time to connect is also the time to send one slab of a part: urllib3 has no third limit.
+                self._bodies = self._create(30, BODY_TIMEOUT)
+            return self._bodies
+
+    @property
+    def filesystem(self) -> Any:
+        """The store as a file system of s3fs."""
+        with self._creating:
+            if self._filesystem is None:
+                self._filesystem = self._mount()
+            return self._filesystem
+
     def drop_idle(self) -> None:
         """Close connections that nobody uses now. If one was silent, then a firewall on the way may have forgotten
-        others too. The connections of s3fs close by themselves after a few seconds.
+        others too. Those of s3fs close by themselves after a few seconds.
         """
-        self._quick.close()
-        self.bodies.close()
-
-    def take_block(self) -> bytearray:
-        try:
-            return self._blocks.pop()
-        except IndexError:
-            return bytearray(DEFAULT_BLOCK)
-
-    def give_back(self, block: bytearray) -> None:
-        if len(self._blocks) < _BLOCKS_KEPT:
-            self._blocks.append(block)
+        for client in (self._quick, self._bodies):
+            if client is not None:
+                client.close()
 
 
 def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
-    """Make the clients of this process. Raises CredentialsMissing if another store's keys would be found instead."""
-    import s3fs  # slow to import; a driver that archives to files does without
-    from botocore.config import Config
+    """Make the connection of this process. Raises CredentialsMissing if another store's keys would be found instead."""
+    from botocore.config import Config  # slow to import; a driver that archives to files does without
+    from botocore.handlers import add_expect_header
     from botocore.session import get_session
 
     region = place.region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
@@ -83,45 +103,62 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
     key = of_environment.get(place.keys.access) or None
     secret = of_environment.get(place.keys.secret) or None
     token = of_environment.get(place.keys.token) or None
-    client_options: dict[str, Any] = {} if region is None else {"region_name": region}
+    options: dict[str, Any] = {} if region is None else {"region_name": region}
     if place.ca_file is not None:  # without it botocore's own: AWS_CA_BUNDLE, or what is installed
-        client_options["verify"] = place.ca_file
-    # One attempt: `Requests.retry` repeats, and botocore would multiply the time until a dead endpoint is reported.
-    config = {
+        options["verify"] = place.ca_file
+    config: dict[str, Any] = {
         "max_pool_connections": 64,
+        # One attempt: `Requests.retry` repeats, and botocore would multiply the time until a dead endpoint is reported.
         "retries": {"total_max_attempts": 1, "mode": "standard"},
-        # the checksum of `requests` is thirty times as fast as what botocore would compute by itself.
+        # The checksum of `requests` is thirty times as fast as what botocore would compute by itself.
         "request_checksum_calculation": "when_required",
     }
-    session, asynchronous = get_session(), None
-    if place.identity:
-        asynchronous = s3fs.core.aiobotocore.session.AioSession()
-        only_identity(session)
-        only_identity(asynchronous)
-    filesystem = s3fs.S3FileSystem(
-        session=asynchronous,
-        key=key,
-        secret=secret,
-        token=token,
-        endpoint_url=place.endpoint,
-        client_kwargs=client_options,
-        config_kwargs={"connect_timeout": 5, "read_timeout": QUICK_TIMEOUT, **config},
-        skip_instance_cache=True,
-        use_listings_cache=False,
-    )
-    filesystem.retries = 1
+    session = _prepared(get_session(), place)
 
     def client(connect_timeout: float, read_timeout: float) -> Any:
-        return session.create_client(
+        made = session.create_client(
             "s3",
-            **client_options,
+            **options,
             endpoint_url=place.endpoint,
             aws_access_key_id=key,
             aws_secret_access_key=secret,
             aws_session_token=token,
             config=Config(connect_timeout=connect_timeout, read_timeout=read_timeout, **config),
         )
+        made.meta.events.unregister("before-call.s3", add_expect_header)  # a round trip more for each part
+        return made
 
-    # The time to connect is also the time to send one part: urllib3 has no third limit.
-    bodies = client(30, BODY_TIMEOUT)
-    return S3Connection(os.getpid(), filesystem, bodies, client(5, QUICK_TIMEOUT))
+    def filesystem() -> Any:
+        import s3fs
+
+        made = s3fs.S3FileSystem(
+            session=_prepared(s3fs.core.aiobotocore.session.AioSession(), place),
+            key=key,
+            secret=secret,
+            token=token,
+            endpoint_url=place.endpoint,
+            client_kwargs=options,
+            config_kwargs={"connect_timeout": 5, "read_timeout": BODY_TIMEOUT, **config},
+            skip_instance_cache=True,
+            use_listings_cache=False,
+        )
+        made.retries = 1
+        return made
+
+    return S3Connection(os.getpid(), client, filesystem)
+
+
+def _prepared(session: Any, place: S3Place) -> Any:
+    """The session of botocore or aiobotocore, which reads no description twice and takes the place's keys alone."""
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    if place.identity:
+        only_identity(session)
+    return session
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    """The reader of botocore's descriptions of S3 and its regions: megabytes of JSON, once in a process."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)

@@ -21,6 +21,7 @@ _MISSING_OBJECT = {"NoSuchKey", "404"}
 _EXISTS = {"PreconditionFailed", "412"}
 _CONFLICT = {"ConditionalRequestConflict", "OperationAborted", "409"}
 _UPLOAD_GONE = {"NoSuchUpload"}
+_NOT_KNOWN = {"InvalidArgument", "InvalidRequest"}
 _CREDENTIALS = {
     "InvalidAccessKeyId",
     "XAdminUserNotFound",  # versitygw's InvalidAccessKeyId
@@ -45,6 +46,10 @@ MAY_PASS = {
 
 class BehindEnd(LogkeepError):
     """A range that starts at or behind an object's end."""
+
+
+class NotUnderstood(StorageRefused):
+    """The store does not know what it was asked for, or some of it."""
 
 
 class UploadGone(StorageRefused):
@@ -126,15 +131,14 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
             "files takes 255 bytes between two slashes.",
         )
     if code == "NotImplemented" or status == 501:
-        return StorageRefused(
+        return NotUnderstood(
             f"{name}: {where} cannot do what was asked ({code or status}).",
             hint="The object store must support conditional writes (If-None-Match) and multipart uploads.",
         )
     if code in _UPLOAD_GONE:
         return UploadGone(name)
-    return StorageRefused(
-        f"{name}: {where} answered {code or status}.", hint="Check storage.endpoint and storage.region."
-    )
+    kind = NotUnderstood if code in _NOT_KNOWN else StorageRefused
+    return kind(f"{name}: {where} answered {code or status}.", hint="Check storage.endpoint and storage.region.")
 
 
 def is_silence(error: Exception) -> bool:

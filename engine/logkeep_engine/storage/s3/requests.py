@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import Any, TypeVar
 
 from crc32c import crc32c
 
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.storage.retry import retried
-from logkeep_engine.storage.s3.connection import QUICK_ATTEMPTS, S3Connection, connect
-from logkeep_engine.storage.s3.errors import is_silence, translate
+from logkeep_engine.storage.s3.connection import S3Connection, connect
+from logkeep_engine.storage.s3.errors import NotUnderstood, is_silence, translate
+from logkeep_engine.storage.s3.parts import UploadPart
 from logkeep_engine.storage.s3.place import S3Place
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Checks(IntEnum):
+    """The checks that the store is asked for when it is sent an object.
+
+    Also without a checksum of ours the store has that of the signature: botocore signs the SHA-256 of a body that has
+    none.
+    """
+
+    NOTHING = 0
+    BODIES = 1
+    """Each body, by its CRC-32C."""
+    OBJECTS = 2
+    """Also the object that it puts together of the parts of an upload."""
+
+
+_OF_UPLOADS = {
+    Checks.NOTHING: {},
+    Checks.BODIES: {"ChecksumAlgorithm": "CRC32C"},
+    Checks.OBJECTS: {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"},
+}
 
 
 class Requests:
@@ -32,6 +57,7 @@ class Requests:
         self._connection: S3Connection | None = None
         # Kept so that a child process does not close connections that its parent still uses.
         self._inherited: list[S3Connection] = []
+        self._checks = Checks.OBJECTS
 
     def connection(self) -> S3Connection:
         """This process's own connection; the first call makes it."""
@@ -49,12 +75,15 @@ class Requests:
         """Send a small request, without a body or with a short one."""
 
         def ask(attempt: int) -> Any:
-            connection = self.connection()
-            if attempt < QUICK_ATTEMPTS:
-                return connection.filesystem.call_s3(method, Bucket=self._place.bucket, **arguments)
-            return getattr(connection.bodies, method)(Bucket=self._place.bucket, **arguments)
+            return getattr(self.connection().client(attempt, 0), method)(Bucket=self._place.bucket, **arguments)
 
         return self.retry(ask, path)
+
+    def call_aside(self, method: str, path: str, **arguments: Any) -> Any:
+        """Send a request that a short run does not need, through s3fs."""
+        return self.retry(
+            lambda _: self.connection().filesystem.call_s3(method, Bucket=self._place.bucket, **arguments), path
+        )
 
     def call_long(self, method: str, path: str, **arguments: Any) -> Any:
         """Send a request that may give the store much to do before it answers."""
@@ -62,17 +91,48 @@ class Requests:
             lambda attempt: getattr(self.connection().bodies, method)(Bucket=self._place.bucket, **arguments), path
         )
 
-    def send(self, method: str, path: str, body: bytes | bytearray, **arguments: Any) -> Any:
-        """Send a request with a body and its checksum."""
-        checksum = _checksum(body)
+    def begin_upload(self, path: str) -> Any:
+        """Begin a multipart upload. The answer says what the store will check (`ChecksumAlgorithm`, `ChecksumType`)."""
+        key = self._place.key(path)
+        return self._checked(
+            Checks.OBJECTS,
+            lambda checks: self.call("create_multipart_upload", path, Key=key, **_OF_UPLOADS[checks]),
+        )
 
-        def put(attempt: int) -> Any:
+    def send(self, method: str, path: str, body: bytes | UploadPart, **arguments: Any) -> Any:
+        """Send a request with a body and its checksum."""
+        checksum = base64_of(body.crc32c() if isinstance(body, UploadPart) else crc32c(body))
+
+        def put(attempt: int, checks: Checks) -> Any:
             request = getattr(self.connection().client(attempt, len(body)), method)
+            checked = {"ChecksumCRC32C": checksum} if checks else {}
             return request(
-                Bucket=self._place.bucket, Key=self._place.key(path), Body=body, ChecksumCRC32C=checksum, **arguments
+                Bucket=self._place.bucket,
+                Key=self._place.key(path),
+                Body=body.opened() if isinstance(body, UploadPart) else body,
+                **checked,
+                **arguments,
             )
 
-        return self.retry(put, path)
+        return self._checked(Checks.BODIES, lambda checks: self.retry(lambda attempt: put(attempt, checks), path))
+
+    def _checked(self, most: Checks, request: Callable[[Checks], T]) -> T:
+        """Have the store check as much as it can. One that does not understand is asked for less, and if it then does
+        what it was asked for, this process asks it for no more."""
+        checks = min(most, self._checks)
+        while True:
+            try:
+                done = request(checks)
+            except NotUnderstood:
+                if checks is Checks.NOTHING:
+                    raise
+                checks = Checks(checks - 1)
+                continue
+            if checks < min(most, self._checks):
+                self._checks = checks
+                what = "whole objects" if checks else "bodies"
+                log.info("%s does not check the CRC-32C of %s that it is sent.", self._place.where, what)
+            return done
 
     def retry(self, action: Callable[[int], T], path: str) -> T:
         """Do it again while it fails for a reason that may pass. `action` gets the number of its attempt, from 0."""
@@ -90,8 +150,8 @@ class Requests:
             self.connection().drop_idle()
 
 
-def _checksum(body: bytes | bytearray) -> str:
+def base64_of(crc: int) -> str:
     """CRC-32C as S3 wants it in a header. The store checks it, so that over TLS the payload need not be hashed to sign
     it; without TLS botocore signs a SHA-256 as well.
     """
-    return b64encode(crc32c(body).to_bytes(4, "big")).decode()
+    return b64encode(crc.to_bytes(4, "big")).decode()

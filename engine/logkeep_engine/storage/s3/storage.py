@@ -25,10 +25,8 @@ def _s3_storage(
 
 
 class S3Storage(Storage):
-    """A prefix of a bucket, through s3fs. `endpoint` and `region` as in the resource; None: botocore's own.
-
-    Bodies go through botocore, on which s3fs stands: sending a gigabyte takes it half the CPU time, since it hands a
-    block to the socket as it is, and lets a checksum be given that was computed at memory speed.
+    """A prefix of a bucket, through botocore, and s3fs on it for deletions. `endpoint` and `region` as in the resource;
+    None: botocore's own.
     """
 
     def __init__(
@@ -113,7 +111,7 @@ class S3Storage(Storage):
         keys = [self._place.key(path) for path in paths]
         for start in range(0, len(keys), _DELETE_AT_ONCE):
             batch = keys[start : start + _DELETE_AT_ONCE]
-            answer = self._requests.call(
+            answer = self._requests.call_aside(
                 "delete_objects", batch[0], Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
             )
             for failed in answer.get("Errors", ()):

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
-from typing import Any
+from typing import Any, NamedTuple
+
+from logkeep_kernel import crc32c_combined
 
 from logkeep_engine.errors import LogkeepError, ObjectExists, ObjectMissing
-from logkeep_engine.storage.base import ANYTHING, DEFAULT_BLOCK, Buffer, ObjectWriter
+from logkeep_engine.storage.base import ANYTHING, Buffer, ObjectWriter
 from logkeep_engine.storage.s3.errors import UploadGone
+from logkeep_engine.storage.s3.parts import UploadPart
 from logkeep_engine.storage.s3.place import S3Place
-from logkeep_engine.storage.s3.requests import Requests
+from logkeep_engine.storage.s3.requests import Requests, base64_of
+
+
+class _Arrived(NamedTuple):
+    """A part that has arrived: as the end of the upload names it, its CRC-32C, its size."""
+
+    named: dict[str, Any]
+    crc: int
+    size: int
 
 
 class S3Writer(ObjectWriter):
-    """One PUT for a small object, else a multipart upload: while the caller fills a block, others are on their way."""
+    """One PUT for an object up to PART_BYTES, else a multipart upload: while the caller fills a part, others are on
+    their way.
+    """
 
     def __init__(self, place: S3Place, requests: Requests, path: str, replaces: str | None) -> None:
         self._key = place.key(path)
@@ -25,11 +39,11 @@ class S3Writer(ObjectWriter):
         if replaces == ANYTHING:
             self._condition = {}
         self._connection = requests.connection()
-        self._block: bytearray | None = None
-        self._filled = 0
+        self._part = UploadPart()
         self._upload: str | None = None
         self._checksums = False  # parts may name their checksums only in an upload that was made with an algorithm
-        self._parts: list[Future[dict[str, Any]]] = []
+        self._whole = False  # the store compares the checksum and the size of the whole object
+        self._parts: list[Future[_Arrived]] = []
         self._settled = 0  # parts from the front that are known to have arrived
         self._size = 0
         self._open = True
@@ -41,32 +55,29 @@ class S3Writer(ObjectWriter):
         total = len(rest)
         self._size += total
         while rest:
-            if self._block is None:
-                self._block = self._connection.take_block()
-            count = min(len(rest), DEFAULT_BLOCK - self._filled)
-            memoryview(self._block)[self._filled : self._filled + count] = rest[:count]
-            self._filled += count
-            rest = rest[count:]
-            if self._filled == DEFAULT_BLOCK:
+            if self._part.full:  # only now: an object of one part is one PUT
                 self._send_part()
+            rest = rest[self._part.write(rest, self._connection.memory) :]
         return total
 
     def commit(self) -> None:
         if not self._open:
             raise ValueError(f"{self._path}: commit after commit or abort")
         if self._upload is None:
-            self._requests.send("put_object", self._path, self._content(), **self._condition)
+            self._requests.send("put_object", self._path, self._part if len(self._part) else b"", **self._condition)
         else:
-            if self._filled:
+            if len(self._part):
                 self._send_part()
             parts = [part.result() for part in self._parts]
+            whole = _expected(parts, self._size) if self._whole else {}
             try:
                 self._requests.call_long(
                     "complete_multipart_upload",
                     self._path,
                     Key=self._key,
                     UploadId=self._upload,
-                    MultipartUpload={"Parts": parts},
+                    MultipartUpload={"Parts": [part.named for part in parts]},
+                    **whole,
                     **self._condition,
                 )
             except UploadGone:
@@ -76,7 +87,7 @@ class S3Writer(ObjectWriter):
                 if self._condition:  # then the caller compares what is there
                     raise ObjectExists(f"{self._name} may be of this writer or another.") from None
             self._upload = None
-        self._close()
+        self._close(reuse=True)
 
     def abort(self) -> None:
         if not self._open:
@@ -89,48 +100,32 @@ class S3Writer(ObjectWriter):
             with contextlib.suppress(LogkeepError):
                 self._requests.call("abort_multipart_upload", self._path, Key=self._key, UploadId=self._upload)
             self._upload = None
-        self._close()
+        self._close(reuse=False)
 
-    def _close(self) -> None:
+    def _close(self, *, reuse: bool) -> None:
         self._open = False
-        if self._block is not None:
-            self._connection.give_back(self._block)
-            self._block = None
+        self._connection.memory.let_go(self._part, reuse=reuse)
         self._parts = []
-
-    def _content(self) -> bytes:
-        return b"" if self._block is None else bytes(memoryview(self._block)[: self._filled])
 
     def _send_part(self) -> None:
         if self._upload is None:
-            answer = self._requests.call(
-                "create_multipart_upload", self._path, Key=self._key, ChecksumAlgorithm="CRC32C"
-            )
+            answer = self._requests.begin_upload(self._path)
             self._upload = answer["UploadId"]
             self._checksums = bool(answer.get("ChecksumAlgorithm"))
+            self._whole = self._checksums and answer.get("ChecksumType") == "FULL_OBJECT"
         while self._settled < len(self._parts) and self._parts[self._settled].done():
             self._parts[self._settled].result()
             self._settled += 1
-        number = len(self._parts) + 1
-        if self._filled == DEFAULT_BLOCK and self._block is not None:
-            block, self._block = self._block, None
-            self._parts.append(self._connection.send(lambda: self._send_block(number, block)))
-        else:
-            rest = self._content()
-            self._parts.append(self._connection.send(lambda: self._upload_part(number, rest)))
-        self._filled = 0
+        number, part = len(self._parts) + 1, self._part
+        self._part = UploadPart()
+        self._parts.append(self._connection.send(part, lambda: self._upload_part(number, part)))
 
-    def _send_block(self, number: int, block: bytearray) -> dict[str, Any]:
-        part = self._upload_part(number, block)
-        self._connection.give_back(block)  # not after a failure: a request given up may still be reading it
-        return part
-
-    def _upload_part(self, number: int, body: bytes | bytearray) -> dict[str, Any]:
+    def _upload_part(self, number: int, body: UploadPart) -> _Arrived:
         answer = self._requests.send("upload_part", self._path, body, UploadId=self._upload, PartNumber=number)
-        part: dict[str, Any] = {"PartNumber": number, "ETag": answer["ETag"]}
+        named: dict[str, Any] = {"PartNumber": number, "ETag": answer["ETag"]}
         if self._checksums:
-            part |= {name: answer[name] for name in answer if name.startswith("Checksum") and name != "ChecksumType"}
-        return part
+            named |= {name: answer[name] for name in answer if name.startswith("Checksum") and name != "ChecksumType"}
+        return _Arrived(named, body.crc32c(), len(body))
 
     def _is_there(self) -> bool:
         try:
@@ -138,3 +133,12 @@ class S3Writer(ObjectWriter):
         except ObjectMissing:
             return False
         return bool(answer["ContentLength"] == self._size)
+
+
+def _expected(parts: Sequence[_Arrived], size: int) -> dict[str, Any]:
+    """The checksum and size of the object that the store puts together of these parts. It compares before anybody sees
+    the object."""
+    crc = 0
+    for part in parts:
+        crc = crc32c_combined(crc, part.crc, part.size)
+    return {"ChecksumCRC32C": base64_of(crc), "ChecksumType": "FULL_OBJECT", "MpuObjectSize": size}

@@ -42,7 +42,7 @@ def test_a_description_says_runs_topics_partitions_and_groups(storage: Storage) 
     assert found["clusterId"] == CLUSTER
     assert (found["segmentFormat"], found["imported"]) == ("Kafka", False)
     assert (found["format"], found["commit"], found["epoch"]) == (1, 2, 1)
-    assert (found["records"], found["segments"]) == (50, 3)
+    assert (found["records"], found["segments"], found["digests"]) == (50, 3, {"BLAKE3": 3})
     assert found["storedBytes"] == found["bytes"] > 0
     (run,) = found["runs"]
     assert (run["runId"], run["outcome"], run["records"], run["attempts"]) == ("run-1", "Succeeded", 50, 1)

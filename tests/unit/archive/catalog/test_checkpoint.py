@@ -14,14 +14,16 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog import checkpoint, fields
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, Gap
+from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, branch_id
+from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS
-from tests.unit.archive.catalog.test_state import entry
+from tests.unit.archive.catalog.test_state import BLAKE3_DIGEST, SHA256_DIGEST, entry
 from tests.unit.log import hostile
 
 FORMATS = Path(__file__).parents[3] / "formats"
@@ -41,7 +43,7 @@ def _document(state: ArchiveState) -> dict[str, Any]:
         key: [
             [
                 one.epoch, one.attempt, one.base_offset, one.next_offset, one.records, one.batches, one.bytes,
-                one.times.min_base_timestamp, one.times.max_timestamp, one.sha256, dict(one.codecs),
+                one.times.min_base_timestamp, one.times.max_timestamp, one.digest.sha256, dict(one.codecs),
                 [
                     name
                     for name, is_set in {
@@ -122,15 +124,65 @@ def test_a_state_larger_than_a_frame_is_read_again() -> None:
     assert checkpoint.load(data, "c")[1].same_facts(state)
 
 
-def _large() -> ArchiveState:
+def _large(*blake3: int) -> ArchiveState:
+    """Three partitions of 5,000 segments; those that begin at the offsets `blake3` have such a digest."""
     state = ArchiveState()
     state.add_facts(
         [ORDERS],
         [Coverage(ID, partition, 10, 5010) for partition in range(3)],
-        [entry(base, base + 1, partition=partition) for partition in range(3) for base in range(10, 5010)],
+        [
+            entry(base, base + 1, partition=partition, digest=BLAKE3_DIGEST if base in blake3 else SHA256_DIGEST)
+            for partition in range(3)
+            for base in range(10, 5010)
+        ],
         [Gap(ID, 7, 0, 5, "gelöscht\n")],
     )
     return state
+
+
+def _head(data: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(data.partition(b"\n")[0])
+    return found
+
+
+def test_a_state_with_both_digests_is_read_again() -> None:
+    state = _large(10, 4711)
+    data = checkpoint.dump(state, "a")
+    assert _head(data)["layout"] == 5
+    found = checkpoint.load(data, "c")[1]
+    assert found.same_facts(state)
+    assert [one.digest.name for one in found.segments[ID, 2] if one.base_offset in (10, 11, 4711)] == [
+        "BLAKE3", "SHA-256", "BLAKE3",
+    ]  # fmt: skip
+
+
+def test_a_state_without_other_digests_than_sha_256_is_written_as_before() -> None:
+    head, contents = _taken_apart(checkpoint.dump(_large(), "a"))
+    first = json.loads(contents[0])
+    assert (head["layout"], first["rowLayout"], first["rowColumns"][-1]) == (2, "<9q10I32s32sB", "flags")
+    (_, _, _, _, segments), *_ = json.loads(contents[1].partition(b"\n")[0])
+    assert segments == 5000
+    assert sum(len(content.partition(b"\n")[2]) for content in contents[1:]) == 3 * 5000 * 177
+
+
+@pytest.mark.parametrize("where", ["removed", "branch"])
+def test_the_digest_of_a_removed_segment_or_of_a_branch_is_kept(where: str) -> None:
+    state = _large()
+    other = pack(entry(0, 5, digest=BLAKE3_DIGEST))
+    if where == "removed":
+        state.unpurged.set_rows((ID, 0), other)
+        state.removed[ID, 0] = [(0, 5)]
+    else:
+        state.branches[ID, 0] = [Branch((ID, 0), branch_id(ID, 1), 0, PartitionFacts(other, [(0, 5)]))]
+    assert checkpoint.load(checkpoint.dump(state, "a"), "c")[1].same_facts(state)
+
+
+def test_a_digest_that_is_not_known_is_refused() -> None:
+    head, contents = _taken_apart(checkpoint.dump(_large(10), "a"))
+    frames = _packed([contents[0], contents[1][:-1] + b"\x07", *contents[2:]])
+    with pytest.raises(ArchiveMismatch, match="A segment has a digest of kind 7") as caught:
+        checkpoint.load(_sealed({**head, "frames": [len(frame) for frame in frames]}, frames), "c")
+    assert caught.value.hint == "It was written by a newer Logkeep: use that version or a later one."
 
 
 def test_states_that_differ_are_told_apart() -> None:
@@ -220,10 +272,10 @@ def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
     head, contents = _taken_apart(checkpoint.dump(_large(), "a"))
     frames = _packed(contents)
     lengths = [len(frame) for frame in frames]
-    columns = json.dumps([*fields.ROW_COLUMNS, "more"]).encode()
-    old = json.dumps(list(fields.ROW_COLUMNS), separators=(",", ":")).encode()
+    columns = json.dumps([*fields.PLAIN_ROW_COLUMNS, "more"]).encode()
+    old = json.dumps(list(fields.PLAIN_ROW_COLUMNS), separators=(",", ":")).encode()
     cases = {
-        "c: checkpoint layout 5, this version of Logkeep reads 1 to 4": _sealed({**head, "layout": 5}, frames),
+        "c: checkpoint layout 6, this version of Logkeep reads 1 to 5": _sealed({**head, "layout": 6}, frames),
         "c: unknown keys more": _sealed({**head, "frames": lengths, "more": 1}, frames),
         "c: unknown columns": _with(lambda parts: parts.insert(0, parts.pop(0).replace(old, columns))),
         "c: unknown keys x": _with(

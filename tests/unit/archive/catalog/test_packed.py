@@ -12,6 +12,8 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.catalog.fields import CODECS
 from logkeep_engine.archive.catalog.packed import PackedSegments, SegmentBatch, SegmentTable, pack
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.digest import Digest
 from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.catalog.test_state import entry
 
@@ -19,6 +21,7 @@ ID = ORDERS.topic_id
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 COUNT = st.integers(0, (1 << 32) - 1)
 HASH = st.binary(min_size=32, max_size=32).map(bytes.hex)
+DIGEST = st.builds(Digest, st.sampled_from(DigestAlgorithm), HASH)
 
 
 @st.composite
@@ -34,7 +37,7 @@ def entries(draw: st.DrawFn) -> SegmentEntry:
         records=draw(st.integers(0, 1 << 40)),
         batches=draw(st.integers(1, 1 << 40)),
         bytes=draw(st.integers(1, 1 << 40)),
-        sha256=draw(HASH),
+        digest=draw(DIGEST),
         codecs=draw(st.dictionaries(st.sampled_from(CODECS), st.integers(1, (1 << 32) - 1))),
         max_batch_bytes=draw(COUNT),
         transactional=draw(st.booleans()),
@@ -98,8 +101,9 @@ def test_a_view_sees_what_comes_later_and_may_be_read_meanwhile() -> None:
     ("wrong", "what"),
     [
         ({"codecs": {"brotli": 1}}, "segment with codecs brotli"),
-        ({"sha256": "ab"}, "'ab' is not a SHA-256"),
-        ({"sha256": "z" * 64}, "non-hexadecimal"),
+        ({"digest": Digest(DigestAlgorithm.SHA256, "ab")}, "'ab' is not a SHA-256"),
+        ({"digest": Digest(DigestAlgorithm.BLAKE3, "")}, "'' is not a BLAKE3"),
+        ({"digest": Digest(DigestAlgorithm.BLAKE3, "z" * 64)}, "non-hexadecimal"),
         ({"records": 1 << 63}, "segment 10: "),
         ({"index_bytes": 1 << 32}, "segment 10: "),
     ],
@@ -120,7 +124,7 @@ def test_rows_out_of_order_or_cut_short_are_refused() -> None:
     one, other = pack(entry(0, 10)), pack(entry(10, 20))
     with pytest.raises(ValueError, match="not in order"):
         table.set_rows((ID, 0), other + one)
-    with pytest.raises(ValueError, match="353 bytes of segment rows"):
+    with pytest.raises(ValueError, match="355 bytes of segment rows"):
         table.set_rows((ID, 0), (one + other)[:-1])
     table.set_rows((ID, 0), one + other)
     assert table[ID, 0] == [entry(0, 10), entry(10, 20)]

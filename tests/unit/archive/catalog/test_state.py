@@ -10,12 +10,18 @@ from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Segme
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
 from logkeep_engine.archive.ranges import add_range
+from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.digest import Digest
 from tests.unit.archive.build import ORDERS
 
 ID = ORDERS.topic_id
+SHA256_DIGEST = Digest(DigestAlgorithm.SHA256, "0" * 64)
+BLAKE3_DIGEST = Digest(DigestAlgorithm.BLAKE3, "1" * 64)
 
 
-def entry(base: int, following: int, *, epoch: int = 1, partition: int = 0) -> SegmentEntry:
+def entry(
+    base: int, following: int, *, epoch: int = 1, partition: int = 0, digest: Digest = SHA256_DIGEST
+) -> SegmentEntry:
     return SegmentEntry(
         topic_id=ID,
         partition=partition,
@@ -26,7 +32,7 @@ def entry(base: int, following: int, *, epoch: int = 1, partition: int = 0) -> S
         records=following - base,
         batches=1,
         bytes=100,
-        sha256="0" * 64,
+        digest=digest,
         codecs={"none": 1},
         max_batch_bytes=100,
         times=SegmentTimes(1, 2),

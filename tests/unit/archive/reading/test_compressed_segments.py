@@ -19,7 +19,7 @@ from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.archive.reading.salvage import survey
 from logkeep_engine.archive.reading.segments import first_at_or_after, read_from, read_segment
-from logkeep_engine.contract.spec import Compression
+from logkeep_engine.contract.spec import Compression, DigestAlgorithm
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
@@ -275,7 +275,7 @@ def test_a_log_that_was_altered_and_compressed_again_is_found_by_its_hash(storag
     altered[15] ^= 1  # the leader epoch, which no CRC covers
     other = zstd(storage, [*logs[:3], bytes(altered), *logs[4:]])
     (fault,) = verify_segment(storage, "orders", changed(entry, stored_bytes=other.files.stored_bytes))
-    assert "its SHA-256 is" in fault.what
+    assert "its BLAKE3 is" in fault.what
 
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
@@ -304,7 +304,8 @@ def test_an_archive_with_both_kinds_is_whole_and_its_leftovers_are_orphans(stora
 
 def test_the_column_is_written_only_where_a_segment_is_compressed(storage: Storage) -> None:
     logs = batches(60)
-    plain, compressed = write_segment(storage, logs[:30]), zstd(storage, logs[30:])
+    plain = write_segment(storage, logs[:30], digest=DigestAlgorithm.SHA256)
+    compressed = zstd(storage, logs[30:])
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 0, 300),), (plain,))])
         writer.commit(receipts=[Receipt((Coverage(ORDERS.topic_id, 0, 300, 600),), (compressed,))])

@@ -22,7 +22,7 @@ from logkeep_engine.convert.read import read_records
 from logkeep_engine.convert.write import TargetSetting, copy_segment
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.kafka.connection import KafkaConnection
-from logkeep_engine.log.batch import Stretch, walk
+from logkeep_engine.log.batch import Stretch, headers_of, walk
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
@@ -261,8 +261,8 @@ class ToyLog:
     ) -> Iterator[Stretch]:
         for text in (toy(storage, topic, entry, on_damage) or {}).get("batches", ()):
             data = bytes.fromhex(text)
-            headers = list(walk(data))
-            if headers[-1][1].next_offset > start:
+            headers = headers_of(walk(data))
+            if headers.next_offset > start:
                 yield memoryview(data), headers
 
     def records(
@@ -370,7 +370,7 @@ def test_a_conversion_copies_a_new_format_of_batches(storage: Storage, toy_log: 
     target = open_uri((tmp_path / "copy").as_uri())
     chunk = ConvertChunk(0, toy_log.topic_id, 0, 0, 5, toy_log.bytes)
     entry = copy_segment(TargetSetting(target, FormatName.KAFKA, 1, 1 << 20), storage, "orders", toy_log, chunk, 0)
-    assert (entry.layout, entry.bytes, entry.sha256) == (Layout.KAFKA, toy_log.bytes, toy_log.sha256)
+    assert (entry.layout, entry.bytes, entry.digest) == (Layout.KAFKA, toy_log.bytes, toy_log.digest)
     assert list(open_partition(target, "orders", [entry]).transaction_index()) == [AbortedTxn(7, 0, 2, 0)]
     assert verify_segment(target, "orders", entry) == []
 

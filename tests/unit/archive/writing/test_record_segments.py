@@ -16,9 +16,11 @@ from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.archive.writing.record_writer import RecordSink
-from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
+from logkeep_engine.contract.spec import Compatibility, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, StorageUnavailable
 from logkeep_engine.formats.base import LogRecord
+from logkeep_engine.formats.records import RecordBlock
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, changed, read_records
@@ -103,6 +105,14 @@ def test_segment_ends_with_the_record_that_passes_the_limit(storage: Storage, la
 def test_reading_begins_at_any_offset(storage: Storage, layout: Layout, start: int) -> None:
     entry = write(storage, layout, records(*range(10, 10_000)))
     assert [record.offset for record in read(storage, entry, start)] == list(range(max(10, start), 10_000))
+
+
+def test_who_reads_records_makes_no_list_of_where_they_lie(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = write(storage, Layout.RECORDS, records(*range(10, 2000)))
+    monkeypatch.setattr(RecordBlock, "positions", property(lambda block: pytest.fail("they are for indexes")))
+    assert len(read(storage, entry)) == 1990
+    with pytest.raises(pytest.fail.Exception):
+        verify_record_segment(storage, "orders", entry)
 
 
 @BOTH
@@ -375,7 +385,8 @@ def test_index_that_is_not_that_of_the_records_is_a_fault(
         ({"records": 99}, "100 records, the catalog says 99"),
         ({"next_offset": 100 + 1}, "end before offset 100, the catalog says 101"),
         ({"next_offset": 99}, "a record with offset 99"),
-        ({"sha256": "0" * 64}, "the catalog says 0000"),
+        ({"digest": Digest(DigestAlgorithm.SHA256, "0" * 64)}, "the catalog says 0000"),
+        ({"digest": Digest(DigestAlgorithm.BLAKE3, "0" * 64)}, "its BLAKE3 is "),
         ({"min_base_timestamp": 5}, "the catalog says 5"),
         ({"max_timestamp": 5}, "the catalog says 5"),
         ({"gaps": True}, "gaps is False, the catalog says True"),
@@ -383,7 +394,7 @@ def test_index_that_is_not_that_of_the_records_is_a_fault(
     ],
 )
 def test_catalog_that_says_otherwise_is_a_fault(
-    storage: Storage, layout: Layout, change: dict[str, int], says: str
+    storage: Storage, layout: Layout, change: dict[str, object], says: str
 ) -> None:
     entry = write(storage, layout, records(*range(100)))
     faults = verify_record_segment(storage, "orders", changed(entry, **change))

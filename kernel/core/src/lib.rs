@@ -1,0 +1,19 @@
+//! What the engine does for every batch and every record. Decisions, plans, storage and network are Python's.
+
+#![forbid(unsafe_code)]
+
+pub mod avro;
+pub mod compression;
+pub mod digest;
+pub mod facts;
+pub mod header;
+pub mod merge;
+pub mod murmur2;
+pub mod objects;
+pub mod packer;
+pub mod records;
+pub mod records_format;
+pub mod rows;
+pub mod run;
+pub mod varints;
+pub mod walk;

@@ -1,0 +1,28 @@
+//! The module `logkeep_kernel`. Everything here is about crossing over: buffers, tuples, the interpreter's lock, errors.
+
+use pyo3::prelude::*;
+
+mod avro;
+mod bytes;
+mod digest;
+mod headers;
+mod merge;
+mod objects;
+mod records_format;
+mod rows;
+mod segment;
+mod walk;
+
+/// The module.
+#[pymodule]
+fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    objects::register(module)?;
+    headers::register(module)?;
+    segment::register(module)?;
+    merge::register(module)?;
+    rows::register(module)?;
+    records_format::register(module)?;
+    avro::register(module)?;
+    digest::register(module)?;
+    walk::register(module)
+}

@@ -1,0 +1,344 @@
+"""The compiled kernel (folder `kernel/`): what is done for every batch and every record."""
+
+from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, Literal, TypeVar, overload
+
+from logkeep_engine.log.consumed import LogRecord, PlainRecord
+
+Fields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""The fields of a header, in the order of `log.batch.BatchHeader`."""
+
+H_co = TypeVar("H_co", covariant=True)
+H = TypeVar("H")
+
+class Blake3:
+    """BLAKE3 of bytes that come one after another, with the methods of hashlib's objects. Safe for several threads."""
+
+    def __init__(self) -> None: ...
+    def update(self, data: Buffer, /) -> None:
+        """Take the next bytes. The interpreter's lock is released while a large buffer is read: nobody may write into
+        it meanwhile."""
+    def hexdigest(self) -> str:
+        """The digest of the bytes so far, in hex."""
+
+class Headers(Sequence[tuple[int, H_co]], Generic[H_co]):
+    """The headers of batches that lie back to back, with positions. A slice shares the memory. A header is made of its
+    fields each time that it is asked for."""
+
+    @staticmethod
+    def of(items: Iterable[tuple[int, Fields]], make: Callable[[Fields], H]) -> Headers[H]:
+        """Headers that are known already. Raises ValueError unless the batches lie back to back."""
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, H_co]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Headers[H_co]: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[tuple[int, H_co]]: ...
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+    @property
+    def start(self) -> int:
+        """The position of the first batch; 0 if there is none."""
+    @property
+    def end(self) -> int:
+        """The position behind the last batch; 0 if there is none."""
+    @property
+    def next_offset(self) -> int:
+        """One past the last offset of the last batch."""
+    def relative(self) -> Headers[H_co]:
+        """The same batches with positions from the first of them on."""
+    def in_order(self, expected: int, end: int) -> int:
+        """How many batches at the beginning lie in order in the offsets from `expected` on and below `end`."""
+    def plain(self, first: int, at: int, end: int, room: int, epoch: int) -> int:
+        """How many batches from number `first` on need no look: they lie in order in the offsets from `at` on and below
+        `end`, they fit into `room` bytes, their leader epoch is `epoch`, their codec exists, and they are neither
+        transactional nor control batches."""
+    def first_gap(self, at: int) -> int:
+        """The number of the first batch before which an offset is missing; the first should begin at `at`. `len` if
+        there is none."""
+    def first_reaching(self, offset: int) -> int:
+        """The number of the first batch that ends above `offset`; `len` if there is none."""
+    def first_since(self, time: int) -> int:
+        """The number of the first batch whose highest timestamp is `time` or later; `len` if there is none."""
+    def with_bits(self, bits: int) -> list[int]:
+        """The numbers of the batches with one of these bits of attributes."""
+    def with_producer(self) -> list[int]:
+        """The numbers of the batches that have a producer id."""
+    def epoch_starts(self, epoch: int) -> list[int]:
+        """The numbers of the batches with another leader epoch than the one before; `epoch` is that before all."""
+
+def crc32c_combined(first: int, second: int, second_length: int, /) -> int:
+    """The CRC-32C of bytes followed by others, from both checksums and the number of the latter bytes."""
+
+def walk(
+    buffer: Buffer, start: int, until: int, most: int, *, checked: bool, make: Callable[[Fields], H]
+) -> tuple[Headers[H], int, Literal["end", "until", "most", "odd"]]:
+    """The whole batches of magic 2 from position `start` on, up to the first that begins at offset `until` or above;
+    `checked`: each CRC is compared.
+
+    Also the position behind the last of them, and why the walk ended there: no whole batch is left, the next one begins
+    at `until` or above, there were `most`, or what begins here is no sound batch of magic 2.
+    """
+
+def last_whole(buffer: Buffer) -> int:
+    """Where the last whole batch begins, or the first one that cannot be, by the lengths alone."""
+
+def whole_batches(buffer: Buffer, limit: int) -> int:
+    """Bytes of the batches at the start that fit into `limit`, by the lengths alone; of the first one, if it alone is
+    larger. Raises ValueError if a length leads out of the buffer."""
+
+class IndexBuilder:
+    """Makes the offset index and the time index of a segment."""
+
+    def __init__(self, base_offset: int, interval: int) -> None: ...
+    def extend(self, headers: Headers[Any]) -> None:
+        """Add batches. Raises ValueError if one is too far from the segment's beginning for an entry."""
+    def finish(self) -> tuple[bytes, bytes]:
+        """The contents of `.index` and `.timeindex`."""
+
+class SegmentFacts:
+    """What headers say of a segment in the making, and its indexes."""
+
+    def __init__(self, base_offset: int, interval: int) -> None: ...
+    def add(self, headers: Headers[Any]) -> tuple[Literal["falls", "codec", "far"], int, int] | None:
+        """Add batches, all or none. If none: why. "falls": the batch of that number begins below that offset. "codec":
+        one has a codec that does not exist. "far": 31 bits cannot hold a position or an offset."""
+    def finish(self) -> tuple[bytes, bytes]:
+        """The contents of `.index` and `.timeindex`."""
+    @property
+    def next_offset(self) -> int:
+        """One past the last batch's last offset."""
+    @property
+    def records(self) -> int:
+        """Records of all batches but the control batches."""
+    @property
+    def batches(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def min_base_timestamp(self) -> int | None:
+        """The lowest time of a first record, None if no batch has a record; see `log.segment.SegmentSummary`."""
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def max_batch_bytes(self) -> int: ...
+    @property
+    def codecs(self) -> list[int]:
+        """Batches by the number of their codec."""
+    @property
+    def attributes(self) -> int:
+        """The bits that any batch has."""
+    @property
+    def dense(self) -> bool:
+        """No offset is missing between the batches, or before the first."""
+    @property
+    def filled(self) -> bool:
+        """Every offset of every batch has a record."""
+    @property
+    def legacy(self) -> bool:
+        """Messages of magic 0 or 1 are among them."""
+
+Made = tuple[int, int, int, bytes | None, tuple[tuple[int, int], ...], int, int | None]
+"""A batch to send: the records of the stream before it, its records, its size, its bytes (None if it is in the target
+already), rows (first source offset, count), how many records had the time of the append, and, if only its header is
+new, its position in the stretch: then the bytes are the header alone."""
+
+class Merger:
+    """The stream of batches of one partition that a restore sends, small ones merged.
+
+    A batch may go with others if it has at most `small` (records, bytes) or must be built anew, and unpacks to at most
+    `unpacked` bytes. Together they have at most `limit` archived bytes, and `most` bytes before compression. Of the
+    first `done` records only sizes are wanted. `aborted` has (producer id, first offset, last offset) of transactions,
+    those of one producer in their order.
+    """
+
+    def __init__(
+        self,
+        *,
+        producer_id: int,
+        small: tuple[int, int],
+        unpacked: int,
+        limit: int,
+        most: int,
+        done: int,
+        aborted: Sequence[tuple[int, int, int]],
+    ) -> None: ...
+    @property
+    def index(self) -> int:
+        """The records of the stream so far."""
+    def passed(self, records: int) -> None:
+        """Note that the caller has made batches of so many records."""
+    def feed(self, stretch: Buffer, at: int) -> tuple[list[Made], int, Literal["end", "enough", "odd", "damaged"]]:
+        """Take the batches of a stretch from position `at` on. Returns those that are ready, the position of the first
+        that was not taken, and why: none is left, enough was made for now, the caller must look at it, or the records
+        of a batch that had to be packed do not fit together."""
+    def member(self, batch: Buffer, packed: Buffer) -> tuple[list[Made], bool]:
+        """Take a batch whose records the caller has unpacked. Returns the batches that are ready; False: a batch is
+        `damaged`. Raises ValueError for what is no batch of magic 2."""
+    def finish(self) -> tuple[list[Made], bool]:
+        """The batch that was kept back for more to come. False: a batch is `damaged`."""
+    def cut(self, batch: Buffer, packed: Buffer, taken: int) -> tuple[list[Made], bool]:
+        """The batches for one that is too large to be built anew as a whole: those behind the first `taken` records,
+        some MiB of them. `packed` are its unpacked records. False: these do not fit together."""
+    def damaged(self) -> tuple[bytes, bytes]:
+        """The header and the unpacked records of the batch that was found damaged."""
+
+class Packed:
+    """Packed records of several batches, gathered into one batch of create time without gaps."""
+
+    def __init__(self) -> None: ...
+    def add(self, head: Buffer, packed: Buffer) -> bool:
+        """Take over the records of the batch with this header. False if they do not fit together: then nothing here is
+        of use any more."""
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+    @property
+    def times(self) -> tuple[int, int]:
+        """The time of the first record, and the highest."""
+    @property
+    def rows(self) -> tuple[tuple[int, int], ...]:
+        """Their offsets: rows (first source offset, count)."""
+    @property
+    def body(self) -> bytes:
+        """The packed records."""
+
+class Rows(Sequence[PlainRecord]):
+    """Records of one partition, taken apart, in the order of their offsets: the places of keys, values and headers.
+
+    An element is an object, made when it is asked for. The bytes below are those of the buffer that the rows were made
+    of: who made them says how long they are good.
+    """
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first record; -1 without one."""
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record; -1 without one."""
+    @overload
+    def __getitem__(self, index: int) -> PlainRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Rows: ...
+    def __len__(self) -> int: ...
+    def offsets(self) -> list[int]: ...
+    def facts(self, header_bytes: int) -> tuple[int, int, int | None, int, bool, int]:
+        """The offsets of the first and the last record, the lowest timestamp (None: no record has one) and the highest,
+        whether one is of the append, and the bytes of key, value and headers of the largest record: characters of
+        headers' keys, and `header_bytes` more for each header."""
+    def between(self, start: int, until: int) -> Rows:
+        """Those with offsets in [start, until)."""
+    def positions(self, origin: int) -> list[int]:
+        """The positions of each record and of the end of the last in a file in which the buffer lies at `origin`; only
+        of `read_records`."""
+    def fitting(self, size: int, count: int, *, exact: bool) -> tuple[int, int]:
+        """How many of the first records take at most `size` bytes in a batch, at most `count`, and the bytes that they
+        take. `exact`: as `restore.filter.largest_size`, else about."""
+    def first_without_key(self) -> int | None:
+        """The number of the first record without a key."""
+    def first_since(self, time: int) -> int | None:
+        """The number of the first record of that time or later. A record without a timestamp has -1."""
+
+def records_are_made_by(make: Callable[[Iterable[Any]], PlainRecord]) -> None:
+    """Name what makes an object of (offset, timestamp, timestamp type, key, value, headers)."""
+
+def rows_of(records: Iterable[LogRecord]) -> Rows:
+    """Rows of records that are objects. Their bytes are copied."""
+
+def batch_rows(records: Buffer, header: tuple[int, ...], most: int) -> Iterator[Rows] | None:
+    """The records of a batch of magic 2, decompressed, in parts of at most `most`. None if they do not fit together, or
+    if their offsets do not rise inside of the batch."""
+
+def packed_rows(parts: Sequence[Rows]) -> tuple[bytes, int, int, int, list[tuple[int, int]]]:
+    """These records as those of one batch of create time, uncompressed, numbered from 0 on: the bytes, the first
+    timestamp, the highest, how many had the time of the append, and (first, count) of their offsets."""
+
+class RecordsSegment:
+    """One segment of the Records format and its index in the making. It begins with `position` bytes that are there
+    already, and ends with the record that takes it over `limit` bytes."""
+
+    def __init__(self, position: int, limit: int) -> None: ...
+    def append(self, rows: Rows, start: int, most: int) -> tuple[int, Literal["end", "full", "falls"]]:
+        """Take records from number `start` on: how many, and why no more. "full": the segment is; "falls": the offset
+        of the next one does not rise; "end": none are left, or `most` bytes wait."""
+    @property
+    def position(self) -> int:
+        """The position behind the last record."""
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for `take`."""
+    @property
+    def count(self) -> int:
+        """The number of records."""
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record; -1 without one."""
+    def take(self) -> tuple[bytes, bytes]:
+        """The bytes that wait: of the segment, and of its index."""
+    def facts(self) -> tuple[int, int, int, int, bool, int]:
+        """The offsets of the first and the last record, the lowest and the highest timestamp (-1: no record has one),
+        whether one is of the append, and the bytes of key, value and headers of the largest record."""
+
+def read_records(data: Buffer, at: int, last: int, most: int) -> tuple[Rows, int | None]:
+    """The records of the Records format in `data` from `at` on, at most `most`; offsets rise above `last`. And what
+    follows them: the bytes that the next one has at least if it goes on behind `data`, 0 if there were `most`, None if
+    it is no record that can be."""
+
+class AvroBlocks:
+    """The records of an object of the Avro format, packed block by block. `prefix` is how topic and partition are
+    written, `lossless` says which of the two schemas is."""
+
+    def __init__(self, prefix: bytes, *, lossless: bool) -> None: ...
+    def append(self, rows: Rows, start: int, most: int) -> tuple[int, Literal["end", "full", "falls"]]:
+        """Take records from number `start` on, up to and including the one with which the open block has more than
+        `most` bytes: how many, and why no more, as `RecordsSegment.append`."""
+    @property
+    def waiting(self) -> int:
+        """Bytes of the open block."""
+    @property
+    def count(self) -> int:
+        """The number of records of all blocks."""
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record; -1 without one."""
+    def take(self) -> tuple[bytes, int]:
+        """The bytes of the open block and the number of its records. The next block begins."""
+    def facts(self) -> tuple[int, int, int, int, bool, int]:
+        """As `RecordsSegment.facts`."""
+
+def read_avro_block(
+    data: Buffer, count: int, prefix: bytes, shape: tuple[int, int, int, bool], last: int
+) -> Rows | None:
+    """The `count` records of a block, whose offsets rise above `last`; None if something in it cannot be. `shape` is
+    that of `formats.avro_schema.Shape`."""
+
+def avro_losses(rows: Rows) -> list[tuple[str, int, int]]:
+    """What the published schema loses of these records: the name in `formats.base.LossKind`, how many records have it,
+    and the offset of the first."""
+
+class RecordDigest:
+    """The digest of records that follow one another, as a consumer sees them: timestamp, key, value, headers in order;
+    with `offsets`, their offsets too. Batches, compression and the division of a partition make no difference."""
+
+    def __init__(self, *, offsets: bool, count: int = 0, value: bytes | None = None) -> None:
+        """Of no records, or one that was written down."""
+    def note(self, rows: Rows) -> None:
+        """Note records that follow."""
+    def follow(self, next: RecordDigest) -> None:
+        """Note the records that follow and of which this is the digest."""
+    @property
+    def count(self) -> int:
+        """The number of records."""
+    @property
+    def value(self) -> bytes:
+        """16 bytes."""
+
+def record_digests(rows: Rows, *, offsets: bool) -> bytes:
+    """The digests of single records, of 16 bytes each."""
+
+def murmur2(key: Buffer) -> int:
+    """The hash by which Java's default partitioner chooses partitions, unsigned."""
+
+def partitions_of_keys(rows: Rows, partitions: int) -> list[int]:
+    """The partition of each record by its key, as Java's default partitioner chooses it; -1 without a key."""
