@@ -23,7 +23,7 @@ def effective_topic_configs(control: ControlPlane, names: Iterable[str]) -> dict
     }
 
 
-def settled_topic_configs(
+def applied_topic_configs(
     control: ControlPlane, wanted: Mapping[str, Mapping[str, str | None]], *, patience: float = _PATIENCE
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
     """Every configuration of each topic as soon as brokers answer with what was set; and the topics, sorted, for which

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import BrokerUnavailable, Refused, TargetChanged, TopicExists, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.effective import settled_topic_configs
+from logkeep_engine.kafka.effective import applied_topic_configs
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
@@ -66,7 +66,7 @@ class CreatedTopics:
         """Give created topics the source's own configuration; returns what the user should know of it."""
         created = [topic for topic in plan.topics if topic.created]
         warnings, set_keys = self._set_source_configs(created)
-        configs, late = settled_topic_configs(self._control, set_keys)
+        configs, late = applied_topic_configs(self._control, set_keys)
         warnings += [
             f"topic {name}: its configuration was set, and the brokers still answer with another one: check its "
             f"{', '.join(RETENTION_KEYS)} before you use it"

@@ -8,7 +8,7 @@ from confluent_kafka.admin import ConfigEntry, ConfigSource
 
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.effective import settled_topic_configs
+from logkeep_engine.kafka.effective import applied_topic_configs
 
 BROKERS_OWN = {"retention.ms": "604800000", "cleanup.policy": "delete", "max.message.bytes": "1048588"}
 
@@ -37,17 +37,17 @@ def _entry(key: str, own: Mapping[str, str]) -> Any:
 @pytest.mark.parametrize("behind", [0, 1, 3])
 def test_what_was_set_is_waited_for(behind: int) -> None:
     control = Behind({"retention.ms": "-1"}, {"retention.ms": "1000"}, behind)
-    configs, late = settled_topic_configs(control, {"orders": {"retention.ms": "1000"}, "gone": {"retention.ms": "1"}})
+    configs, late = applied_topic_configs(control, {"orders": {"retention.ms": "1000"}, "gone": {"retention.ms": "1"}})
     assert (configs["orders"]["retention.ms"], list(configs), late) == ("1000", ["orders"], [])
 
 
 def test_a_key_that_was_taken_back_is_waited_for_and_the_brokers_default_told() -> None:
     control = Behind({"retention.ms": "-1"}, {}, 2)
-    configs, late = settled_topic_configs(control, {"orders": {"retention.ms": None}})
+    configs, late = applied_topic_configs(control, {"orders": {"retention.ms": None}})
     assert (configs["orders"]["retention.ms"], late) == ("604800000", [])
 
 
 def test_brokers_that_never_follow_are_told() -> None:
     control = Behind({"retention.ms": "-1"}, {}, 1 << 30)
-    configs, late = settled_topic_configs(control, {"orders": {"retention.ms": None}}, patience=0.3)
+    configs, late = applied_topic_configs(control, {"orders": {"retention.ms": None}}, patience=0.3)
     assert (configs["orders"]["retention.ms"], late) == ("-1", ["orders"])
