@@ -68,6 +68,14 @@ class Headers(Sequence[tuple[int, H_co]], Generic[H_co]):
     def epoch_starts(self, epoch: int) -> list[int]:
         """The numbers of the batches with another leader epoch than the one before; `epoch` is that before all."""
 
+def decompress(codec: int, data: Buffer, out: Buffer, /) -> tuple[int | None, str]:
+    """Write the bytes that were compressed to `out`, which nobody else may use meanwhile: the interpreter's lock is
+    released. Returns how many they are, or None and what is wrong with them: "" if there is no room. What lies behind
+    them in `out` may change, too."""
+
+def crc32c(data: Buffer, before: int = 0, /) -> int:
+    """The CRC-32C of some bytes; of those that follow others, whose checksum is `before`."""
+
 def crc32c_combined(first: int, second: int, second_length: int, /) -> int:
     """The CRC-32C of bytes followed by others, from both checksums and the number of the latter bytes."""
 
@@ -234,7 +242,7 @@ class Rows(Sequence[PlainRecord]):
         of `read_records`."""
     def fitting(self, size: int, count: int, *, exact: bool) -> tuple[int, int]:
         """How many of the first records take at most `size` bytes in a batch, at most `count`, and the bytes that they
-        take. `exact`: as `restore.filter.largest_size`, else about."""
+        take. `exact`: the most that a record takes wherever in a batch it is, else about."""
     def first_without_key(self) -> int | None:
         """The number of the first record without a key."""
     def first_since(self, time: int) -> int | None:
@@ -250,9 +258,12 @@ def batch_rows(records: Buffer, header: tuple[int, ...], most: int) -> Iterator[
     """The records of a batch of magic 2, decompressed, in parts of at most `most`. None if they do not fit together, or
     if their offsets do not rise inside of the batch."""
 
-def packed_rows(parts: Sequence[Rows]) -> tuple[bytes, int, int, int, list[tuple[int, int]]]:
-    """These records as those of one batch of create time, uncompressed, numbered from 0 on: the bytes, the first
-    timestamp, the highest, how many had the time of the append, and (first, count) of their offsets."""
+def packed_rows(
+    parts: Sequence[Rows], base: int | None = None
+) -> tuple[bytes, int, int, int, list[tuple[int, int]]]:
+    """These records as those of one batch of create time, uncompressed: the bytes, the first timestamp, the highest,
+    how many had the time of the append, and (first, count) of their offsets. They are numbered from 0 on, or keep their
+    offsets in a batch that begins at `base`; ValueError if they do not rise from there, or not within 31 bits."""
 
 class RecordsSegment:
     """One segment of the Records format and its index in the making. It begins with `position` bytes that are there

@@ -17,7 +17,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import logkeep_kernel as kernel
-from crc32c import crc32c
+from logkeep_kernel import crc32c
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log import legacy
@@ -35,6 +35,7 @@ __all__ = [
     "Headers",
     "Stretch",
     "check_crc",
+    "crc32c",
     "headers_of",
     "last_whole",
     "parse_header",

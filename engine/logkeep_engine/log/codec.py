@@ -1,45 +1,49 @@
-"""Records out of batches and into batches at the speed of compiled code.
+"""Records out of batches and into batches, as objects. The kernel does the work.
 
     for position, header in walk_checked(log, until):
         if not header.is_control:
             records = decode_records(log[position : position + header.size], header)
 
-`decode_slices` gives the same in short lists, which is the faster way to pass over many.
+`decode_slices` gives the same in short lists, which is the way to pass over many. Who needs no objects takes `rows`.
 
-The parser and the builder are those of aiokafka (`aiokafka.record`), which make and take record objects in C: about ten
-times as fast as `records.decode` and `records.encode`, which say what is right, and do the work wherever the compiled
-code cannot (header keys that are not UTF-8, a first timestamp of -1) or gives up. Compression is that of `compression`.
-
-Beware: the compiled parser reads a number before it looks where it ends, so it gets a few zero bytes behind the batch.
-
-Source of facts: aiokafka `record/_crecords/default_records.pyx` and `cutil.pyx` (0.14).
+`records` takes apart what the kernel does not take: it says what is wrong with a batch, and reads one whose records are
+whole but do not lie in their batch one after another. Messages of magic 0 and 1 are `legacy`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from itertools import islice
 from operator import attrgetter, le
 
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from logkeep_kernel import Rows, batch_rows, packed_rows, rows_of
 
 from logkeep_engine.collector import paused
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log import legacy, records
-from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, pack_header, parse_header, seal
-from logkeep_engine.log.compression import Codec, compress, decompress_into
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, parse_header
+from logkeep_engine.log.compression import Codec, compress, decompress_into, too_large
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
-from logkeep_engine.log.memory import HEAD, SMALL_BYTES, TAIL, ScratchMemory, lent, listed_most
+from logkeep_engine.log.memory import SMALL_BYTES, ScratchMemory, lent, listed_most, unpacked_most
 
-__all__ = ["PlainRecord", "check_offsets", "decode_records", "decode_slices", "encode_records"]
+__all__ = [
+    "PlainRecord",
+    "as_rows",
+    "check_offsets",
+    "decode_records",
+    "decode_slices",
+    "encode_records",
+    "packed_batch",
+]
+
+MOST_ROWS = 1 << 15
+"""Rows of a part of a large batch: a row takes about 50 bytes."""
 
 _MAGIC = 2
-_CODEC_AT = 22
-_CODEC = 0x07
+_TRANSACTIONAL = 0x10
 _CREATE_TIME = 0
 _APPEND_TIME = 1
 _APPEND_TIME_BIT = 0x08
-_INT32_MAX = 2**31 - 1
 
 _MANY = 500
 """From so many records of a batch on the collector rests. It would walk them all several times while they are made."""
@@ -61,11 +65,11 @@ def decode_records(
 ) -> Sequence[LogRecord]:
     """The records of one whole batch, of any magic and codec, with the offsets and times a consumer sees.
 
-    A record without a timestamp has -1. Every record of a log-append-time batch has the batch's max timestamp. The
-    records of a control batch are its markers: look at `header.is_control`. The CRC is not checked. `header`, if it is
-    at hand, is that of the batch. Raises `CorruptBatch` with the base offset when the batch is cut short or its inside
-    does not fit together, and `BatchTooLarge` if it unpacks to more than `limit` bytes (`memory.unpacked_most()`
-    without it), or to more records than may be made at once.
+    A record without a timestamp has None or -1. Every record of a log-append-time batch has the batch's max timestamp.
+    The records of a control batch are its markers: look at `header.is_control`. The CRC is not checked. `header`, if it
+    is at hand, is that of the batch. Raises `CorruptBatch` with the base offset when the batch is cut short or its
+    inside does not fit together, and `BatchTooLarge` if it unpacks to more than `limit` bytes
+    (`memory.unpacked_most()` without it), or to more records than may be made at once.
     """
     view = memoryview(batch)
     if header is None:
@@ -75,25 +79,30 @@ def decode_records(
     if header.record_count == 0 or header.size > len(view):
         return list(_decode_plain(view, header))
     with lent() as work:
-        plain = _decompressed(view, header, work, limit)
-        _slice_sizes(plain, header, work)  # refuses what is small in the batch and large as objects
-        if header.record_count <= listed_most():
-            try:
-                return _parse(_compiled(plain, header), header.record_count)
-            except Exception:  # whatever it was, the plain decoder knows what the bytes mean, or why they mean nothing
-                pass
+        plain = plain_records(view, header, work, limit)
+        found = batch_rows(plain, header, MOST_ROWS)
+        if found is not None:
+            return _listed(found, plain, header, work)
     return records.listed(_decode_plain(view, header), header)
+
+
+def _listed(found: Iterable[Rows], plain: memoryview, header: BatchHeader, work: ScratchMemory) -> list[LogRecord]:
+    parts = _checked(found, plain, header, work)
+    if header.record_count < _MANY:
+        return records.listed((record for rows in parts for record in rows), header)
+    with paused():
+        return records.listed((record for rows in parts for record in rows), header)
 
 
 def decode_slices(
     batch: Buffer, header: BatchHeader | None = None, *, limit: int | None = None
 ) -> Iterator[Sequence[LogRecord]]:
     """Like `decode_records`, in lists of at most 128 records. Take it to pass over many records, one after the other:
-    it is about half as fast again, and a batch of many records is never in memory as a whole.
+    a batch of many records is never in memory as a whole.
 
-    Raises as `decode_records`, but takes any number of records: BatchTooLarge before the first list, and CorruptBatch
-    maybe after the records before the fault were handed out. Good for one pass in one thread; `batch` must not change
-    meanwhile.
+    Raises as `decode_records`, but takes any number of records: BatchTooLarge before the first list, or behind those
+    before a record with too many headers, and CorruptBatch maybe after the records before the fault were handed out.
+    Good for one pass in one thread; `batch` must not change meanwhile.
     """
     view = memoryview(batch)
     if header is None:
@@ -103,68 +112,67 @@ def decode_slices(
         if found:
             yield found
         return
-    taken = 0
     with lent() as work:
-        plain = _decompressed(view, header, work, limit)
-        sizes = _slice_sizes(plain, header, work)
-        try:
-            for some in _compiled_slices(plain, header, sizes):
-                taken += len(some)
-                yield some
-                del some
+        plain = plain_records(view, header, work, limit)
+        parts = batch_rows(plain, header, MOST_ROWS)
+        if parts is not None:
+            for rows in _checked(parts, plain, header, work):
+                yield from _slices(rows)
             return
-        except _Unreadable:
-            pass
-    rest = islice(_decode_plain(view, header), taken, None)
+    rest = _decode_plain(view, header)
     while some := list(islice(rest, _SLICE)):
         yield some
 
 
-class _Unreadable(Exception):
-    """The compiled parser cannot read on."""
+def _slices(rows: Rows) -> Iterator[list[PlainRecord]]:
+    at, end = 0, len(rows)
+    while at < end:
+        taken, _ = rows[at : at + _SLICE].fitting(_SLICE_BYTES, _SLICE, exact=True)
+        part = max(1, taken)
+        yield list(rows[at : at + part])
+        at += part
 
 
-def _compiled_slices(
-    plain: memoryview, header: BatchHeader, sizes: Iterable[int] | None
-) -> Iterator[Sequence[LogRecord]]:
-    try:
-        found: Iterator[LogRecord] = chain(_compiled(plain, header))  # its own iterator can be asked for only once
-    except Exception as problem:  # as in decode_records
-        raise _Unreadable from problem
-    for size in repeat(_SLICE) if sizes is None else chain(sizes, repeat(_SLICE)):
-        try:
-            some = list(islice(found, size))
-        except Exception as problem:
-            raise _Unreadable from problem
-        if not some:
-            return
-        yield some
-        del some
+def _checked(parts: Iterable[Rows], plain: memoryview, header: BatchHeader, work: ScratchMemory) -> Iterator[Rows]:
+    """The parts of a batch. Raises BatchTooLarge for a record whose headers take too much as objects."""
+    for rows in parts:
+        if len(plain) > SMALL_BYTES and rows.facts(_WEIGHT_OF_HEADER)[-1] > work.most:
+            weight = max(records.weights(plain, header, _WEIGHT_OF_HEADER))
+            raise BatchTooLarge(
+                f"The batch at offset {header.base_offset} has a record that would take {weight} bytes with its "
+                f"headers, at most {work.most} are unpacked at once."
+            )
+        yield rows
 
 
-def _slice_sizes(plain: memoryview, header: BatchHeader, work: ScratchMemory) -> list[int] | None:
-    """How many records go into each slice of a large batch, so that no slice has many bytes; None for a small batch,
-    and for one that is damaged. Raises BatchTooLarge for a record whose headers take too much as objects.
+def listed_rows(batch: memoryview, header: BatchHeader) -> Rows:
+    """All records of one whole batch of any magic and codec at once, as rows that are good as long as `batch` is. Their
+    offsets may fall. Raises as `decode_records`.
     """
-    if len(plain) <= SMALL_BYTES:
-        return None
-    sizes: list[int] = []
-    count = held = 0
+    if header.magic == _MAGIC and 0 < header.record_count <= listed_most() and header.size <= len(batch):
+        plain = records.unpack(batch[: header.size], header)
+        found = batch_rows(plain, header, header.record_count)
+        if found is not None:
+            return next(found)
+    return rows_of(decode_records(batch, header))
+
+
+def plain_records(batch: memoryview, header: BatchHeader, work: ScratchMemory, limit: int | None) -> memoryview:
+    """The packed records of one whole batch of magic 2, decompressed: in `work`, or where they are. Raises CorruptBatch
+    and BatchTooLarge, which name the batch."""
+    packed = batch[HEADER_SIZE : header.size]
     try:
-        for weight in records.weights(plain[HEADER_SIZE:], header, _WEIGHT_OF_HEADER):
-            if weight > work.most:
-                raise BatchTooLarge(
-                    f"The batch at offset {header.base_offset} has a record that would take {weight} bytes with its "
-                    f"headers, at most {work.most} are unpacked at once."
-                )
-            if count and (count == _SLICE or held + weight > _SLICE_BYTES):
-                sizes.append(count)
-                count = held = 0
-            count += 1
-            held += weight
-    except (CorruptBatch, IndexError):
-        return None
-    return [*sizes, count]
+        if header.codec is Codec.NONE:
+            most = unpacked_most() if limit is None else limit
+            if len(packed) > most:
+                raise too_large(Codec.NONE, packed, most)
+            return packed
+        space = work.space(work.most if limit is None else limit)
+        return space[: decompress_into(header.codec, packed, space)]
+    except CorruptBatch as problem:
+        raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: {problem.message}.") from problem
+    except BatchTooLarge as problem:
+        raise records.of_batch(problem, header) from problem
 
 
 def check_offsets(records: Sequence[LogRecord], header: BatchHeader, last: int | None = None) -> int:
@@ -179,40 +187,6 @@ def check_offsets(records: Sequence[LogRecord], header: BatchHeader, last: int |
             f"{header.base_offset} to {header.last_offset}."
         )
     return offsets[-1]
-
-
-def _compiled(plain: memoryview, header: BatchHeader) -> DefaultRecordBatch:
-    if header.record_count > len(plain) - HEADER_SIZE:
-        raise ValueError("more records than bytes")
-    return DefaultRecordBatch(plain)
-
-
-def _decompressed(view: memoryview, header: BatchHeader, work: ScratchMemory, limit: int | None) -> memoryview:
-    """The batch as if it had never been compressed, with zeros behind the view; good as long as the workspace is."""
-    packed = view[HEADER_SIZE : header.size]
-    begin = HEAD - HEADER_SIZE
-    try:
-        end = HEAD + decompress_into(header.codec, packed, work.space(work.most if limit is None else limit))
-    except CorruptBatch as problem:
-        raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: {problem.message}.") from problem
-    except BatchTooLarge as problem:
-        raise records.of_batch(problem, header) from problem
-    work.view[begin:HEAD] = _plain_head(view)
-    work.view[end : end + TAIL] = bytes(TAIL)  # a header that was cut short can send the parser 11 bytes past the end
-    return work.view[begin:end]
-
-
-def _plain_head(batch: memoryview) -> bytearray:
-    head = bytearray(batch[:HEADER_SIZE])
-    head[_CODEC_AT] &= ~_CODEC
-    return head
-
-
-def _parse(compiled: DefaultRecordBatch, record_count: int) -> list[LogRecord]:
-    if record_count < _MANY:
-        return list(compiled)
-    with paused():
-        return list(compiled)
 
 
 def _decode_plain(view: memoryview, header: BatchHeader) -> Iterator[PlainRecord]:
@@ -238,6 +212,11 @@ def _decode_legacy(view: memoryview, header: BatchHeader) -> list[PlainRecord]:
     ]
 
 
+def as_rows(found: Sequence[LogRecord]) -> Rows:
+    """The records as rows; rows stay as they are."""
+    return found if isinstance(found, Rows) else rows_of(found)
+
+
 def encode_records(
     source: Sequence[LogRecord],
     *,
@@ -250,27 +229,11 @@ def encode_records(
 ) -> bytes:
     """One batch of magic 2 and create time; a record without a timestamp gets -1.
 
-    Offsets, `dense` and what is raised are those of `records.encode`. Headers keep their order, their duplicates and
-    their nulls; the escaped bytes of a key that is not UTF-8 become those bytes again.
+    Headers keep their order, their duplicates and their nulls; the escaped bytes of a key that is not UTF-8 become
+    those bytes again. Raises as `packed_batch`.
     """
-    if not source:
-        raise ValueError("a batch needs at least one record")
-    builder = DefaultRecordBatchBuilder(
-        magic=_MAGIC,
-        compression_type=Codec.NONE,
-        is_transactional=0,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        batch_size=_INT32_MAX,
-    )
-    if source[0].timestamp not in (None, -1):  # the builder takes -1 for "no record yet"
-        try:
-            return _build(builder, source, codec, base_offset, dense)
-        except (TypeError, UnicodeEncodeError, OverflowError):  # what only the plain encoder takes, or explains
-            pass
-    return records.encode(
-        [_plain(record) for record in source],
+    batch, _, _ = packed_batch(
+        [as_rows(source)],
         codec=codec,
         base_offset=base_offset,
         producer_id=producer_id,
@@ -278,49 +241,46 @@ def encode_records(
         base_sequence=base_sequence,
         dense=dense,
     )
+    return batch
 
 
-def _build(
-    builder: DefaultRecordBatchBuilder, source: Sequence[LogRecord], codec: Codec, base_offset: int, dense: bool
-) -> bytes:
-    append = builder.append
-    last_delta = -1
-    for record in source:
-        delta = last_delta + 1 if dense else record.offset - base_offset
-        if not last_delta < delta <= _INT32_MAX:
-            raise ValueError(
-                f"offset {record.offset} cannot follow {base_offset + last_delta} in a batch from {base_offset}"
-            )
-        timestamp = record.timestamp
-        headers = record.headers
-        append(
-            delta,
-            -1 if timestamp is None else timestamp,
-            record.key,
-            record.value,
-            headers if type(headers) is list else list(headers),
-        )
-        last_delta = delta
-    built = builder.build()
-    header = parse_header(built)
-    if header.record_count != len(source):
-        raise OverflowError(f"{len(source)} records do not fit into a batch")
-    if codec is not Codec.NONE:
-        built = built[:HEADER_SIZE] + compress(codec, built[HEADER_SIZE:])
-    built[:HEADER_SIZE] = pack_header(
-        header._replace(
-            base_offset=base_offset, batch_length=len(built) - (header.size - header.batch_length), attributes=codec
-        )
+def packed_batch(
+    parts: Sequence[Rows],
+    *,
+    codec: Codec,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    base_offset: int = 0,
+    dense: bool = True,
+    transactional: bool = False,
+    leader_epoch: int = -1,
+) -> tuple[bytes, list[tuple[int, int]], int]:
+    """The records as one batch of magic 2 and create time; their offsets as (first, count) of each run without a gap;
+    and how many had the time of the append.
+
+    They are numbered from `base_offset` without gaps, whatever offsets they bring; without `dense` they keep these,
+    which must rise from there on (offsets left out are gaps, which a broker refuses from producers). Raises ValueError
+    when there are no records, or offsets do not rise or lie further than an int32 from `base_offset`.
+    """
+    count = sum(map(len, parts))
+    if not count:
+        raise ValueError("a batch needs at least one record")
+    body, base_timestamp, max_timestamp, append_times, source = packed_rows(parts, None if dense else base_offset)
+    last_offset = next(rows.last_offset for rows in reversed(parts) if len(rows))
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=_MAGIC,
+        crc=0,
+        attributes=codec | (_TRANSACTIONAL if transactional else 0),
+        last_offset_delta=count - 1 if dense else last_offset - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
     )
-    seal(built)
-    return bytes(built)
-
-
-def _plain(record: LogRecord) -> records.Record:
-    return records.Record(
-        record.offset,
-        -1 if record.timestamp is None else record.timestamp,
-        record.key,
-        record.value,
-        tuple((key.encode("utf-8", "surrogateescape"), value) for key, value in record.headers),
-    )
+    return records.sealed(compress(codec, body), header), source, append_times

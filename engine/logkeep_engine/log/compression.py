@@ -12,6 +12,7 @@ import struct
 from enum import IntEnum
 
 import cramjam
+import logkeep_kernel as kernel
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.memory import ScratchMemory, lent, unpacked_most
@@ -19,13 +20,7 @@ from logkeep_engine.log.memory import ScratchMemory, lent, unpacked_most
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
 _XERIAL_BLOCK = 32 * 1024
-_SNAPPY_MAX_EXPANSION = 32
-"""A copy of at most 64 bytes takes at least 3, or 2 for at most 11: no input grows more than 22-fold."""
-
 _ZSTD_HEADER_MAX = 18
-_NO_ROOM = "failed to write whole buffer"
-"""The words of cramjam's decompressors when the space is full."""
-
 _STEP = 8  # the space for data of unknown size grows by this, so that little is unpacked twice
 _FRAME_BYTES = 128  # more than a frame has beside its blocks
 _BLOCKS = 256  # incompressible bytes grow by less than this part of them
@@ -105,23 +100,13 @@ def decompress_into(codec: Codec, data: memoryview, out: memoryview, *, broken_l
     the wrong bytes (KAFKA-3160). Raises `BatchTooLarge` if there is no space, and `CorruptBatch`, both without naming
     the batch: the caller knows which it is.
     """
-    try:
-        match codec:
-            case Codec.NONE:
-                return _copy(data, out)
-            case Codec.GZIP:
-                return int(cramjam.gzip.decompress_into(data, out))
-            case Codec.SNAPPY:
-                return _decompress_snappy(data, out)
-            case Codec.LZ4:
-                frame = _with_right_lz4_checksum(data) if broken_lz4_checksum else data
-                return int(cramjam.lz4.decompress_into(frame, out))
-            case Codec.ZSTD:
-                return int(cramjam.zstd.decompress_into(data, out))
-    except (cramjam.DecompressionError, struct.error, IndexError) as problem:
-        if str(problem) == _NO_ROOM:
-            raise too_large(codec, data, len(out)) from None
-        raise CorruptBatch(f"its {codec.name.lower()} data cannot be decompressed: {problem}") from problem
+    source = _with_right_lz4_checksum(data) if broken_lz4_checksum and codec is Codec.LZ4 else data
+    size, why = kernel.decompress(codec, source, out)
+    if size is not None:
+        return size
+    if why:
+        raise CorruptBatch(f"its {codec.name.lower()} data cannot be decompressed: {why}")
+    raise too_large(codec, data, len(out))
 
 
 def too_large(codec: Codec, data: memoryview, limit: int) -> BatchTooLarge:
@@ -146,13 +131,6 @@ def _claimed(codec: Codec, data: memoryview) -> int:
     return -1
 
 
-def _copy(data: memoryview, out: memoryview) -> int:
-    if len(data) > len(out):
-        raise too_large(Codec.NONE, data, len(out))
-    out[: len(data)] = data
-    return len(data)
-
-
 def _compress_xerial(data: bytes | bytearray) -> bytes:
     out = bytearray(_XERIAL_HEADER)
     view = memoryview(data)
@@ -161,38 +139,6 @@ def _compress_xerial(data: bytes | bytearray) -> bytes:
         out += struct.pack(">i", len(block))
         out += block
     return bytes(out)
-
-
-def _decompress_snappy(data: memoryview, out: memoryview) -> int:
-    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:  # librdkafka writes one raw block
-        return _decompress_snappy_block(data, out)
-    written = 0
-    position = 0
-    end = len(data)
-    while position < end:
-        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # a flush may begin the stream anew
-            position += len(_XERIAL_HEADER)
-            continue
-        (length,) = struct.unpack_from(">i", data, position)
-        position += 4
-        if not 0 <= length <= end - position:
-            raise CorruptBatch(f"a snappy block of {length} bytes does not fit into the {end - position} bytes left")
-        try:
-            written += _decompress_snappy_block(data[position : position + length], out[written:])
-        except BatchTooLarge:
-            raise too_large(Codec.SNAPPY, data, len(out)) from None
-        position += length
-    return written
-
-
-def _decompress_snappy_block(block: memoryview, out: memoryview) -> int:
-    """Compare the declared size with the most that snappy can expand, and with the space that there is."""
-    size = cramjam.snappy.decompress_raw_len(block)
-    if size > _SNAPPY_MAX_EXPANSION * len(block):
-        raise CorruptBatch(f"a snappy block of {len(block)} bytes claims to hold {size} bytes")
-    if size > len(out):
-        raise too_large(Codec.SNAPPY, block, len(out))
-    return int(cramjam.snappy.decompress_raw_into(block, out))
 
 
 def _with_right_lz4_checksum(frame: memoryview) -> bytes:

@@ -34,10 +34,6 @@ SMALL_RECORDS = 1 << 15
 """Batches that unpack to no more may be unpacked by several threads of a task at once; larger batches go one at a
 time."""
 
-HEAD = 64
-TAIL = 16
-"""Bytes of a workspace before and behind its space: for a header, and for a parser that reads past the end."""
-
 _KEPT = 2 << 20
 """So much of a workspace stays in memory when it is given back."""
 
@@ -101,7 +97,7 @@ class ScratchMemory:
     def __init__(self, most: int) -> None:
         give_back_what_is_large()  # before a decompressor allocates what a batch claims
         self._most = most
-        self._memory = mmap.mmap(-1, HEAD + most + TAIL, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._memory = mmap.mmap(-1, most, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.view = memoryview(self._memory)
 
     @property
@@ -110,7 +106,7 @@ class ScratchMemory:
 
     def space(self, limit: int) -> memoryview:
         """The memory for at most `limit` bytes."""
-        return self.view[HEAD : HEAD + min(limit, self._most)]
+        return self.view[: min(limit, self._most)]
 
     def let_go(self) -> None:
         """Give back the memory that a large batch took. Nobody looks at it any more."""

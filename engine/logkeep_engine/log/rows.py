@@ -8,27 +8,26 @@ A `Rows` is a sequence of `LogRecord`, which makes an object of a record when so
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 
-from logkeep_kernel import Rows, batch_rows, packed_rows, rows_of
+from logkeep_kernel import Rows, batch_rows, rows_of
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader
-from logkeep_engine.log.codec import check_offsets, decode_records, decode_slices
-from logkeep_engine.log.compression import Codec, compress, decompress, decompress_into, too_large
-from logkeep_engine.log.consumed import LogRecord
-from logkeep_engine.log.memory import SMALL_BYTES, lent, unpacked_most
-from logkeep_engine.log.records import of_batch, sealed
+from logkeep_engine.log.codec import (
+    MOST_ROWS,
+    as_rows,
+    check_offsets,
+    decode_records,
+    decode_slices,
+    listed_rows,
+    packed_batch,
+    plain_records,
+)
+from logkeep_engine.log.compression import decompress
+from logkeep_engine.log.memory import SMALL_BYTES, lent
 
-__all__ = ["Rows", "as_rows", "kept_rows", "packed_batch", "rows_of_batch"]
-
-_MOST = 1 << 15
-"""Rows of a part of a large batch: a row takes about 50 bytes."""
-
-
-def as_rows(records: Sequence[LogRecord]) -> Rows:
-    """The records as rows; rows stay as they are."""
-    return records if isinstance(records, Rows) else rows_of(records)
+__all__ = ["Rows", "as_rows", "kept_rows", "listed_rows", "packed_batch", "rows_of_batch"]
 
 
 def rows_of_batch(batch: memoryview, header: BatchHeader, *, limit: int | None = None) -> Generator[Rows]:
@@ -46,24 +45,12 @@ def rows_of_batch(batch: memoryview, header: BatchHeader, *, limit: int | None =
         return
     if header.record_count == 0:
         return
-    packed = batch[HEADER_SIZE : header.size]
-    try:
-        if header.codec is Codec.NONE:
-            most = unpacked_most() if limit is None else limit
-            if len(packed) > most:
-                raise too_large(Codec.NONE, packed, most)
-            yield from _rows(packed, batch, header)
-            return
-        with lent() as work:
-            space = work.space(work.most if limit is None else limit)
-            size = decompress_into(header.codec, packed, space)
-            yield from _rows(space[:size], batch, header)
-    except _Explained as explained:
-        raise explained.problem from None
-    except CorruptBatch as problem:
-        raise CorruptBatch(f"The batch at offset {header.base_offset} is damaged: {problem.message}.") from problem
-    except BatchTooLarge as problem:
-        raise of_batch(problem, header) from problem
+    with lent() as work:
+        plain = plain_records(batch, header, work, limit)
+        found = batch_rows(plain, header, MOST_ROWS)
+        if found is None:
+            raise _problem_of(batch, header)
+        yield from found
 
 
 def kept_rows(batch: memoryview, header: BatchHeader) -> Iterator[Rows]:
@@ -75,7 +62,7 @@ def kept_rows(batch: memoryview, header: BatchHeader) -> Iterator[Rows]:
         packed = batch[HEADER_SIZE : header.size]
         try:
             plain = decompress(header.codec, packed, limit=SMALL_BYTES)
-            found = batch_rows(plain, header, _MOST)
+            found = batch_rows(plain, header, MOST_ROWS)
         except (BatchTooLarge, CorruptBatch):
             found = None
         if found is not None:
@@ -87,19 +74,6 @@ def kept_rows(batch: memoryview, header: BatchHeader) -> Iterator[Rows]:
         yield rows_of(records)
 
 
-class _Explained(Exception):
-    def __init__(self, problem: CorruptBatch | BatchTooLarge) -> None:
-        super().__init__(problem)
-        self.problem = problem
-
-
-def _rows(plain: memoryview, batch: memoryview, header: BatchHeader) -> Generator[Rows]:
-    found = batch_rows(plain, header, _MOST)
-    if found is None:
-        raise _Explained(_problem_of(batch, header))
-    yield from found
-
-
 def _problem_of(batch: memoryview, header: BatchHeader) -> CorruptBatch | BatchTooLarge:
     """The words for records that the kernel does not take."""
     try:
@@ -109,28 +83,3 @@ def _problem_of(batch: memoryview, header: BatchHeader) -> CorruptBatch | BatchT
     except (CorruptBatch, BatchTooLarge) as problem:
         return problem
     return CorruptBatch(f"The batch at offset {header.base_offset} is damaged: its records do not fit together.")
-
-
-def packed_batch(
-    parts: Sequence[Rows], *, codec: Codec, producer_id: int, producer_epoch: int, base_sequence: int
-) -> tuple[bytes, list[tuple[int, int]], int]:
-    """The records as one batch of magic 2 and create time, numbered from 0 on; their offsets as (first, count) of each
-    run without a gap; and how many had the time of the append. There is at least one record."""
-    body, base_timestamp, max_timestamp, append_times, source = packed_rows(parts)
-    count = sum(map(len, parts))
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        leader_epoch=-1,
-        magic=2,
-        crc=0,
-        attributes=codec,
-        last_offset_delta=count - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=count,
-    )
-    return sealed(compress(codec, body), header), source, append_times

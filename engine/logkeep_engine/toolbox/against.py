@@ -36,7 +36,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.batch import BatchHeader, walk_checked
-from logkeep_engine.log.records import decode
+from logkeep_engine.log.rows import listed_rows
 
 PARTITIONS_AT_ONCE = 4
 FETCH_BYTES = 4 << 20
@@ -242,14 +242,14 @@ class Search:
                 self._lacking(header.base_offset, header.next_offset, header.record_count, header)
                 return
         # In the record-shaped formats a batch may lie in several segments.
-        for record in decode(data[position : position + header.size]):
-            if not low <= record.offset < high:
+        for offset in listed_rows(data[position : position + header.size], header).offsets():
+            if not low <= offset < high:
                 continue
-            entry = self._segment_of(record.offset)
+            entry = self._segment_of(offset)
             if entry is not None:
                 self._found(entry, header, 1)
             else:
-                self._lacking(record.offset, record.offset + 1, 1, header)
+                self._lacking(offset, offset + 1, 1, header)
 
     def _found(self, entry: SegmentEntry, header: BatchHeader, records: int) -> None:
         self._open = None

@@ -6,13 +6,12 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from crc32c import crc32c
-
 from logkeep_engine.archive import names
 from logkeep_engine.errors import CorruptIndex, CorruptSegment, Refused
 from logkeep_engine.formats.records_groups import read_consumer_offsets
 from logkeep_engine.formats.records_index import read_index
 from logkeep_engine.formats.records_names import FileKind, parse_name, read_partition_index
+from logkeep_engine.log.batch import crc32c
 from logkeep_engine.log.segment import read_offset_index, read_time_index, read_txn_index
 from logkeep_engine.storage import Storage
 from logkeep_engine.toolbox.files import display

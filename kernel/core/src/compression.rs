@@ -1,8 +1,7 @@
 //! The five codecs of record batches, as Kafka's Java clients and librdkafka write them.
 //!
 //! Nothing is unpacked without a bound, and nothing is allocated by a length that was only read. All checksums that a
-//! format has are compared. What is refused here is not always damage: a reader of the same format may be more lenient,
-//! so the caller asks Python's before it says that a batch is damaged.
+//! format has are compared. Where a format lets several frames lie one behind the other, all of them are read.
 //!
 //! Source of facts: apache/kafka `org.apache.kafka.common.compress`, snappy-java's `SnappyInputStream`, the LZ4 frame
 //! format, RFC 1952 (gzip).
@@ -86,6 +85,9 @@ impl Decompressor {
     /// Write the bytes that were compressed to the beginning of `out`, and return their number. What lies behind them
     /// in `out` may change, too.
     pub fn into_slice(&mut self, codec: Codec, data: &[u8], out: &mut [u8]) -> Result<usize, Problem> {
+        if data.is_empty() && codec != Codec::None {
+            return Err(Problem::Damaged("there are no bytes"));
+        }
         match codec {
             Codec::None => {
                 out.get_mut(..data.len()).ok_or(Problem::NoRoom)?.copy_from_slice(data);
@@ -254,6 +256,7 @@ fn snappy(encoder: &mut snap::raw::Encoder, data: &[u8], out: &mut Vec<u8>) {
 // ---- lz4
 
 const LZ4_MAGIC: u32 = 0x184D_2204;
+const SKIPPED_MAGIC: u32 = 0x184D_2A50; // of 16 kinds of frames that hold no data
 const VERSION: u8 = 0x40;
 const VERSION_AND_RESERVED: u8 = 0xc2;
 const INDEPENDENT: u8 = 0x20;
@@ -266,13 +269,28 @@ const STORED: u32 = 1 << 31;
 const WINDOW: usize = 64 << 10;
 const LZ4_BLOCK: usize = 64 << 10;
 
-/// One lz4 frame.
+const LZ4_SHORT: Problem = Problem::Damaged("the lz4 frame is cut short");
+
+/// The lz4 frames of some data, one behind the other.
 fn unlz4(data: &[u8], out: &mut [u8]) -> Result<usize, Problem> {
-    let short = Problem::Damaged("the lz4 frame is cut short");
-    let mut rest = data;
-    if next_number(&mut rest).ok_or(short)? != LZ4_MAGIC {
-        return Err(Problem::Damaged("the lz4 data does not start with the lz4 frame magic"));
+    let (mut rest, mut written) = (data, 0);
+    while !rest.is_empty() {
+        match next_number(&mut rest).ok_or(LZ4_SHORT)? {
+            LZ4_MAGIC => written += unlz4_frame(&mut rest, &mut out[written..])?,
+            magic if magic & !0xf == SKIPPED_MAGIC => {
+                let size = next_number(&mut rest).ok_or(LZ4_SHORT)?;
+                rest = rest.get(size as usize..).ok_or(LZ4_SHORT)?;
+            }
+            _ => return Err(Problem::Damaged("the lz4 data does not start with the lz4 frame magic")),
+        }
     }
+    Ok(written)
+}
+
+/// One lz4 frame, whose magic was read.
+fn unlz4_frame(data: &mut &[u8], out: &mut [u8]) -> Result<usize, Problem> {
+    let short = LZ4_SHORT;
+    let mut rest = *data;
     let descriptor = rest;
     let (&[flags, sizes], behind) = rest.split_first_chunk::<2>().ok_or(short)?;
     rest = behind;
@@ -315,9 +333,7 @@ fn unlz4(data: &[u8], out: &mut [u8]) -> Result<usize, Problem> {
     if content_size.is_some_and(|size| size != written as u64) {
         return Err(Problem::Damaged("the lz4 frame holds another number of bytes than it says"));
     }
-    if !rest.is_empty() {
-        return Err(Problem::Damaged("bytes are left over behind the lz4 frame"));
-    }
+    *data = rest;
     Ok(written)
 }
 

@@ -121,6 +121,15 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
+/// CRC-32C of bytes that follow others, whose checksum `before` is.
+#[inline]
+pub fn crc32c_behind(before: u32, bytes: &[u8]) -> u32 {
+    let state = u64::from(!before);
+    let mut digest = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, state);
+    digest.update(bytes);
+    digest.finalize() as u32
+}
+
 #[inline]
 fn part<const N: usize>(bytes: &[u8; HEADER_SIZE], at: usize) -> [u8; N] {
     let mut out = [0; N];

@@ -32,7 +32,7 @@ pub fn crc32c_combined(first: u32, second: u32, second_length: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::{Blake3, crc32c_combined};
-    use crate::header::crc32c;
+    use crate::header::{crc32c, crc32c_behind};
     use proptest::prelude::*;
 
     // Source of facts: BLAKE3-team/BLAKE3 `test_vectors/test_vectors.json`; byte number i of an input is i % 251.
@@ -76,7 +76,9 @@ mod tests {
             second in prop::collection::vec(any::<u8>(), 0..3000),
         ) {
             let combined = crc32c_combined(crc32c(&first), crc32c(&second), second.len() as u64);
-            prop_assert_eq!(combined, crc32c(&[first, second].concat()));
+            let whole = [&first[..], &second].concat();
+            prop_assert_eq!(combined, crc32c(&whole));
+            prop_assert_eq!(crc32c_behind(crc32c(&first), &second), combined);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Records of whole batches gathered into one, without taking keys and values apart.
 
 use crate::header::Header;
-use crate::records::{Odd, SMALLEST_RECORD};
+use crate::records::{Odd, Record, bounds};
 use crate::run::APPEND_TIME;
-use crate::varints::{put_varint, take_varint, varint, varint_size};
+use crate::varints::{put_varint, varint_size};
 
 /// The time, the offset and the length of a record may grow from one byte each to 10, 5 and 5.
 const GROWTH: usize = 16;
@@ -120,65 +120,4 @@ pub fn cut(
         return Err(Odd);
     }
     take(start, at, count).map(|_| ())
-}
-
-/// Where the body of the record at `at` begins, behind its length, and where it ends.
-#[inline]
-fn bounds(data: &[u8], at: usize) -> Option<(usize, usize)> {
-    let (length, used) = varint(data.get(at..)?)?;
-    if length < SMALLEST_RECORD {
-        return None;
-    }
-    let start = at + used;
-    let end = start.checked_add(usize::try_from(length).ok()?)?;
-    (end <= data.len()).then_some((start, end))
-}
-
-/// A packed record whose fields fill its length.
-struct Record {
-    attributes: u8,
-    time_delta: i64,
-    offset_delta: i64,
-    /// Where key, value and headers begin.
-    fields: usize,
-    end: usize,
-}
-
-impl Record {
-    #[inline]
-    fn at(data: &[u8], at: usize) -> Option<Record> {
-        let (start, end) = bounds(data, at)?;
-        let data = &data[..end];
-        let mut at = start + 1;
-        let time_delta = take_varint(data, &mut at)?;
-        let offset_delta = take_varint(data, &mut at)?;
-        let fields = at;
-        skip(data, &mut at)?;
-        skip(data, &mut at)?;
-        let headers = take_varint(data, &mut at)?;
-        if headers < 0 {
-            return None;
-        }
-        for _ in 0..headers {
-            // A header is at least two bytes, so the loop ends with the record.
-            if !skip(data, &mut at)? {
-                return None;
-            }
-            skip(data, &mut at)?;
-        }
-        let whole = at == end;
-        whole.then(|| Record { attributes: data[start], time_delta, offset_delta, fields, end })
-    }
-}
-
-/// Passes over a key, a value, or one of a header. Returns whether it is there: it may be null.
-#[inline]
-fn skip(data: &[u8], at: &mut usize) -> Option<bool> {
-    let length = take_varint(data, at)?;
-    if length < 0 {
-        return Some(false);
-    }
-    let end = at.checked_add(usize::try_from(length).ok()?)?;
-    *at = end;
-    (end <= data.len()).then_some(true)
 }

@@ -86,36 +86,12 @@ impl<'a> Packed<'a> {
 
     #[inline]
     fn next_row(&mut self) -> Option<Row> {
-        let (length, used) = varint(self.data.get(self.at..)?)?;
-        if length < SMALLEST_RECORD {
-            return None;
-        }
-        let start = self.at + used;
-        let end = start.checked_add(usize::try_from(length).ok()?)?;
-        let data = self.data.get(..end)?;
-        let mut at = start + 1; // attributes: unused
-        let time = take_varint(data, &mut at)?;
-        let delta = take_varint(data, &mut at)?;
+        let record = Record::at(self.data, self.at)?;
+        let delta = record.offset_delta;
         if delta <= self.last_delta || delta > self.most_delta {
             return None;
         }
-        let key = take_field(data, &mut at)?;
-        let value = take_field(data, &mut at)?;
-        let count = take_varint(data, &mut at)?;
-        if count < 0 || count > (end - at) as i64 {
-            return None;
-        }
-        let headers_at = at;
-        for _ in 0..count {
-            if take_field(data, &mut at)?.is_null() {
-                return None;
-            }
-            take_field(data, &mut at)?;
-        }
-        if at != end {
-            return None;
-        }
-        let timestamp = self.append_time.unwrap_or(self.base_timestamp.wrapping_add(time));
+        let timestamp = self.append_time.unwrap_or(self.base_timestamp.wrapping_add(record.time_delta));
         let kind = match (self.append_time, timestamp) {
             (Some(_), _) => Kind::Append,
             (None, -1) => Kind::CreateNull,
@@ -124,36 +100,116 @@ impl<'a> Packed<'a> {
         let row = Row {
             offset: self.base_offset.checked_add(delta)?,
             timestamp,
-            key,
-            value,
-            headers: Span::new(headers_at, end)?,
-            header_count: u32::try_from(count).ok()?,
+            key: record.key.span()?,
+            value: record.value.span()?,
+            headers: Span::new(record.headers, record.end)?,
+            header_count: u32::try_from(record.header_count).ok()?,
             kind,
         };
         self.last_delta = delta;
-        self.at = end;
+        self.at = record.end;
         self.left -= 1;
         Some(row)
     }
 }
 
-/// A key, a value, or one of a header.
+/// Where the record at `at` begins, behind its length, and where it ends.
 #[inline]
-fn take_field(data: &[u8], at: &mut usize) -> Option<Span> {
+pub(crate) fn bounds(data: &[u8], at: usize) -> Option<(usize, usize)> {
+    let (length, used) = varint(data.get(at..)?)?;
+    if length < SMALLEST_RECORD {
+        return None;
+    }
+    let start = at + used;
+    let end = start.checked_add(usize::try_from(length).ok()?)?;
+    (end <= data.len()).then_some((start, end))
+}
+
+/// A packed record whose fields fill its length.
+pub(crate) struct Record {
+    pub attributes: u8,
+    pub time_delta: i64,
+    pub offset_delta: i64,
+    /// Where key, value and headers begin.
+    pub fields: usize,
+    pub key: Field,
+    pub value: Field,
+    pub header_count: i64,
+    /// Where the first header begins.
+    pub headers: usize,
+    pub end: usize,
+}
+
+impl Record {
+    /// The record at `at`: the only place that knows how one is read.
+    #[inline(always)]
+    pub fn at(data: &[u8], at: usize) -> Option<Record> {
+        let (start, end) = bounds(data, at)?;
+        let data = &data[..end];
+        let mut at = start + 1;
+        let time_delta = take_varint(data, &mut at)?;
+        let offset_delta = take_varint(data, &mut at)?;
+        let fields = at;
+        let key = take_field(data, &mut at)?;
+        let value = take_field(data, &mut at)?;
+        let header_count = take_varint(data, &mut at)?;
+        if header_count < 0 || header_count > (end - at) as i64 {
+            return None;
+        }
+        let headers = at;
+        for _ in 0..header_count {
+            if take_field(data, &mut at)?.is_null() {
+                return None;
+            }
+            take_field(data, &mut at)?;
+        }
+        let attributes = data[start];
+        (at == end).then_some(Record {
+            attributes,
+            time_delta,
+            offset_delta,
+            fields,
+            key,
+            value,
+            header_count,
+            headers,
+            end,
+        })
+    }
+}
+
+/// The place of a key, a value, or one of a header; a null has none.
+#[derive(Clone, Copy)]
+pub(crate) struct Field(Option<(usize, usize)>);
+
+impl Field {
+    #[inline]
+    fn is_null(self) -> bool {
+        self.0.is_none()
+    }
+
+    #[inline]
+    fn span(self) -> Option<Span> {
+        match self.0 {
+            None => Some(Span::NULL),
+            Some((start, end)) => Span::new(start, end),
+        }
+    }
+}
+
+#[inline]
+fn take_field(data: &[u8], at: &mut usize) -> Option<Field> {
     let length = take_varint(data, at)?;
     if length < 0 {
-        return Some(Span::NULL);
+        return Some(Field(None));
     }
     let start = *at;
     let end = start.checked_add(usize::try_from(length).ok()?)?;
-    if end > data.len() {
-        return None;
-    }
     *at = end;
-    Span::new(start, end)
+    (end <= data.len()).then_some(Field(Some((start, end))))
 }
 
-/// The records of a batch in the making: create time, numbered from 0 without gaps.
+/// The records of a batch in the making: create time.
 #[derive(Default)]
 pub struct Packer {
     /// The packed records.
@@ -168,18 +224,33 @@ pub struct Packer {
     pub append_times: u32,
     /// Their offsets: (the first, how many follow each other).
     pub source: Vec<(i64, u32)>,
+    /// One past the last offset, counted from that of the batch.
+    pub end: i64,
 }
 
 impl Packer {
-    /// Appends all of these.
+    /// Appends all of these, numbered without gaps.
     pub fn add(&mut self, rows: &Rows<'_>) {
         for row in rows.rows {
-            self.add_row(rows, row);
+            self.add_row(rows, row, self.end);
         }
     }
 
+    /// Appends all of these with their offsets, in a batch that begins at `base`. After an error, which is the offset
+    /// that cannot follow those before it, the packer is of no use any more.
+    pub fn add_from(&mut self, rows: &Rows<'_>, base: i64) -> Result<(), i64> {
+        for row in rows.rows {
+            let delta = row.offset.checked_sub(base).ok_or(row.offset)?;
+            if !(self.end..=i64::from(i32::MAX)).contains(&delta) {
+                return Err(row.offset);
+            }
+            self.add_row(rows, row, delta);
+        }
+        Ok(())
+    }
+
     #[inline]
-    fn add_row(&mut self, rows: &Rows<'_>, row: &Row) {
+    fn add_row(&mut self, rows: &Rows<'_>, row: &Row, delta: i64) {
         if self.count == 0 {
             self.base_timestamp = row.timestamp;
             self.max_timestamp = row.timestamp;
@@ -191,7 +262,6 @@ impl Packer {
             _ => self.source.push((row.offset, 1)),
         }
         let time = row.timestamp.wrapping_sub(self.base_timestamp);
-        let delta = i64::from(self.count);
         let headers = rows.headers_of(row);
         let body = &mut self.body;
         let fields = 1
@@ -211,6 +281,7 @@ impl Packer {
             put_headers(body, headers);
         }
         self.count += 1;
+        self.end = delta + 1;
     }
 }
 

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod avro;
 mod bytes;
+mod compression;
 mod digest;
 mod headers;
 mod merge;
@@ -17,6 +18,7 @@ mod walk;
 #[pymodule]
 fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     objects::register(module)?;
+    compression::register(module)?;
     headers::register(module)?;
     segment::register(module)?;
     merge::register(module)?;

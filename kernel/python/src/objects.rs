@@ -2,12 +2,12 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use logkeep_kernel_core::objects;
+use logkeep_kernel_core::{header, objects};
 use pyo3::prelude::*;
 
 use crate::bytes::Bytes;
 
-/// Below this size the digest is done sooner than the lock is given away and taken back.
+/// Below this size the work is done sooner than the lock is given away and taken back.
 const LARGE: usize = 4096;
 
 /// BLAKE3 of bytes that come one after another, with the methods of hashlib's objects.
@@ -50,6 +50,18 @@ impl Blake3 {
     }
 }
 
+/// The CRC-32C of some bytes; of those that follow others, whose checksum is `before`.
+#[pyfunction]
+#[pyo3(signature = (data, before = 0, /))]
+fn crc32c(py: Python<'_>, data: &Bound<'_, PyAny>, before: u32) -> PyResult<u32> {
+    let bytes = Bytes::of(data)?;
+    let slice = bytes.get();
+    if slice.len() < LARGE {
+        return Ok(header::crc32c_behind(before, slice));
+    }
+    Ok(py.detach(|| header::crc32c_behind(before, slice)))
+}
+
 /// The CRC-32C of bytes followed by others, from both checksums and the number of the latter bytes.
 #[pyfunction]
 #[pyo3(signature = (first, second, second_length, /))]
@@ -59,5 +71,6 @@ fn crc32c_combined(first: u32, second: u32, second_length: u64) -> u32 {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Blake3>()?;
+    module.add_function(wrap_pyfunction!(crc32c, module)?)?;
     module.add_function(wrap_pyfunction!(crc32c_combined, module)?)
 }

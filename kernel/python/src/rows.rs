@@ -327,22 +327,33 @@ fn span(start: usize, end: usize) -> PyResult<Span> {
     Span::new(start, end).ok_or_else(|| PyValueError::new_err("4 GiB of records and more do not go into rows"))
 }
 
-/// The records of these rows as those of one batch of create time, uncompressed and numbered from 0 on: the bytes, the
-/// first timestamp, the highest one, how many had the time of the append, and (first offset, count) of their offsets.
+/// The records of these rows as those of one batch of create time, uncompressed: the bytes, the first timestamp, the
+/// highest one, how many had the time of the append, and (first offset, count) of their offsets. They are numbered from
+/// 0 on, or keep their offsets in a batch that begins at `base`.
 #[pyfunction]
+#[pyo3(signature = (parts, base = None))]
 #[allow(clippy::type_complexity)]
 fn packed_rows<'py>(
     py: Python<'py>,
     parts: Vec<PyRef<'py, Rows>>,
+    base: Option<i64>,
 ) -> PyResult<(Bound<'py, PyBytes>, i64, i64, u32, Vec<(i64, u32)>)> {
     let views: Vec<_> = parts.iter().map(|rows| rows.view(0)).collect();
-    let packer = py.detach(|| {
-        let mut packer = Packer::default();
+    let mut packer = Packer::default();
+    py.detach(|| {
         for view in &views {
-            packer.add(view);
+            match base {
+                None => packer.add(view),
+                Some(base) => packer.add_from(view, base)?,
+            }
         }
-        packer
-    });
+        Ok(())
+    })
+    .map_err(|offset: i64| {
+        let before = i128::from(base.unwrap_or(0)) + i128::from(packer.end) - 1;
+        let base = base.unwrap_or(0);
+        PyValueError::new_err(format!("offset {offset} cannot follow {before} in a batch from {base}"))
+    })?;
     let body = PyBytes::new(py, &packer.body);
     Ok((body, packer.base_timestamp, packer.max_timestamp, packer.append_times, packer.source))
 }

@@ -13,8 +13,9 @@ from logkeep_engine.log.packer import repacked_size
 from logkeep_engine.log.records import SMALLEST_RECORD, sealed, unpack
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.log.varints import INT64_MAX, SMALL_VARINTS, long_varint, varint, wrap
-from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Action, Outgoing, decide, rebuilt, unchanged
+from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Action, Outgoing, decide, unchanged
 from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, is_small, packed_limit
+from tests.unit.restore.rebuilt_in_python import rebuilt
 
 _MAGIC = 2
 _CUT_AHEAD = 2 << 20

@@ -1,7 +1,12 @@
 """Which batches are sent, and as what."""
 
-import pytest
+from collections.abc import Callable, Iterator, Sequence
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import check_crc, parse_header
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
@@ -16,7 +21,10 @@ from logkeep_engine.restore.filter import (
     source_rows,
     unchanged,
 )
+from tests.examples import scaled
+from tests.unit.log import hostile
 from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.restore import rebuilt_in_python
 
 NONE = Spans()
 
@@ -130,3 +138,57 @@ class TestOutgoing:
         assert list(source_rows([3, 4, 5, 9, 11, 12])) == [(3, 3), (9, 1), (11, 2)]
         assert list(source_rows([7, 8, 9])) == [(7, 3)]
         assert list(source_rows([7])) == [(7, 1)]
+
+
+texts = st.none() | st.binary(max_size=40) | st.just(b"some text, again " * 30)
+headers = st.lists(st.tuples(st.text("ab", max_size=3).map(str.encode) | st.binary(max_size=3), texts), max_size=3)
+times = st.integers(NOON - 9, NOON + 9) | st.just(-1) | st.integers(-(2**63), 2**63 - 1)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytes:
+    """A batch of magic 2 that a restore may build anew, or messages of magic 0 or 1."""
+    codec = draw(st.sampled_from(Codec))
+    values = draw(st.lists(texts, min_size=1, max_size=25))
+    magic = draw(st.sampled_from([0, 1, 2, 2, 2]))
+    if magic < 2 and codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
+        return hostile.wrapper(magic, codec, [value or b"" for value in values])
+    records, offset = [], draw(st.integers(0, 2**40))
+    base = offset
+    for value in values:
+        records.append(Record(offset, draw(times), draw(texts), value, tuple(draw(headers))))
+        offset += draw(st.integers(1, 3) | st.just(2**20))
+    made = encode(records, codec=codec, base_offset=base)
+    return with_header(made, attributes=codec | draw(st.sampled_from([0, 0x08])))
+
+
+@given(data=batches(), limit=st.integers(80, 3000), done=st.integers(0, 30), index=st.sampled_from([0, 5, 2**31 - 2]))
+@settings(max_examples=scaled(200), deadline=None)
+def test_batches_are_built_anew_as_by_plain_python(data: bytes, limit: int, done: int, index: int) -> None:
+    view, header = memoryview(data), parse_header(data)
+    rules: list[int | None] = [None] if header.magic == 2 else [None, limit]
+    for most in rules:
+        found = rebuilt(view, header, index=index, producer_id=9, max_bytes=limit, done=index + done, most=most)
+        expected = rebuilt_in_python.rebuilt(
+            view, header, index=index, producer_id=9, max_bytes=limit, done=index + done, most=most
+        )
+        assert list(found) == list(expected)
+
+
+@given(data=batches(), where=st.data())
+@settings(max_examples=scaled(300), deadline=None)
+def test_damage_and_falling_offsets_are_met_as_by_plain_python(data: bytes, where: st.DataObject) -> None:
+    header = parse_header(data)
+    if header.magic < 2:
+        return
+    damaged = bytearray(data)
+    for _ in range(where.draw(st.integers(1, 3))):
+        damaged[where.draw(st.integers(61, len(data) - 1))] = where.draw(st.integers(0, 255))
+
+    def outcome(build: Callable[..., Iterator[Outgoing]]) -> Sequence[Outgoing] | str:
+        try:
+            return list(build(memoryview(damaged), header, index=0, producer_id=9, max_bytes=2000))
+        except CorruptBatch as problem:
+            return problem.message.split(" data cannot be decompressed")[0]
+
+    assert outcome(rebuilt) == outcome(rebuilt_in_python.rebuilt)

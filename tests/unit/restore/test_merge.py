@@ -245,7 +245,7 @@ def test_bounds_are_the_same_with_another_compressor(codec: Codec, monkeypatch: 
     batches = _compacted(codec)
     older = [Rule.UNMERGED, Rule.BY_STORED_SIZE]
     here = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in Rule}
-    for module in ("log.packer", "log.records"):
+    for module in ("log.packer", "log.codec"):
         monkeypatch.setattr(f"logkeep_engine.{module}.compress", _worse)
     monkeypatch.setattr(merge_in_python, "compress", _worse)
     there = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in older}

@@ -17,7 +17,7 @@ from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, Codec, Headers, headers_of, parse_header, runs, seal
 from logkeep_engine.log.memory import alone
-from logkeep_engine.log.records import decode, encode
+from logkeep_engine.log.rows import listed_rows, packed_batch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 
@@ -219,24 +219,26 @@ def trim(batch: memoryview, start: int) -> bytearray | None:
     header = parse_header(batch)
     if header.is_control:
         return None
-    records = [record for record in decode(batch) if record.offset >= start]
-    if not records:
+    rows = listed_rows(batch, header)
+    first = next((at for at, offset in enumerate(rows.offsets()) if offset >= start), None)
+    if first is None:
         return None
+    rows = rows[first:]
     sequence = header.base_sequence
     if sequence >= 0:
-        sequence = (sequence + records[0].offset - header.base_offset) % SEQUENCE_MODULUS
-    fresh = bytearray(
-        encode(
-            records,
-            codec=header.codec,
-            base_offset=records[0].offset,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=sequence,
-            transactional=header.is_transactional,
-            leader_epoch=header.leader_epoch,
-        )
+        sequence = (sequence + rows.first_offset - header.base_offset) % SEQUENCE_MODULUS
+    made, _, _ = packed_batch(
+        [rows],
+        codec=header.codec,
+        base_offset=rows.first_offset,
+        dense=False,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=sequence,
+        transactional=header.is_transactional,
+        leader_epoch=header.leader_epoch,
     )
+    fresh = bytearray(made)
     if header.is_log_append_time:
         fresh[_ATTRIBUTES_AT] |= _APPEND_TIME
         seal(fresh)

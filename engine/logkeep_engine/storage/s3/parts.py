@@ -14,7 +14,7 @@ import io
 import threading
 from collections.abc import Iterator
 
-from crc32c import crc32c
+from logkeep_kernel import crc32c
 
 from logkeep_engine.storage.base import PART_BYTES
 

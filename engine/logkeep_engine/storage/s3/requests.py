@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from crc32c import crc32c
+from logkeep_kernel import crc32c
 
 from logkeep_engine.errors import LogkeepError, StorageRefused
 from logkeep_engine.storage.retry import retried
