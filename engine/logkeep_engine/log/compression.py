@@ -26,6 +26,7 @@ _FRAME_BYTES = 128  # more than a frame has beside its blocks
 _BLOCKS = 256  # incompressible bytes grow by less than this part of them
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_DESCRIBED = 15  # magic, the longest descriptor, its checksum; or magic, the shortest one, checksum, one block
 _U32 = 0xFFFFFFFF
 
 
@@ -149,6 +150,8 @@ def _with_right_lz4_checksum(frame: memoryview) -> bytes:
     fixed = bytearray(frame)
     if fixed[:4] != _LZ4_MAGIC:
         raise CorruptBatch("its lz4 data does not start with the lz4 frame magic")
+    if len(fixed) < _LZ4_DESCRIBED:
+        raise CorruptBatch("its lz4 data is cut short")
     has_content_size = fixed[4] & 0x08
     at = 14 if has_content_size else 6
     fixed[at] = _xxh32_short(bytes(fixed[4:at])) >> 8 & 0xFF

@@ -252,6 +252,10 @@ fn frames_that_are_cut_short_or_followed_by_more_are_refused() {
         assert!(unpacked(Codec::Lz4, &frame[..cut], LIMIT).is_err(), "{cut}");
     }
     assert!(unpacked(Codec::Lz4, &[&frame[..], b"x"].concat(), LIMIT).is_err());
+    let skipped = b"\x5a\x2a\x4d\x18\x04\x00\x00\x00abcd";
+    let several = [skipped, &frame[..], &frame[..], skipped].concat();
+    assert_eq!(unpacked(Codec::Lz4, &several, LIMIT), Ok(b"hello, worldhello, world".to_vec()));
+    assert!(unpacked(Codec::Lz4, &several[..several.len() - 1], LIMIT).is_err());
     let frame = packed(Codec::Zstd, b"hello, world");
     for cut in 1..frame.len() {
         assert!(unpacked(Codec::Zstd, &frame[..cut], LIMIT).is_err(), "{cut}");

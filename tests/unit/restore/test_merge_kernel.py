@@ -249,7 +249,7 @@ def test_a_codec_that_does_not_exist_is_damage() -> None:
         by_kernel(stream)
 
 
-def test_what_only_a_more_lenient_reader_takes_goes_with_the_others() -> None:
+def test_records_in_several_lz4_frames_go_with_the_others() -> None:
     plain = encode([Record(0, NOON, b"k", b"v")], codec=Codec.NONE, base_offset=0)[HEADER_SIZE:]
     more = compress(Codec.LZ4, plain[:4]) + compress(Codec.LZ4, plain[4:])
     stream = only(hostile.sealed(Codec.LZ4, more), batch(1, codec=Codec.LZ4))
