@@ -263,6 +263,10 @@ class KafkaCluster:
                     return False
         return True
 
+    def wait_until_gone(self, topic: str) -> None:
+        """Until no broker that serves knows the topic: one that learns late leads it and gives its records."""
+        wait_until(lambda: self._all_know(lambda view: topic not in view.topics), 60, f"the end of topic {topic}")
+
     def placed(self, topic: str, partition: int = 0) -> Placed:
         """Where a partition lies. Waits for it: a broker may not know it yet."""
         found = _NOWHERE
