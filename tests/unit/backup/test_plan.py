@@ -549,6 +549,7 @@ def test_a_small_run_has_one_task_for_each_slot() -> None:
     assert [len(task) for task in pack([piece(number, 8 * MIB) for number in range(4)], 1)] == [4]
     assert [len(task) for task in pack([piece(number, MIB) for number in range(64)], 4)] == [16] * 4
     assert len(pack([piece(number, 0) for number in range(64)], 1)) == TASKS_PER_SLOT, "these may be large"
+    assert len(pack([piece(number, MIB) for number in range(64)], 1, limited=True)) == TASKS_PER_SLOT
 
 
 def test_tasks_are_bounded_by_bytes_and_count() -> None:
