@@ -5,12 +5,13 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from confluent_kafka.admin import ConfigEntry
 from pyspark import SparkContext
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -195,7 +196,7 @@ class TestAnotherCluster:
         assert topic_settings(kafka, f"{unique}-copy") == {"max.message.bytes": "6000000"}
 
     def test_retention_that_will_delete_what_was_restored_is_told(
-        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
         produce(kafka.bootstrap, unique, [Record(b"k", b"v", 1_000_000_000_000)])
@@ -217,8 +218,28 @@ class TestAnotherCluster:
         admin.incremental_alter_configs([resource])[resource].result(30)
         eventually(lambda: topic_settings(kafka, other) == {"retention.ms": "999999999"})
         back_up(with_segment, "backup-2")
+        _answer_late(monkeypatch)
         warnings = bring_back(restore_spec(kafka, root)).warnings
         assert any("retention.ms=999999999" in warning and "Kafka deletes them soon" in warning for warning in warnings)
+
+
+def _answer_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each topic, the first answer after its configuration was altered is the one of before: brokers follow the
+    controller a moment later.
+    """
+    real_alter, real_entries = ControlPlane.alter_topic_configs, ControlPlane.config_entries
+    before: dict[str, Mapping[str, ConfigEntry]] = {}
+
+    def alter(self: ControlPlane, name: str, *changes: Any) -> None:
+        before.update(real_entries(self, [name]))
+        real_alter(self, name, *changes)
+
+    def entries(self: ControlPlane, names: Iterable[str]) -> Iterator[tuple[str, Mapping[str, ConfigEntry]]]:
+        for name, answer in real_entries(self, names):
+            yield name, before.pop(name, answer)
+
+    monkeypatch.setattr(ControlPlane, "alter_topic_configs", alter)
+    monkeypatch.setattr(ControlPlane, "config_entries", entries)
 
 
 class TestExistingTopics:

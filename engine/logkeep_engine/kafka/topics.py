@@ -119,7 +119,7 @@ class TopicAdmin(Admin):
                 sorted(
                     (name, entry.value)
                     for name, entry in entries.items()
-                    if entry.value is not None and (_is_own(entry) or _compacts(name, entry.value))
+                    if entry.value is not None and (is_own(entry) or _compacts(name, entry.value))
                 )
             )
             for topic, entries in self.config_entries(names)
@@ -300,7 +300,8 @@ def _topic_info(view: TopicView) -> TopicInfo:
     return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable)
 
 
-def _is_own(entry: ConfigEntry) -> bool:
+def is_own(entry: ConfigEntry) -> bool:
+    """Whether the value was set on the topic itself, and is no default of the brokers."""
     return entry.source in _OWN
 
 

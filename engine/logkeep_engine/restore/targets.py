@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import BrokerUnavailable, Refused, TargetChanged, TopicExists, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.kafka.effective import applied_topic_configs
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.topics import (
+    RETENTION_KEYS,
     final_configs,
     retention_warnings,
     topic_facts,
@@ -63,15 +64,14 @@ class CreatedTopics:
 
     def finish(self, plan: RestorePlan) -> list[str]:
         """Give created topics the source's own configuration; returns what the user should know of it."""
-        warnings: list[str] = []
         created = [topic for topic in plan.topics if topic.created]
-        for topic in created:
-            own, gone = final_configs(self._state.topics[topic.topic_id].configs, self._working(topic))
-            try:
-                self._control.alter_topic_configs(topic.target, own, gone)
-            except Refused:
-                warnings += self._set_one_by_one(topic.target, own, gone)
-        configs = effective_topic_configs(self._control, [topic.target for topic in created])
+        warnings, set_keys = self._set_source_configs(created)
+        configs, late = applied_topic_configs(self._control, set_keys)
+        warnings += [
+            f"topic {name}: its configuration was set, and the brokers still answer with another one: check its "
+            f"{', '.join(RETENTION_KEYS)} before you use it"
+            for name in late
+        ]
         now_ms = int(time.time() * 1000)
         for topic in created:
             facts = topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id]))
@@ -84,15 +84,37 @@ class CreatedTopics:
                 )
         return warnings
 
-    def _set_one_by_one(self, name: str, own: Mapping[str, str], gone: Sequence[str]) -> list[str]:
-        """Set as much as the cluster knows and allows of the source's configuration; returns warnings for the rest."""
+    def _set_source_configs(self, created: Sequence[TopicPlan]) -> tuple[list[str], dict[str, dict[str, str | None]]]:
+        """Set the source's configuration on each topic. Returns a warning for each key that could not be set, and, by
+        topic, the keys of RETENTION_KEYS that were set (None: taken back to the default).
+        """
+        warnings: list[str] = []
+        set_keys: dict[str, dict[str, str | None]] = {}
+        for topic in created:
+            own, gone = final_configs(self._state.topics[topic.topic_id].configs, self._working(topic))
+            refused: dict[str, str] = {}
+            try:
+                self._control.alter_topic_configs(topic.target, own, gone)
+            except Refused:
+                refused = self._set_one_by_one(topic.target, own, gone)
+                warnings += refused.values()
+            changed = {**own, **dict.fromkeys(gone)}
+            set_keys[topic.target] = {
+                key: changed[key] for key in RETENTION_KEYS if key in changed and key not in refused
+            }
+        return warnings, set_keys
+
+    def _set_one_by_one(self, name: str, own: Mapping[str, str], gone: Sequence[str]) -> dict[str, str]:
+        """Set as much as the cluster knows and allows of the source's configuration; returns a warning for each key of
+        the rest.
+        """
         self._control.alter_topic_configs(name, {}, gone)
-        warnings = []
+        warnings = {}
         for key, value in sorted(own.items()):
             try:
                 self._control.alter_topic_configs(name, {key: value})
             except Refused as error:
-                warnings.append(f"topic {name}: {key}={value} could not be set: {error.message}")
+                warnings[key] = f"topic {name}: {key}={value} could not be set: {error.message}"
         return warnings
 
     def _working(self, topic: TopicPlan) -> dict[str, str]:

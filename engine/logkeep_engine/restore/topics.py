@@ -144,6 +144,10 @@ def _check_timestamp_bounds(choice: Choice, existing: ExistingTopic, facts: Topi
             )
 
 
+RETENTION_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
+"""The keys of a topic's configuration that say which of its records Kafka deletes."""
+
+
 def retention_warnings(name: str, configs: Mapping[str, str], facts: TopicFacts, now_ms: int) -> list[str]:
     """The warnings for a topic whose own configuration will soon remove restored records."""
     warnings = []
