@@ -161,8 +161,10 @@ def _is_wanted(ledger: Ledger, name: str, topic_id: str, topic: Topic, living: T
     gone."""
     return any(
         number >= len(topic.partitions)
-        or not _told(ledger, name, number, offset)
-        and not _lost(topic.partitions[number], ledger.written[one], living=topic is living)
+        or (
+            not _told(ledger, name, number, offset)
+            and not _lost(topic.partitions[number], ledger.written[one], living=topic is living)
+        )
         for (owner, number), records in ledger.required.items()
         if owner == topic_id
         for one, offset in records.items()
