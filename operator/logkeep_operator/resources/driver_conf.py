@@ -15,6 +15,7 @@ from logkeep_operator.resources.names import LABEL_MANAGED_BY
 DRIVER = "spark.kubernetes.driver."
 _DRIVER_ENV = "spark.kubernetes.driverEnv."
 _EXECUTOR_ENV = "spark.executorEnv."
+_DRIVER_TASK_MEMORY = f"{_DRIVER_ENV}{names.ENV_TASK_MEMORY}"
 _NODE_SELECTOR = "spark.kubernetes.node.selector."
 _DRIVER_NODE_SELECTOR = "spark.kubernetes.driver.node.selector."
 _DRIVER_LABEL = "spark.kubernetes.driver.label."
@@ -55,6 +56,10 @@ OWN_ENVIRONMENT = frozenset(
 _NO_EFFECT = "has no effect: the driver's pod is made by the Job, not by spark-submit; leave it out"
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 KEEPS_APPARMOR = "would change the AppArmor profile, which is that of the container runtime"
+TASK_MEMORY = (
+    "would let tasks outgrow the driver's pod; "
+    f"set spec.spark.conf[{_EXECUTOR_ENV}{names.ENV_TASK_MEMORY}] and raise spec.spark.executor.memory"
+)
 _NODES = "would give the pod files of its node, which Logkeep never does"
 _CHANGES_PODS = "would change pods behind the checks of this resource; use spec.spark.executor.podTemplate"
 OWN = "is how the operator finds the run's pods and cannot be changed here"
@@ -104,6 +109,8 @@ def problem(key: str) -> str | None:
     for prefix in (_DRIVER_ENV, _EXECUTOR_ENV):
         if key.startswith(prefix) and key.removeprefix(prefix) in OWN_ENVIRONMENT:
             return "is set by Logkeep and cannot be changed here"
+    if key == _DRIVER_TASK_MEMORY:
+        return TASK_MEMORY
     if key.startswith(_HOST_PATH):
         return _NODES
     if key == _FEATURE_STEPS:

@@ -324,6 +324,7 @@ def test_sparks_settings_of_all_pods_hold_for_the_driver_unless_it_has_its_own()
         ("spark.kubernetes.executor.label.spark-role", "is set by Spark"),
         ("spark.kubernetes.driverEnv.AWS_ACCESS_KEY_ID", "is set by Logkeep"),
         ("spark.kubernetes.driverEnv.LOGKEEP_POD_NAME", "is set by Logkeep"),
+        ("spark.kubernetes.driverEnv.LOGKEEP_TASK_MEMORY", "set spec.spark.conf[spark.executorEnv.LOGKEEP_TASK_MEM"),
         ("spark.executorEnv.AWS_SECRET_ACCESS_KEY", "is set by Logkeep"),
         ("spark.kubernetes.allocation.pods.allocator", "is set by Logkeep"),
         ("spark.kubernetes.memoryOverheadFactor", "is set by Logkeep"),
@@ -340,7 +341,6 @@ def test_a_setting_that_would_do_nothing_or_hide_the_pods_is_refused(key: str, w
     [
         *WIRED,
         "spark.kubernetes.driver.connectionTimeout",
-        "spark.kubernetes.driverEnv.LOGKEEP_TASK_MEMORY",
         "spark.kubernetes.executor.label.cost-centre",
         "spark.kubernetes.executor.annotation.a",
         "spark.kubernetes.executor.request.cores",
