@@ -60,6 +60,7 @@ class OffsetMapBuilder:
         self._sources: deque[tuple[int, int]] = deque()
         self._targets: deque[tuple[int, int]] = deque()
         self._row: tuple[int, int, int] | None = None
+        self._source_end = 0  # one past the highest source offset that has a row
         self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 (closed by close)
         self._rows = 0
         self.source_records = 0
@@ -100,6 +101,16 @@ class OffsetMapBuilder:
                 self._targets.appendleft((target if target == _GONE else target + taken, right - taken))
 
     def _add(self, source: int, target: int, count: int) -> None:
+        """Add a row, or the part of it whose source offsets rise.
+
+        A broker stores uncompressed batches as a producer numbered the records, also where offsets repeat or fall. Of
+        these the first record has the row: a consumer group reads such records again rather than passing over one.
+        """
+        known = min(max(0, self._source_end - source), count)
+        if known == count:
+            return
+        source, target, count = source + known, target + known, count - known
+        self._source_end = source + count
         if self._row is not None:
             first, at, before = self._row
             if first + before == source and at + before == target:

@@ -47,6 +47,22 @@ def test_records_that_the_target_has_lost_have_no_row() -> None:
     assert made([(0, 10)], [(0, 3), (None, 4), (50, 3)]).rows == [(0, 0, 3), (7, 50, 3)]
 
 
+@pytest.mark.parametrize(
+    ("sources", "rows", "translated"),
+    [
+        ([(5, 1), (5, 1), (6, 1)], [(5, 0, 1), (6, 2, 1)], {5: 0, 6: 2}),
+        ([(6, 1), (5, 1), (7, 1)], [(6, 0, 1), (7, 2, 1)], {5: 0, 6: 0, 7: 2}),
+        ([(0, 3), (1, 4)], [(0, 0, 3), (3, 5, 2)], {1: 1, 2: 2, 3: 5, 4: 6}),
+    ],
+)
+def test_where_source_offsets_do_not_rise_no_record_is_passed_over(
+    sources: list[tuple[int, int]], rows: list[tuple[int, int, int]], translated: dict[int, int]
+) -> None:
+    found = made(sources, [(0, sum(count for _, count in sources))])
+    assert found.rows == rows
+    assert {offset: found.translate(offset) for offset in translated} == translated
+
+
 def test_an_empty_map() -> None:
     assert made([], []).rows == []
 

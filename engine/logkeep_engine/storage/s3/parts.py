@@ -115,6 +115,14 @@ class UploadPart:
         sees it."""
         return self._crc
 
+    @property
+    def whole(self) -> bool:
+        """Whether the slabs still hold the bytes that were handed in."""
+        crc = 0
+        for view in self.views():
+            crc = crc32c(view, crc)
+        return crc == self._crc
+
     def opened(self) -> UploadBody:
         """The bytes as a file, from their beginning."""
         return UploadBody(self)

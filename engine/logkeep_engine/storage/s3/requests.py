@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from crc32c import crc32c
 
-from logkeep_engine.errors import LogkeepError
+from logkeep_engine.errors import LogkeepError, StorageRefused
 from logkeep_engine.storage.retry import retried
 from logkeep_engine.storage.s3.connection import S3Connection, connect
 from logkeep_engine.storage.s3.errors import NotUnderstood, is_silence, translate
@@ -27,7 +27,7 @@ class Checks(IntEnum):
     """The checks that the store is asked for when it is sent an object.
 
     Also without a checksum of ours the store has that of the signature: botocore signs the SHA-256 of a body that has
-    none.
+    none. That is of the bytes as they are sent, so we compare ourselves what lay in memory.
     """
 
     NOTHING = 0
@@ -104,6 +104,8 @@ class Requests:
         checksum = base64_of(body.crc32c() if isinstance(body, UploadPart) else crc32c(body))
 
         def put(attempt: int, checks: Checks) -> Any:
+            if not checks and isinstance(body, UploadPart) and not body.whole:
+                raise _changed(self._place.name_of(path))
             request = getattr(self.connection().client(attempt, len(body)), method)
             checked = {"ChecksumCRC32C": checksum} if checks else {}
             return request(
@@ -148,6 +150,13 @@ class Requests:
     def _drop_silent(self, error: Exception) -> None:
         if is_silence(error):
             self.connection().drop_idle()
+
+
+def _changed(name: str) -> StorageRefused:
+    return StorageRefused(
+        f"{name}: bytes of the object have changed in memory before they were sent.",
+        hint="Start the run again. If it happens again, have the memory of the node checked.",
+    )
 
 
 def base64_of(crc: int) -> str:
