@@ -10,6 +10,7 @@ import yaml
 from logkeep_engine.contract import names as contract
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.contract.spark_keys import is_for_spark
 from logkeep_engine.contract.spec import StorageSpec, parse_backup, parse_restore
 from logkeep_operator.api import Key
 from logkeep_operator.resources import (
@@ -291,6 +292,11 @@ def test_sparks_settings_of_the_drivers_pod_are_in_the_job() -> None:
     assert environment(pod)["HTTPS_PROXY"] == "http://proxy:3128"
     assert container["imagePullPolicy"] == "Always"
     assert pod["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+
+
+@pytest.mark.parametrize("key", [*WIRED, "spark.kubernetes.node.selector.zone", "spark.kubernetes.scheduler.name"])
+def test_a_setting_that_is_in_the_job_has_an_effect_without_spark(key: str) -> None:
+    assert not is_for_spark(key)
 
 
 def test_sparks_settings_of_all_pods_hold_for_the_driver_unless_it_has_its_own() -> None:
