@@ -17,7 +17,7 @@ from bench.topics import Topic
 
 SECTIONS = (
     "pinned", "backup", "restore", "s3", "spark", "scaling", "decode", "formats",
-    "parts", "requests", "scale", "memory", "hostile",
+    "parts", "digest", "requests", "scale", "memory", "hostile",
 )  # fmt: skip
 MAIN = ("plain-1k", "zstd-1k", "lz4-1k", "lz4-100")
 PACKED = ("plain-1k", "single-100")  # also as segments compressed with zstd
@@ -124,7 +124,7 @@ def _backup(topic: Topic, clients: bool, options: Options) -> tuple[Turn, ...]:
 
 def _restore(topic: Topic, clients: bool, options: Options) -> Group:
     quick: list[tuple[str, Contender]] = [("engine", c.engine_restore)]
-    if not topic.transactions and topic.name not in MANY_BATCHES:
+    if topic.name not in MANY_BATCHES:
         quick.insert(0, ("floor", c.floor_restore))
     slow = _peer(options, "restore")
     if clients:

@@ -59,7 +59,7 @@ BatchCodec = Annotated[
 ]
 NewDigest = Annotated[
     DigestAlgorithm | None,
-    typer.Option("--digest", help="Of new objects; by default copies keep theirs, others get Blake3."),
+    typer.Option("--digest", help="Of objects; by default copies keep theirs, others get Blake3."),
 ]
 Compat = Annotated[
     Compatibility | None,
