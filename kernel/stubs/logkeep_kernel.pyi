@@ -243,13 +243,16 @@ class Rows(Sequence[PlainRecord]):
     def fitting(self, size: int, count: int, *, exact: bool) -> tuple[int, int]:
         """How many of the first records take at most `size` bytes in a batch, at most `count`, and the bytes that they
         take. `exact`: the most that a record takes wherever in a batch it is, else about."""
+    def listed(self, start: int, count: int, size: int) -> list[PlainRecord]:
+        """The first from number `start` on as objects: at most `count`, which take at most `size` bytes in a batch, but
+        at least one if there is one."""
     def first_without_key(self) -> int | None:
         """The number of the first record without a key."""
     def first_since(self, time: int) -> int | None:
         """The number of the first record of that time or later. A record without a timestamp has -1."""
 
-def records_are_made_by(make: Callable[[Iterable[Any]], PlainRecord]) -> None:
-    """Name what makes an object of (offset, timestamp, timestamp type, key, value, headers)."""
+def records_are(record: type[PlainRecord], /) -> None:
+    """Name the class of records: named tuples of offset, timestamp, timestamp type, key, value and headers."""
 
 def rows_of(records: Iterable[LogRecord]) -> Rows:
     """Rows of records that are objects. Their bytes are copied."""

@@ -13,7 +13,7 @@ whole but do not lie in their batch one after another. Messages of magic 0 and 1
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter, le
 
 from logkeep_kernel import Rows, batch_rows, packed_rows, rows_of
@@ -89,9 +89,9 @@ def decode_records(
 def _listed(found: Iterable[Rows], plain: memoryview, header: BatchHeader, work: ScratchMemory) -> list[LogRecord]:
     parts = _checked(found, plain, header, work)
     if header.record_count < _MANY:
-        return records.listed((record for rows in parts for record in rows), header)
+        return records.listed(chain.from_iterable(parts), header)
     with paused():
-        return records.listed((record for rows in parts for record in rows), header)
+        return records.listed(chain.from_iterable(parts), header)
 
 
 def decode_slices(
@@ -125,12 +125,11 @@ def decode_slices(
 
 
 def _slices(rows: Rows) -> Iterator[list[PlainRecord]]:
-    at, end = 0, len(rows)
-    while at < end:
-        taken, _ = rows[at : at + _SLICE].fitting(_SLICE_BYTES, _SLICE, exact=True)
-        part = max(1, taken)
-        yield list(rows[at : at + part])
-        at += part
+    at = 0
+    while some := rows.listed(at, _SLICE, _SLICE_BYTES):
+        at += len(some)
+        yield some
+        del some
 
 
 def _checked(parts: Iterable[Rows], plain: memoryview, header: BatchHeader, work: ScratchMemory) -> Iterator[Rows]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple, Protocol
 
-from logkeep_kernel import Rows, records_are_made_by
+from logkeep_kernel import Rows, records_are
 
 __all__ = ["LogRecord", "PlainRecord", "index_since"]
 
@@ -43,7 +42,7 @@ class PlainRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
-records_are_made_by(partial(tuple.__new__, PlainRecord))  # as `PlainRecord._make`, without a call of Python's
+records_are(PlainRecord)
 
 
 def index_since(records: Sequence[LogRecord], time: int) -> int:

@@ -9,15 +9,19 @@ use logkeep_kernel_core::records_format::Facts;
 use logkeep_kernel_core::rows as core;
 use logkeep_kernel_core::rows::{Form, Kind, Row, Span};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyIterator, PyList, PyModule, PySlice, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyIterator, PyList, PyModule, PySlice, PyString, PyTuple, PyType};
 
 use crate::bytes::Bytes;
 use crate::headers;
 
-/// The class of the records that rows become.
-static RECORD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+/// The class of the records that rows become, and how it takes the memory of one.
+static RECORD: PyOnceLock<(Py<PyType>, ffi::allocfunc)> = PyOnceLock::new();
+
+/// The number of its fields.
+const FIELDS: usize = 6;
 
 /// Where keys, values and headers lie.
 pub enum Data {
@@ -79,31 +83,64 @@ impl Rows {
         Rows { held: Arc::clone(&self.held), range: from + start..from + end.max(start) }
     }
 
-    fn tuple<'py>(&self, py: Python<'py>, view: &core::Rows<'_>, row: &Row) -> PyResult<Bound<'py, PyTuple>> {
-        let bytes = |span: &Span| span.of(view.data).map(|found| PyBytes::new(py, found));
-        let timestamp = (row.timestamp != -1).then_some(row.timestamp);
-        let kind = match row.kind {
-            Kind::None => None,
-            Kind::Append => Some(1),
-            Kind::Create | Kind::CreateNull => Some(0),
-        };
-        let headers = match row.header_count {
-            0 => PyTuple::empty(py),
-            _ => {
-                let mut found = Vec::new();
-                for (name, value) in view.headers_of(row) {
-                    found.push((text(py, name)?, value.map(|bytes| PyBytes::new(py, bytes))));
-                }
-                PyTuple::new(py, found)?
-            }
-        };
-        (row.offset, timestamp, kind, bytes(&row.key), bytes(&row.value), headers).into_pyobject(py)
+    /// The records of some rows of `view` as objects.
+    fn objects<'py>(&self, py: Python<'py>, view: &core::Rows<'_>, rows: &[Row]) -> PyResult<Bound<'py, PyList>> {
+        let mut found = Vec::with_capacity(rows.len());
+        let class = class_of_records(py)?;
+        for row in rows {
+            found.push(record(py, class, view, row)?);
+        }
+        PyList::new(py, found)
     }
+}
 
-    fn record<'py>(&self, py: Python<'py>, view: &core::Rows<'_>, row: &Row) -> PyResult<Bound<'py, PyAny>> {
-        let make = RECORD.get(py).ok_or_else(|| PyRuntimeError::new_err("no class of records was named"))?;
-        make.bind(py).call1((self.tuple(py, view, row)?,))
+fn class_of_records(py: Python<'_>) -> PyResult<&(Py<PyType>, ffi::allocfunc)> {
+    RECORD.get(py).ok_or_else(|| PyRuntimeError::new_err("no class of records was named"))
+}
+
+/// The object of one row. Its class is a tuple's without fields of its own, so the fields are set where they lie: a call
+/// of the class would take twice the time.
+#[inline]
+fn record<'py>(
+    py: Python<'py>,
+    (class, alloc): &(Py<PyType>, ffi::allocfunc),
+    view: &core::Rows<'_>,
+    row: &Row,
+) -> PyResult<Bound<'py, PyAny>> {
+    let none = || py.None().into_bound(py);
+    let number = |number: i64| number.into_pyobject(py).map(Bound::into_any);
+    let bytes = |span: &Span| span.of(view.data).map_or_else(none, |found| PyBytes::new(py, found).into_any());
+    let kind = match row.kind {
+        Kind::None => none(),
+        Kind::Append => number(1)?,
+        Kind::Create | Kind::CreateNull => number(0)?,
+    };
+    let timestamp = if row.timestamp == -1 { none() } else { number(row.timestamp)? };
+    let headers = headers_of(py, view, row)?.into_any();
+    let fields: [_; FIELDS] = [number(row.offset)?, timestamp, kind, bytes(&row.key), bytes(&row.value), headers];
+    // SAFETY: the class is a tuple's, so its memory is that of a tuple of so many fields, all null; nobody else has the
+    // object yet, so they can be set, and each is owned by it from then on.
+    unsafe {
+        let made = alloc(class.as_ptr().cast(), FIELDS as ffi::Py_ssize_t);
+        let object = Bound::from_owned_ptr_or_err(py, made)?;
+        for (at, field) in (0..).zip(fields) {
+            if ffi::PyTuple_SetItem(made, at, field.into_ptr()) != 0 {
+                return Err(PyErr::fetch(py));
+            }
+        }
+        Ok(object)
     }
+}
+
+fn headers_of<'py>(py: Python<'py>, view: &core::Rows<'_>, row: &Row) -> PyResult<Bound<'py, PyTuple>> {
+    if row.header_count == 0 {
+        return Ok(PyTuple::empty(py));
+    }
+    let mut found = Vec::new();
+    for (name, value) in view.headers_of(row) {
+        found.push((text(py, name)?, value.map(|bytes| PyBytes::new(py, bytes))));
+    }
+    PyTuple::new(py, found)
 }
 
 /// A header's key as text; bytes that are not UTF-8 are surrogate-escaped.
@@ -133,17 +170,21 @@ impl Rows {
         let at = if at < 0 { at + self.range.len() as isize } else { at };
         let view = self.view(0);
         let row = usize::try_from(at).ok().and_then(|at| view.rows.get(at));
-        self.record(py, &view, row.ok_or_else(|| PyIndexError::new_err("no such record"))?)
+        let row = row.ok_or_else(|| PyIndexError::new_err("no such record"))?;
+        record(py, class_of_records(py)?, &view, row)
     }
 
     /// All of them as objects.
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         let view = self.view(0);
-        let list = PyList::empty(py);
-        for row in view.rows {
-            list.append(self.record(py, &view, row)?)?;
-        }
-        list.try_iter()
+        self.objects(py, &view, view.rows)?.try_iter()
+    }
+
+    /// The first from number `start` on as objects: at most `count`, which take at most `size` bytes, but at least one.
+    fn listed<'py>(&self, py: Python<'py>, start: usize, count: usize, size: usize) -> PyResult<Bound<'py, PyList>> {
+        let view = self.view(start);
+        let (taken, _) = records::fitting(&view, size, count, records::largest_size);
+        self.objects(py, &view, &view.rows[..taken.max(1).min(view.rows.len())])
     }
 
     #[getter]
@@ -199,10 +240,23 @@ impl Rows {
     }
 }
 
-/// The class that makes of (offset, timestamp, timestamp type, key, value, headers) a record.
+/// The class of records: named tuples of offset, timestamp, timestamp type, key, value and headers.
 #[pyfunction]
-fn records_are_made_by(py: Python<'_>, make: Py<PyAny>) {
-    let _ = RECORD.set(py, make);
+fn records_are(py: Python<'_>, class: &Bound<'_, PyType>) -> PyResult<()> {
+    let fields: usize = class.getattr("_fields")?.len()?;
+    if !class.is_subclass_of::<PyTuple>()? || fields != FIELDS {
+        return Err(PyTypeError::new_err("records are named tuples of six fields"));
+    }
+    // SAFETY: a class has this slot, and what lies there is a function of this kind.
+    let alloc = unsafe {
+        let slot = ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_alloc);
+        if slot.is_null() {
+            return Err(PyTypeError::new_err("the class of records does not take memory"));
+        }
+        std::mem::transmute::<*mut std::ffi::c_void, ffi::allocfunc>(slot)
+    };
+    let _ = RECORD.set(py, (class.clone().unbind(), alloc));
+    Ok(())
 }
 
 /// The records of one batch, in rows of bounded size. All of it was looked through before the first.
@@ -360,7 +414,7 @@ fn packed_rows<'py>(
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Rows>()?;
-    module.add_function(wrap_pyfunction!(records_are_made_by, module)?)?;
+    module.add_function(wrap_pyfunction!(records_are, module)?)?;
     module.add_function(wrap_pyfunction!(batch_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows_of, module)?)?;
     module.add_function(wrap_pyfunction!(packed_rows, module)?)
