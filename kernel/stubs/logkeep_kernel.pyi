@@ -261,9 +261,7 @@ def batch_rows(records: Buffer, header: tuple[int, ...], most: int) -> Iterator[
     """The records of a batch of magic 2, decompressed, in parts of at most `most`. None if they do not fit together, or
     if their offsets do not rise inside of the batch."""
 
-def packed_rows(
-    parts: Sequence[Rows], base: int | None = None
-) -> tuple[bytes, int, int, int, list[tuple[int, int]]]:
+def packed_rows(parts: Sequence[Rows], base: int | None = None) -> tuple[bytes, int, int, int, list[tuple[int, int]]]:
     """These records as those of one batch of create time, uncompressed: the bytes, the first timestamp, the highest,
     how many had the time of the append, and (first, count) of their offsets. They are numbered from 0 on, or keep their
     offsets in a batch that begins at `base`; ValueError if they do not rise from there, or not within 31 bits."""
