@@ -325,6 +325,10 @@ class RecordDigest:
         """Of no records, or one that was written down."""
     def note(self, rows: Rows) -> None:
         """Note records that follow."""
+    def note_batches(self, stretch: Buffer, headers: Headers[Any], most: int) -> int:
+        """Note the records of these batches of a stretch, which follow; control batches are left out. Returns how many
+        batches were taken. The caller must look at the next one: its magic is 0 or 1, its records do not fit together,
+        or they unpack to more than `most` bytes. None of its records is noted."""
     def follow(self, next: RecordDigest) -> None:
         """Note the records that follow and of which this is the digest."""
     @property
