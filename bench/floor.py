@@ -18,9 +18,11 @@ from crc32c import crc32c
 
 from bench.load import IN_FLIGHT, groups
 from bench.wire import PRODUCE, Buffer, Wire, produce_body
-from logkeep_engine.log.batch import LOG_OVERHEAD
+from logkeep_engine.log.batch import LOG_OVERHEAD, parse_header
+from logkeep_engine.log.records import ControlType, control_type
 
 FETCH_BYTES = 4 << 20
+_TRANSACTIONAL = 0x10
 _HEADER = struct.Struct(">qi4xxIhi")  # base offset, length, CRC, attributes, last offset delta
 
 
@@ -78,9 +80,11 @@ def _write(file: int, data: memoryview) -> int:
 
 
 def prebuild(bootstrap: str, source: str, target: str, ends: Sequence[int]) -> list[list[Buffer]]:
-    """Requests that bring the batches of `source` to `target`, in memory. For topics without transactions."""
+    """Requests that bring the batches of `source` to `target`, in memory; of transactions the committed batches, as
+    plain ones without a producer.
+    """
     with Wire(bootstrap, 2 * FETCH_BYTES) as wire:
-        kept = [_read(wire, source, number, end) for number, end in enumerate(ends)]
+        kept = [_committed(_read(wire, source, number, end)) for number, end in enumerate(ends)]
     return [produce_body(target, group) for group in groups([iter(batches) for batches in kept])]
 
 
@@ -99,6 +103,31 @@ def _read(wire: Wire, topic: str, partition: int, end: int) -> list[bytearray]:
             batches.append(batch)
             at += LOG_OVERHEAD + length
     return batches
+
+
+def _committed(batches: Sequence[bytearray]) -> list[bytearray]:
+    """The batches without markers and aborted transactions. There is one producer."""
+    kept: list[bytearray] = []
+    waiting: list[bytearray] = []
+    for batch in batches:
+        header = parse_header(batch)
+        if header.is_control:
+            kept += waiting if control_type(batch) is ControlType.COMMIT else []
+            waiting = []
+        elif header.is_transactional:
+            waiting.append(_plain(batch))
+        else:
+            kept.append(batch)
+    return kept
+
+
+def _plain(batch: bytearray) -> bytearray:
+    """The same batch outside of a transaction and without a producer."""
+    (attributes,) = struct.unpack_from(">h", batch, 21)
+    struct.pack_into(">h", batch, 21, attributes & ~_TRANSACTIONAL)
+    struct.pack_into(">qhi", batch, 43, -1, -1, -1)
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    return batch
 
 
 def restore(bootstrap: str, requests: Sequence[Sequence[Buffer]]) -> float:

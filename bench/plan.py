@@ -124,7 +124,7 @@ def _backup(topic: Topic, clients: bool, options: Options) -> tuple[Turn, ...]:
 
 def _restore(topic: Topic, clients: bool, options: Options) -> Group:
     quick: list[tuple[str, Contender]] = [("engine", c.engine_restore)]
-    if not topic.transactions and topic.name not in MANY_BATCHES:
+    if topic.name not in MANY_BATCHES:
         quick.insert(0, ("floor", c.floor_restore))
     slow = _peer(options, "restore")
     if clients:

@@ -38,6 +38,16 @@ def test_the_floor_copies_the_log_and_sends_it_back(kafka: KafkaBroker, unique: 
     load.delete(kafka.bootstrap, unique, target)
 
 
+def test_the_floor_sends_committed_batches_back_as_plain_ones(kafka: KafkaBroker, unique: str) -> None:
+    loaded = load.load(kafka.bootstrap, small("txn", unique, 6_000))
+    target = f"{unique}-again"
+    load.create(kafka.bootstrap, target, 4)
+    floor.restore(kafka.bootstrap, floor.prebuild(kafka.bootstrap, unique, target, loaded.ends))
+    with Wire(kafka.bootstrap) as wire:
+        assert sum(wire.list_offset(target, partition, -1) for partition in range(4)) == loaded.visible
+    load.delete(kafka.bootstrap, unique, target)
+
+
 def test_the_floor_sees_a_damaged_batch(kafka: KafkaBroker, unique: str) -> None:
     loaded = load.load(kafka.bootstrap, small("zstd-1k", unique, 100))
     data = bytearray(log(kafka, unique, 0))

@@ -298,7 +298,7 @@ class BackupRun(ArchivingRun):
         pieces: Sequence[Piece],
     ) -> None:
         setting = self._setting(storage, connection, writer)
-        work = pack(pieces, self._slots(pieces))
+        work = pack(pieces, self._slots(pieces), limited=self._spec.limits.bytes_per_second_int is not None)
         committer = BackupCommitter(writer, control, losses, self._fail)
         pieces_by_number = {piece.number: piece for piece in pieces}
         left = {piece.number: 0 for piece in pieces}

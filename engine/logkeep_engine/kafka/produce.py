@@ -10,13 +10,14 @@ costs client and broker more than a small batch in it. Each partition's answer i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
-from logkeep_engine.errors import BrokerRefused, ProduceRefused
+from logkeep_engine.errors import BrokerRefused, LogkeepError, ProduceRefused
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.ahead import Ahead
 from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader
@@ -303,6 +304,7 @@ class Producer:
         window: deque[_Sent] = deque()
         known: tuple[int, int] | None = None  # the producer id and epoch that wrote the last acknowledged batch
         ahead = Ahead(batches, MAX_IN_FLIGHT)
+        opening = asyncio.get_running_loop().create_task(self._open(target))
         try:
             while window or not ahead.over:
                 room = len(window) < MAX_IN_FLIGHT and known is not None and not any(_failed(sent) for sent in window)
@@ -326,7 +328,8 @@ class Producer:
         finally:
             for sent in window:
                 sent.answer.cancel()
-            await asyncio.gather(ahead.stop(), *(sent.answer for sent in window), return_exceptions=True)
+            opening.cancel()
+            await asyncio.gather(ahead.stop(), opening, *(sent.answer for sent in window), return_exceptions=True)
 
     async def init_producer_id(self) -> tuple[int, int]:
         """A new (producer id, epoch) for idempotent batches. Raises BrokerUnavailable, BrokerRefused."""
@@ -349,6 +352,14 @@ class Producer:
 
     # ---- one batch
 
+    async def _open(self, target: _Target) -> None:
+        """Open the connection of the partition while its first batch is made. What goes wrong is told when that is
+        sent.
+        """
+        with contextlib.suppress(BrokerTrouble, LogkeepError):
+            leader = await self._pool.leader(target.topic, target.partition)
+            await self._pool.connected(leader.node, _lane(target))
+
     async def _send(
         self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], newer_than: float = -1.0, *, alone: bool
     ) -> _Sent:
@@ -362,8 +373,7 @@ class Producer:
         except BrokerTrouble as trouble:
             sent.fail(trouble)
             return sent
-        # One partition always takes the same connection: that keeps its batches in order.
-        lane = LANES + 1 + (zlib.crc32(target.topic.encode()) + target.partition) % LANES
+        lane = _lane(target)
         outbox = self._outboxes.get((leader.node, lane))
         if outbox is None:
             outbox = self._outboxes[leader.node, lane] = _Outbox(self._pool, leader.node, lane)
@@ -419,6 +429,11 @@ class Producer:
             if (found.producer_epoch, found.base_sequence) == (epoch, sequence):
                 return found.base_offset
         raise _refused(target, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, reason)
+
+
+def _lane(target: _Target) -> int:
+    """The connection of a partition. It is always the same one: that keeps its batches in order."""
+    return LANES + 1 + (zlib.crc32(target.topic.encode()) + target.partition) % LANES
 
 
 def _refused(target: _Target, batch: tuple[Buffer, ...], code: int, reason: str) -> ProduceRefused:

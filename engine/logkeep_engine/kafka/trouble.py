@@ -12,6 +12,8 @@ from logkeep_engine.kafka.connection import Limits
 
 _log = logging.getLogger(__name__)
 
+_FIRST_PAUSE = 0.01  # the leader of a topic that was just created is ready within milliseconds
+
 
 class BrokerTrouble(Exception):
     """A failure that may pass. `gone`: the broker does not know the topic or partition.
@@ -47,7 +49,7 @@ class Patience:
         self._what = what
         self._since: float | None = None
         self._gone_since: float | None = None
-        self._pause = limits.pause
+        self._pause = min(limits.pause, _FIRST_PAUSE)
 
     async def wait(self, trouble: BrokerTrouble) -> float:
         """Sleep, or raise TopicGone or BrokerUnavailable.

@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 _SIZE = struct.Struct(">i")
 _LARGEST = 1 << 30  # what says it is larger is no Kafka answer
-_JOINED = 16 << 10  # parts of a request up to this size are copied into one write
+_JOINED = 64 << 10  # parts of a request up to this size are copied into one write
 
 
 @dataclass(slots=True)

@@ -43,18 +43,17 @@ from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_ther
 from logkeep_engine.restore.merge import BatchStream, Rule
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder, PartitionSummary, read_summary
 from logkeep_engine.restore.older import OlderStream
+from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
 from logkeep_engine.restore.records import Batching, RecordStream
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
-_AHEAD_BYTES = 2 << 20  # batches made ready in one go, in a thread, while the ones before are being sent
-_AHEAD_COUNT = 512
 # A task finds its place anew when another attempt writes too, or the log was cut off. Each time it must have moved.
 _RESUMES = 20
 _THREADS = 8
 # The bytes that the partitions on their way at once may take together: blocks that were read, and batches made ready.
 _MEMORY = 128 << 20
-_MEMORY_EACH = 3 * DEFAULT_BLOCK + 4 * _AHEAD_BYTES
+_MEMORY_EACH = 3 * DEFAULT_BLOCK + 4 * AHEAD_BYTES
 _MEMORY_LEAST = 1 << 20
 # Small records take several times their bytes as objects.
 _COPIES_OF_RECORDS = 8
@@ -162,11 +161,12 @@ async def _restore(
     task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: TaskProgress, context: TaskContext
 ) -> PartitionSummary:
     throttle = context.throttle
-    landed = await look(client, task.place, throttle, fresh=task.fresh and context.attempt == 0)
+    landed, ahead = await _begin(task, client, pool, throttle, fresh=task.fresh and context.attempt == 0)
     for _ in range(_RESUMES):
         attempt = _Attempt(task, landed, progress, pool, throttle)
+        ahead = ahead or OutgoingAhead(stream_of(task, landed.records), pool)
         try:
-            return await attempt.run(client)
+            return await attempt.run(client, ahead)
         except (ProduceRefused, _LookAgain) as error:
             # Either another attempt of this very task has written more than this one knows: go on behind it. Or a
             # leader has lost records that the one before it had acknowledged: send them again.
@@ -176,11 +176,33 @@ async def _restore(
                 raise
             landed = seen
         finally:
+            await ahead.stop()
+            ahead = None
             attempt.close()
     raise TargetChanged(
         f"{task.where}: the restore had to find its place {_RESUMES} times.",
         hint="Another process writes with the same producer id: is the same run going on elsewhere?",
     )
+
+
+async def _begin(
+    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, throttle: Throttle, *, fresh: bool
+) -> tuple[Landed, OutgoingAhead | None]:
+    """Find out what is in the target. Where the run should have written nothing yet (`fresh`), its first batches are
+    made ready meanwhile; they are dropped if it has.
+    """
+    if not fresh:
+        return await look(client, task.place, throttle, fresh=False), None
+    ahead = OutgoingAhead(stream_of(task, 0), pool)
+    try:
+        landed = await look(client, task.place, throttle, fresh=True)
+    except BaseException:
+        await ahead.stop()
+        raise
+    if landed.records:
+        await ahead.stop()
+        return landed, None
+    return landed, ahead
 
 
 class _LookAgain(Exception):
@@ -240,14 +262,14 @@ class _Attempt:
         self._map.close()
         self._landed.close()
 
-    async def run(self, client: RawClient) -> PartitionSummary:
+    async def run(self, client: RawClient, ahead: OutgoingAhead) -> PartitionSummary:
         task = self._task
 
         async def confirm(leader: Leader) -> None:
             await self._confirm(client, leader)
 
         async with (
-            aclosing(self._to_send()) as batches,
+            aclosing(self._to_send(ahead)) as batches,
             aclosing(
                 client.produce_many(task.target, task.partition, batches, floor=self._end, confirm=confirm)
             ) as offsets,
@@ -302,34 +324,15 @@ class _Attempt:
             self._map.target(offset, count)
             self._placed = index + count
 
-    async def _to_send(self) -> AsyncGenerator[Batch, None]:
-        stream = stream_of(self._task, self._landed.records)
-
-        def take() -> list[Outgoing]:
-            taken: list[Outgoing] = []
-            size = 0
-            for item in stream:
-                taken.append(item)
-                size += item.weight
-                if size >= _AHEAD_BYTES or len(taken) >= _AHEAD_COUNT:
-                    break
-            return taken
-
-        ahead = self._pool.submit(take)
-        try:
-            while items := await asyncio.wrap_future(ahead):
-                ahead = self._pool.submit(take)
-                for item in items:
-                    self._note(item)
-                    if item.data is not None:
-                        await self._throttle.pace(item.size)
-                        self._pending.append(item)
-                        yield item.data
-            self._all_made = True
-        finally:
-            if not ahead.cancel():
-                await asyncio.gather(asyncio.wrap_future(ahead), return_exceptions=True)
-            stream.close()
+    async def _to_send(self, ahead: OutgoingAhead) -> AsyncGenerator[Batch, None]:
+        async for items in ahead.take():
+            for item in items:
+                self._note(item)
+                if item.data is not None:
+                    await self._throttle.pace(item.size)
+                    self._pending.append(item)
+                    yield item.data
+        self._all_made = True
 
     def _note(self, item: Outgoing) -> None:
         if item.index < self._landed.records < item.index + item.count:

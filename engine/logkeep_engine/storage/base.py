@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -47,6 +47,9 @@ class ObjectWriter(ABC):
     @abstractmethod
     def write(self, data: Buffer) -> int:
         """Append; the data is copied before this returns."""
+
+    def complete(self) -> None:  # noqa: B027 - most have nothing to begin
+        """Note that all bytes were written: what `commit` waits for may begin, while the caller does other things."""
 
     @abstractmethod
     def commit(self) -> None:
@@ -103,6 +106,13 @@ class Storage(ABC):
     @abstractmethod
     def put(self, path: str, data: bytes) -> None:
         """Write or replace an object, whole and durable."""
+
+    def put_all(self, objects: Mapping[str, bytes]) -> None:
+        """Write or replace some small objects, each whole. All are durable when this returns. If it raises, any of
+        them may be there.
+        """
+        for path, data in objects.items():
+            self.put(path, data)
 
     @abstractmethod
     def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:

@@ -8,7 +8,8 @@ import fcntl
 import io
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import unquote, urlsplit
@@ -75,6 +76,25 @@ class LocalStorage(Storage):
                 os.unlink(temporary)
                 raise
             _sync_folder(target.parent)
+
+    def put_all(self, objects: Mapping[str, bytes]) -> None:
+        """Files that are synced at the same time share a commit of the file system's journal, and they need one sync
+        of their folder."""
+        writers: list[_LocalWriter] = []
+        try:
+            for path, data in objects.items():
+                writer = _LocalWriter(self, path, self._path(path), ANYTHING)
+                writers.append(writer)
+                writer.write(data)
+                writer.complete()
+            folders = {writer.publish(): path for writer, path in zip(writers, objects, strict=True)}
+            for folder, path in folders.items():
+                with _os_errors(self, path):
+                    _sync_folder(folder)
+        except BaseException:
+            for writer in writers:
+                writer.abort()
+            raise
 
     def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
         return _LocalWriter(self, path, self._path(path), replaces)
@@ -183,24 +203,43 @@ class _LocalWriter(ObjectWriter):
         with _os_errors(storage, path):
             _make_folder(target.parent)
             self._file: io.FileIO | None = open(self._temporary, "xb", buffering=0)  # noqa: SIM115
+        self._synced: Future[None] | None = None
 
     def write(self, data: Buffer) -> int:
         if self._file is None:
             raise ValueError(f"{self._path}: write after commit or abort")
+        if self._synced is not None:
+            raise ValueError(f"{self._path}: write after complete")
         with _os_errors(self._storage, self._path):
             return _write_all(self._file, data)
 
+    def complete(self) -> None:
+        if self._file is None or self._synced is not None:
+            return
+        pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-sync")
+        self._synced = pool.submit(os.fsync, self._file.fileno())
+        pool.shutdown(wait=False)
+
     def commit(self) -> None:
+        folder = self.publish()
+        with _os_errors(self._storage, self._path):
+            _sync_folder(folder)
+
+    def publish(self) -> Path:
+        """Make the object visible. Its name is durable when the folder, which is returned, is synced."""
         if self._file is None:
             raise ValueError(f"{self._path}: commit after commit or abort")
         with _os_errors(self._storage, self._path):
-            os.fsync(self._file.fileno())
-            self._publish()
+            if self._synced is None:
+                os.fsync(self._file.fileno())
+            else:
+                self._synced.result()
+            self._rename()
             self._file.close()
             self._file = None
-            _sync_folder(self._target.parent)
+        return self._target.parent
 
-    def _publish(self) -> None:
+    def _rename(self) -> None:
         if self._replaces == ANYTHING:
             os.replace(self._temporary, self._target)
             return
@@ -219,6 +258,8 @@ class _LocalWriter(ObjectWriter):
 
     def abort(self) -> None:
         if self._file is not None:
+            if self._synced is not None:
+                wait([self._synced])  # another file may get the number of one that is closed
             self._file.close()
             self._file = None
             self._temporary.unlink(missing_ok=True)

@@ -386,8 +386,23 @@ const ZSTD_LEVEL: i32 = 3;
 fn unzstd(context: &mut DCtx<'static>, data: &[u8], out: &mut [u8]) -> Result<usize, Problem> {
     context.decompress(out, data).map_err(|code| {
         let name = zstd_safe::get_error_name(code);
-        if name == "Destination buffer is too small" { Problem::NoRoom } else { Problem::Damaged(name) }
+        let small = name == "Destination buffer is too small" && zstd_may_hold_more(data, out.len());
+        if small { Problem::NoRoom } else { Problem::Damaged(name) }
     })
+}
+
+/// Whether whole frames may hold more than `room` bytes by the sizes that they say. Of a frame that holds more than it
+/// says, and of a damaged block, the library says that there is too little room, too.
+fn zstd_may_hold_more(data: &[u8], room: usize) -> bool {
+    let (mut rest, mut said) = (data, 0u64);
+    while !rest.is_empty() {
+        let Ok(size) = zstd_safe::find_frame_compressed_size(rest) else { return false };
+        let Ok(content) = zstd_safe::get_frame_content_size(rest) else { return false };
+        let (Some(content), Some(behind)) = (content, rest.get(size..)) else { return true };
+        said = said.saturating_add(content);
+        rest = behind;
+    }
+    said > room as u64
 }
 
 fn zstd(context: &mut CCtx<'static>, data: &[u8], out: &mut Vec<u8>) {

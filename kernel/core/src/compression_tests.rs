@@ -223,6 +223,29 @@ fn xerial_snappy_may_begin_anew_and_raw_snappy_is_one_block() {
 }
 
 #[test]
+fn a_zstd_frame_that_holds_more_than_it_says_is_damaged_and_not_too_large() {
+    let data: Vec<u8> = b"text, again and again ".iter().copied().cycle().take(1700).collect();
+    let frame = packed(Codec::Zstd, &data);
+    let (mut damaged, mut large) = (0, 0);
+    for at in 0..frame.len() {
+        for flip in 1..=255 {
+            let mut wrong = frame.clone();
+            wrong[at] ^= flip;
+            match unpacked(Codec::Zstd, &wrong, LIMIT) {
+                Err(Problem::Damaged(_)) => damaged += 1,
+                Err(Problem::NoRoom) => large += 1,
+                Ok(_) => {}
+            }
+        }
+    }
+    assert!(damaged > 1000);
+    assert_eq!(large, 0, "1,700 bytes fit into a MiB");
+    let two = [frame.clone(), frame].concat();
+    assert_eq!(unpacked(Codec::Zstd, &two, 3399), Err(Problem::NoRoom));
+    assert_eq!(unpacked(Codec::Zstd, &two, 3400).map(|out| out.len()), Ok(3400));
+}
+
+#[test]
 fn frames_that_are_cut_short_or_followed_by_more_are_refused() {
     let frame = packed(Codec::Lz4, b"hello, world");
     for cut in 0..frame.len() {

@@ -540,8 +540,16 @@ def test_big_pieces_go_alone_and_small_ones_together() -> None:
 
 
 def test_every_slot_gets_several_tasks() -> None:
-    tasks = pack([piece(number, MIB) for number in range(64)], 4)
+    tasks = pack([piece(number, 4 * MIB) for number in range(64)], 4)
     assert len(tasks) >= 4 * TASKS_PER_SLOT
+
+
+def test_a_small_run_has_one_task_for_each_slot() -> None:
+    """Tasks of a few MiB, one after another, would wait for their connections and for the disk each by itself."""
+    assert [len(task) for task in pack([piece(number, 8 * MIB) for number in range(4)], 1)] == [4]
+    assert [len(task) for task in pack([piece(number, MIB) for number in range(64)], 4)] == [16] * 4
+    assert len(pack([piece(number, 0) for number in range(64)], 1)) == TASKS_PER_SLOT, "these may be large"
+    assert len(pack([piece(number, MIB) for number in range(64)], 1, limited=True)) == TASKS_PER_SLOT
 
 
 def test_tasks_are_bounded_by_bytes_and_count() -> None:

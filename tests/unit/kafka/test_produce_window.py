@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from logkeep_engine.kafka.produce import Producer, _Sent
+from logkeep_engine.kafka.brokers import BrokerPool
+from logkeep_engine.kafka.produce import Producer, _Sent, _Target
+from logkeep_engine.kafka.trouble import BrokerTrouble
 from tests.unit.log.batches import batch
 
 
@@ -15,8 +17,13 @@ class Broker(Producer):
 
     def __init__(self) -> None:
         self.sent = 0
+        self.steps: list[str] = []
+
+    async def _open(self, target: Any) -> None:
+        self.steps.append("open")
 
     async def _send(self, target: Any, guard: Any, batch: Any, *_: Any, **__: Any) -> _Sent:
+        self.steps.append("send")
         answer = asyncio.get_running_loop().create_future()
         answer.set_result(self.sent)
         self.sent += 1
@@ -40,5 +47,31 @@ def test_batches_that_could_not_be_made_are_no_end(error: BaseException) -> None
             async for _ in broker.produce_many("topic", 0, batches(), floor=0):
                 pass
         assert broker.sent == 7
+
+    asyncio.run(main())
+
+
+def test_the_connection_is_opened_while_the_first_batch_is_made() -> None:
+    async def batches() -> AsyncIterator[bytes]:
+        await asyncio.sleep(0.05)
+        yield batch(0, producer_id=9, base_sequence=0)
+
+    async def main() -> None:
+        broker = Broker()
+        assert [offset async for offset in broker.produce_many("topic", 0, batches(), floor=0)] == [0]
+        assert broker.steps == ["open", "send"]
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_cannot_be_opened_is_told_when_a_batch_is_sent() -> None:
+    class Unreachable:
+        async def leader(self, *_: Any, **__: Any) -> Any:
+            raise BrokerTrouble("nobody is there")
+
+    async def main() -> None:
+        broker = Broker()
+        broker._pool = cast(BrokerPool, Unreachable())
+        await Producer._open(broker, cast(Any, _Target("topic", 0, 1000)))
 
     asyncio.run(main())

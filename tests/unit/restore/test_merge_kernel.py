@@ -233,6 +233,16 @@ def test_an_lz4_frame_with_a_wrong_checksum_is_damage() -> None:
         by_kernel(stream)
 
 
+@pytest.mark.parametrize("flip", [34, 35, 40])
+def test_a_zstd_frame_that_holds_more_than_it_says_is_damage(flip: int) -> None:
+    text = b"text, again and again " * 40
+    frame = bytearray(compress(Codec.ZSTD, encode([Record(0, NOON, text, text)], codec=Codec.NONE, base_offset=0)[61:]))
+    frame[5] ^= flip  # of the size that it says
+    stream = only(hostile.sealed(Codec.ZSTD, bytes(frame)), batch(1, codec=Codec.ZSTD))
+    with pytest.raises(CorruptBatch, match="offset 0 is damaged: its zstd data cannot be decompressed"):
+        by_kernel(stream)
+
+
 def test_a_codec_that_does_not_exist_is_damage() -> None:
     stream = only(with_header(batch(0), attributes=5), batch(1))
     with pytest.raises(CorruptBatch, match="codec 5, which does not exist"):

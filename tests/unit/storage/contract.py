@@ -106,6 +106,15 @@ class StorageContract:
                 stop.set()
             replacing.result(60)
 
+    def test_several_objects_are_put_at_once_and_replace_what_was_there(
+        self, storage: Storage, files: Callable[[], int]
+    ) -> None:
+        storage.put("a/b", b"one")
+        storage.put_all({"a/b": b"two", "a/c": b"", "d/e": b"three"})
+        storage.put_all({})
+        assert [storage.read(path) for path in ("a/b", "a/c", "d/e")] == [b"two", b"", b"three"]
+        assert files() == 3
+
     # ---- writers
 
     @pytest.mark.parametrize(
@@ -139,6 +148,21 @@ class StorageContract:
             writer.write(b"more")
         with pytest.raises(ValueError, match="commit after commit or abort"):
             writer.commit()
+
+    @pytest.mark.parametrize("size", [0, SMALL, IN_PARTS])
+    def test_a_complete_object_is_seen_at_its_commit(
+        self, storage: Storage, files: Callable[[], int], size: int
+    ) -> None:
+        kept, dropped = storage.writer("kept"), storage.writer("dropped")
+        for writer in (kept, dropped):
+            writer.write(bytes(size))
+            writer.complete()
+            writer.complete()
+        assert storage.list() == []
+        kept.commit()
+        dropped.abort()
+        assert storage.read("kept") == bytes(size)
+        assert files() == 1
 
     @pytest.mark.parametrize("size", [SMALL, IN_PARTS])
     def test_an_aborted_writer_leaves_nothing(self, storage: Storage, files: Callable[[], int], size: int) -> None:

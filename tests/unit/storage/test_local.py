@@ -1,6 +1,7 @@
 """Storage in a folder: the contract of every storage, and what only files can do."""
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -193,3 +194,88 @@ def test_a_killed_process_leaves_only_whole_objects(storage: Storage, millisecon
     assert {info.size - sizes[info.path[0]] for info in found} <= {0}
     put = [storage.read(info.path) for info in found if info.path == "p"]
     assert all(data == data[:10] * 10000 for data in put)
+
+
+# ---- what is durable, and when
+
+
+class Disk:
+    """Notes the calls that make files durable and visible, by the names of the files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.broken: OSError | None = None
+        self._names: dict[str, str] = {}
+        for call in ("fsync", "link", "replace"):
+            monkeypatch.setattr(os, call, self._noting(call, getattr(os, call)))
+
+    def _noting(self, call: str, real: Callable[..., None]) -> Callable[..., None]:
+        def noted(what: int | Path, *more: Path) -> None:
+            if isinstance(what, int):
+                path = os.readlink(f"/proc/self/fd/{what}")
+                if self.broken is not None and os.path.isfile(path):
+                    raise self.broken
+                real(what)
+                self.calls.append(("sync", path))
+            else:
+                real(what, *more)
+                self.calls.append(("show", str(more[0])))
+                self._names[str(what)] = str(more[0])
+
+        return noted
+
+    def steps(self) -> list[str]:
+        """The calls in their order, files by the names that they got, and no calls for folders that were made."""
+        return [f"{call} {Path(self._names.get(path, path)).name}" for call, path in self.calls]
+
+
+@pytest.fixture
+def disk(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    storage.put("p/0.log", b"so that there is a folder")
+    return Disk(monkeypatch)
+
+
+def test_objects_put_at_once_are_synced_before_they_are_seen_and_their_folder_once(
+    storage: Storage, disk: Disk
+) -> None:
+    names = ("1.index", "1.timeindex", "1.txnindex")
+    storage.put_all({"p/1.index": b"1", "p/1.timeindex": b"2", "p/1.txnindex": b"3"})
+    steps = disk.steps()
+    assert len(steps) == 7
+    assert all(steps.index(f"sync {name}") < steps.index(f"show {name}") for name in names)
+    assert [step for step in steps if step.startswith("show")] == [f"show {name}" for name in names]
+    assert steps[-1] == "sync p"
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_committed_object_is_synced_then_seen_and_then_its_name_is_synced(
+    storage: Storage, disk: Disk, complete: bool
+) -> None:
+    writer = storage.writer("p/1.log")
+    writer.write(b"x")
+    if complete:
+        writer.complete()
+        with pytest.raises(ValueError, match=r"p/1\.log: write after complete"):
+            writer.write(b"y")
+    writer.commit()
+    assert disk.steps() == ["sync 1.log", "show 1.log", "sync p"]
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_what_the_disk_did_not_take_is_never_seen(storage: Storage, disk: Disk, complete: bool) -> None:
+    """An error of `fsync` is told once, to whoever asked: a second call would find nothing wrong."""
+    writer = storage.writer("p/1.log")
+    disk.broken = OSError(errno.EIO, "Input/output error")
+    if complete:
+        writer.complete()
+    with pytest.raises(StorageUnavailable, match="Input/output error"):
+        writer.commit()
+    disk.broken = None if complete else disk.broken
+    with pytest.raises(StorageUnavailable, match="Input/output error"):
+        writer.commit()
+    writer.abort()
+    disk.broken = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(StorageUnavailable, match=r"p/1\.index: Input/output error"):
+        storage.put_all({"p/1.index": b"1", "p/1.timeindex": b"2"})
+    assert storage.list() == [ObjectInfo("p/0.log", 25)]
+    assert disk.steps() == []

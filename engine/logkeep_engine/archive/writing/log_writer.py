@@ -36,6 +36,9 @@ class LogWriter(ObjectWriter):
         """Append whole batches."""
         return self._object.write(data)
 
+    def complete(self) -> None:
+        self._object.complete()
+
     def commit(self) -> None:
         self._object.commit()
 
@@ -60,6 +63,9 @@ class ZstdLogWriter(LogWriter):
 
     def write(self, data: Buffer) -> int:
         return self._frames.write(data)
+
+    def complete(self) -> None:
+        """Nothing begins before the last frame is written, which `commit` waits for."""
 
     def commit(self) -> None:
         try:
@@ -113,13 +119,15 @@ class LogSegment:
         summary = self.builder.finish()
         digest = self._hasher.digest()
         entry = self._entry(summary, digest, stored_bytes=0)
+        self._writer.complete()
+        beside: dict[str, bytes] = {}
         if summary.transactional and aborted is not None:
             found = self.transactions.finish(summary.next_offset, aborted)
-            self._storage.put(self._stem + names.TXNPARTS, found.to_json(entry))
-        self._storage.put(self._stem + names.INDEX, summary.index)
-        self._storage.put(self._stem + names.TIMEINDEX, summary.timeindex)
+            beside[names.TXNPARTS] = found.to_json(entry)
+        beside |= {names.INDEX: summary.index, names.TIMEINDEX: summary.timeindex}
         if summary.txnindex:
-            self._storage.put(self._stem + names.TXNINDEX, summary.txnindex)
+            beside[names.TXNINDEX] = summary.txnindex
+        self._storage.put_all({self._stem + suffix: data for suffix, data in beside.items()})
         self._writer.commit()
         return self._entry(summary, digest, stored_bytes=self._writer.stored_bytes)
 
