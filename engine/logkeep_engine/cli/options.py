@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Commands(TyperGroup):
     """The commands of a program. What is wrong with an option is told without the words of the library below typer."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Read the options of the command, and run it."""
         try:
             return super().invoke(ctx)
