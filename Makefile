@@ -38,7 +38,7 @@ check:  ## lint, types and unit tests of a package: make check P=archive
 test-near: check  ## check, then the package's tests with real parts: make test-near P=restore
 	files=$$($(python) -m tests.near $(P) --parts); [[ -z $$files ]] || $(python) -m pytest $$files $(ARGS)
 
-lint:  ## ruff, mypy, the import rules, rustfmt and clippy, over everything
+lint:  ## ruff, mypy, the import rules, rustfmt and clippy, over everything; the fuzzers compile
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	tests/cluster/tool.sh mypy
@@ -46,6 +46,8 @@ lint:  ## ruff, mypy, the import rules, rustfmt and clippy, over everything
 	tests/cluster/rust.sh cargo fmt --check
 	if tests/cluster/rust.sh cargo clippy --version &>/dev/null; then \
 	  tests/cluster/rust.sh cargo clippy --quiet --locked --all-targets; fi
+	tests/cluster/rust.sh cargo fmt --check --manifest-path fuzz/Cargo.toml
+	tests/cluster/rust.sh cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --no-default-features
 
 format:  ## let ruff and rustfmt mend what they can
 	$(python) -m ruff check --fix .

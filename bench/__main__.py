@@ -11,7 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench import bed, contenders, hostile, load, memory, parts, plan, process, report, requests, results, topics
+from bench import (
+    bed,
+    contenders,
+    digest,
+    hostile,
+    load,
+    memory,
+    parts,
+    plan,
+    process,
+    report,
+    requests,
+    results,
+    topics,
+)
 from bench.bed import Bed
 from bench.contenders import Sample, Stage
 from bench.load import Loaded
@@ -113,6 +127,8 @@ def _facts(found: Results, options: Options) -> None:
     if "parts" in options.sections:
         with tempfile.TemporaryDirectory(dir=cache.root(), prefix="bench-") as folder:
             found.facts["parts"] = parts.measure(Path(folder))
+    if "digest" in options.sections:
+        found.facts["digest"] = digest.measure(digest.RECORDS // options.factor)
     if "requests" in options.sections:
         with bed.started(s3=True) as here:
             topic = topics.named(["plain-1k"])[0].shrunk(options.factor)

@@ -17,7 +17,7 @@ from bench.topics import Topic
 
 SECTIONS = (
     "pinned", "backup", "restore", "s3", "spark", "scaling", "decode", "formats",
-    "parts", "requests", "scale", "memory", "hostile",
+    "parts", "digest", "requests", "scale", "memory", "hostile",
 )  # fmt: skip
 MAIN = ("plain-1k", "zstd-1k", "lz4-1k", "lz4-100")
 PACKED = ("plain-1k", "single-100")  # also as segments compressed with zstd

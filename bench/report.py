@@ -237,6 +237,21 @@ def parts_table(found: Results) -> Table | None:
     return Table("What the steps cost", ("where", "step", "CPU s/GB"), tuple(lines)) if lines else None
 
 
+def digest_table(found: Results) -> Table | None:
+    """The table of the digests of records."""
+    lines = [
+        (
+            "one thread",
+            row["topic"],
+            f"{row['records/s'] / 1e6:.1f}",
+            f"{row['with taking apart, records/s'] / 1e6:.1f}",
+        )
+        for row in found.facts.get("digest", ())
+    ]
+    head = ("where", "topic", "M records/s", "with taking apart, M records/s")
+    return Table("Digests of records", head, tuple(lines)) if lines else None
+
+
 def memory_table(found: Results) -> Table | None:
     """Peak memory against the size of a partition."""
     lines = [
@@ -276,6 +291,7 @@ _TABLES: dict[str, Callable[[Results], Table | None]] = {
     "decode": decode_table,
     "formats": format_table,
     "parts": parts_table,
+    "digest": digest_table,
     "memory": memory_table,
     "hostile": hostile_table,
     "scale": scale_table,

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Key, Status
-from logkeep_operator.api.status import parse_timestamp
 
 
 class Metrics:

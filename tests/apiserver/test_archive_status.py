@@ -15,7 +15,7 @@ from logkeep_engine.contract.archive import (
     TopicBehind,
     TopicDeadline,
 )
-from logkeep_operator.api.status import parse_timestamp
+from logkeep_engine.contract.values import parse_timestamp
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.test_operator import start
 

@@ -1,5 +1,6 @@
 """A real Kafka broker: one KRaft node that is broker and controller, from the jars of the Java registry."""
 
+import os
 import secrets
 import shutil
 import subprocess
@@ -11,6 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tests.cluster import cache, system, tools
 from tests.cluster.pki import Authority, Certificate
@@ -67,6 +71,29 @@ _SHARE = "-Xshare:auto"
 _TRAIN = "-XX:ArchiveClassesAtExit="
 
 
+LATE_MS = int(os.environ.get("LOGKEEP_LATE_MS", "0"))
+"""Milliseconds by which brokers learn late what their controllers have decided. Tests must hold with 900 too: on a busy
+machine it happens by itself."""
+
+
+def late_settings(late_ms: int) -> dict[str, str]:
+    """Server properties of a broker that learns late; none for 0. It needs `tools.late_class_path`."""
+    return {"metric.reporters": "dev.logkeep.bed.LateMetadata", "late.ms": str(late_ms)} if late_ms else {}
+
+
+def living(bootstrap: str) -> set[int]:
+    """The ids of the brokers that the broker at this address names as living, none if it does not answer.
+
+    A broker writes that it has started before it knows of itself. Whoever asks it then is told that there is no broker,
+    and librdkafka waits for a controller until it asks again, minutes later.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        return set(admin.list_topics(timeout=10).brokers)
+    except KafkaException:
+        return set()
+
+
 def java(jvm: Sequence[str] = JVM, log_level: str = "INFO", class_path: Sequence[str] = ()) -> list[str]:
     """The beginning of a command that runs a class of Kafka's. `class_path`: what it needs besides Kafka's jars."""
     logging = [f"-Dlog4j2.configurationFile={tools.FILES / 'log4j2.properties'}", f"-Dlogkeep.log.level={log_level}"]
@@ -85,7 +112,7 @@ def class_archive() -> Path:
     version = system.run(["java", "-version"]).stderr
 
     def produce(folder: Path) -> None:
-        with KafkaBroker(jvm=(*JVM, f"{_TRAIN}{folder / 'kafka.jsa'}")) as broker:
+        with KafkaBroker(jvm=(*JVM, f"{_TRAIN}{folder / 'kafka.jsa'}"), late_ms=0) as broker:
             broker.process.stop(grace=120)
 
     return cache.build("kafka-classes", cache.digest(version, *_jars()), produce) / "kafka.jsa"
@@ -160,7 +187,7 @@ class KafkaBroker:
     small test defaults. `secure=True` adds three listeners: `sasl_bootstrap` (SASL_PLAINTEXT), `ssl_bootstrap` (SSL,
     client certificates accepted) and `sasl_ssl_bootstrap` (SASL_SSL); SASL is PLAIN and SCRAM-SHA-512 with `username`
     and `password`, TLS is trusted by `ca_pem`. `cluster_id` keeps the same id for a second broker that plays a
-    restored cluster.
+    restored cluster. `late_ms`: by how much it may learn late what its controller has decided.
     """
 
     def __init__(
@@ -171,6 +198,7 @@ class KafkaBroker:
         secure: bool = False,
         jvm: Sequence[str] = JVM,
         cluster_id: str | None = None,
+        late_ms: int = LATE_MS,
     ) -> None:
         self.host = host
         self.netns = netns
@@ -179,6 +207,7 @@ class KafkaBroker:
         self.cluster_id = cluster_id or new_id()
         self._overrides = dict(overrides or {})
         self._jvm = list(jvm)
+        self._late_ms = late_ms
         self._running: Process | None = None
 
     def __enter__(self) -> Self:
@@ -192,9 +221,8 @@ class KafkaBroker:
             self._hosts.write_text(f"{self.host} kafka\n")
             self._properties = self._state.path / "server.properties"
             roles = {"process.roles": "broker,controller", "node.id": "1"}
-            write_properties(
-                self._properties, {**SMALL, **roles, **self._listeners(), **self._own_settings(), **self._overrides}
-            )
+            own = {**late_settings(self._late_ms), **self._own_settings()}
+            write_properties(self._properties, {**SMALL, **roles, **self._listeners(), **own, **self._overrides})
             self._format()
             command: list[str | Path] = [*self._java(), "kafka.Kafka", self._properties]
             self._running = Process(self._state, "kafka", command, netns=self.netns)
@@ -262,6 +290,7 @@ class KafkaBroker:
         """Start it again on the same ports and data; returns when it serves."""
         self.process.start()
         self.process.wait_ready(lambda: "Kafka Server started" in self.process.output)
+        self.process.wait_ready(lambda: bool(living(self.bootstrap)))
 
     def stop(self) -> None:
         """A clean shutdown."""
@@ -295,7 +324,8 @@ class KafkaBroker:
     def _java(self, log_level: str = "INFO") -> list[str]:
         # Java asks for the name of each SASL client's address; in a node's namespace no name server ever answers.
         names = [f"-Djdk.net.hosts.file={self._hosts}"] if self.netns else []
-        return java([*self._jvm, *names], log_level, self._class_path())
+        classes = dict.fromkeys([*self._class_path(), *(tools.late_class_path() if self._late_ms else ())])
+        return java([*self._jvm, *names], log_level, list(classes))
 
     def _class_path(self) -> Sequence[str]:
         """The classes that this kind of broker needs besides Kafka's jars."""

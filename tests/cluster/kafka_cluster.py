@@ -28,8 +28,17 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-from tests.cluster import system
-from tests.cluster.kafka import SMALL, format_data_dir, java, new_id, write_properties
+from tests.cluster import system, tools
+from tests.cluster.kafka import (
+    LATE_MS,
+    SMALL,
+    format_data_dir,
+    java,
+    late_settings,
+    living,
+    new_id,
+    write_properties,
+)
 from tests.cluster.process import Process, wait_until
 from tests.cluster.state import State
 
@@ -92,6 +101,7 @@ class ClusterBroker:
     def wait(self) -> None:
         """Until it serves: the controller knows it and has given it its partitions."""
         self.process.wait_ready(lambda: "Kafka Server started" in self.process.output)
+        self.process.wait_ready(lambda: self.id in living(self.bootstrap))
 
     def start(self) -> None:
         """Start it again; returns when it serves."""
@@ -123,8 +133,9 @@ class KafkaCluster:
     """Starts on entering the context; brokers have the ids 1, 2, 3 and so on.
 
     `overrides` are server properties of all nodes, on top of small test defaults. `racks` give brokers their
-    `broker.rack`. `class_path`: what brokers load besides Kafka's jars. The controller answers as long as the context
-    lives: only brokers are killed.
+    `broker.rack`. `class_path`: what brokers load besides Kafka's jars. `late_ms`: by how much they may learn late what
+    the controller has decided, one after the other. The controller answers as long as the context lives: only brokers
+    are killed.
     """
 
     def __init__(
@@ -135,13 +146,15 @@ class KafkaCluster:
         racks: Mapping[int, str] | None = None,
         jvm: Sequence[str] = BROKER_JVM,
         class_path: Sequence[str] = (),
+        late_ms: int = LATE_MS,
     ) -> None:
         self.cluster_id = new_id()
         self._ids = range(1, brokers + 1)
         self._overrides = dict(overrides or {})
         self._racks = dict(racks or {})
         self._jvm = list(jvm)
-        self._class_path = list(class_path)
+        self._class_path = [*class_path, *(tools.late_class_path() if late_ms else ())]
+        self._late_ms = late_ms
         self._brokers: dict[int, ClusterBroker] = {}
 
     def __enter__(self) -> Self:
@@ -249,6 +262,10 @@ class KafkaCluster:
                 except KafkaException:
                     return False
         return True
+
+    def wait_until_gone(self, topic: str) -> None:
+        """Until no broker that serves knows the topic: one that learns late leads it and gives its records."""
+        wait_until(lambda: self._all_know(lambda view: topic not in view.topics), 60, f"the end of topic {topic}")
 
     def placed(self, topic: str, partition: int = 0) -> Placed:
         """Where a partition lies. Waits for it: a broker may not know it yet."""
@@ -383,6 +400,7 @@ class KafkaCluster:
             "listeners": f"PLAINTEXT://{_HOST}:{port}",
             "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
             "log.dirs": str(self._state.path / f"data-{number}"),
+            **late_settings(self._late_ms),
         }
         if number in self._racks:
             own["broker.rack"] = self._racks[number]

@@ -21,7 +21,7 @@ class OldBroker(KafkaBroker):
     ZooKeeper beside it."""
 
     def __init__(self, protocol: str = "") -> None:
-        super().__init__(overrides={"inter.broker.protocol.version": protocol} if protocol else {})
+        super().__init__(overrides={"inter.broker.protocol.version": protocol} if protocol else {}, late_ms=0)
         self._protocol = protocol
         self._zookeeper: Process | None = None
 

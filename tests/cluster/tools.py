@@ -72,9 +72,14 @@ def broker_classes() -> Path:
 
     def produce(folder: Path) -> None:
         files = sorted(sources.rglob("*.java"))
-        system.run(["javac", "--release", "17", "-Werror", "-cp", jars, "-d", folder, *files])
+        system.run(["javac", "--release", "17", "-proc:none", "-Werror", "-cp", jars, "-d", folder, *files])
 
     return cache.build("broker-classes", cache.digest(sources, jars), produce)
+
+
+def late_class_path() -> tuple[str, ...]:
+    """The classes that a broker needs besides Kafka's jars for `dev.logkeep.bed.LateMetadata`."""
+    return (str(broker_classes()),)
 
 
 def slow_store_class_path() -> tuple[str, ...]:

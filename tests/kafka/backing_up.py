@@ -71,6 +71,9 @@ class Topics:
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(30)
+        if isinstance(self.broker, KafkaCluster):
+            self.broker.wait_until_gone(name)
+            return
         wait_until(lambda: name not in self.admin.list_topics(timeout=30).topics, 60, f"the end of topic {name}")
 
     def produce(

@@ -71,7 +71,7 @@ def sql_session(spark_context: SparkContext) -> SparkSession:
 
 @pytest.fixture(scope="module")
 def second_broker() -> Iterator[KafkaBroker]:
-    """A cluster of its own, with the settings of `kafka`; ask for `second_kafka`."""
+    """A cluster of its own, whose broker may register again soon after it was killed; ask for `second_kafka`."""
     with KafkaBroker() as broker:
         yield broker
 
@@ -103,7 +103,7 @@ def strict_broker() -> Iterator[KafkaBroker]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    with KafkaBroker(secure=True, overrides=checks) as broker:
+    with KafkaBroker(secure=True, overrides={**STEADY, **checks}) as broker:
         yield broker
 
 
@@ -123,7 +123,7 @@ def strict(strict_broker: KafkaBroker) -> Iterator[KafkaBroker]:
 @pytest.fixture(scope="module")
 def tiered_broker() -> Iterator[TieredBroker]:
     """A broker with tiered storage on loopback; ask for `tiered`."""
-    with TieredBroker() as broker:
+    with TieredBroker(overrides=STEADY) as broker:
         yield broker
 
 

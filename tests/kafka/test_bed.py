@@ -7,7 +7,8 @@ import s3fs
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.cluster.kafka import KafkaBroker, class_archive
+from tests.cluster.kafka import STEADY, KafkaBroker, class_archive, living
+from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
 
 
@@ -20,6 +21,22 @@ def test_broker_keeps_address_and_topics_over_a_crash(second_kafka: KafkaBroker,
     assert unique in admin.list_topics(timeout=30).topics
     dumped = broker.tool("kafka.tools.DumpLogSegments", "--files", next(broker.data_dir.glob(f"{unique}-0/*.log")))
     assert "Log starting offset: 0" in dumped.stdout
+
+
+def test_broker_that_learns_late_knows_itself_when_it_has_started() -> None:
+    with KafkaBroker(overrides=STEADY, late_ms=3000) as broker:
+        assert living(broker.bootstrap) == {1}
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        made: list[str] = []
+
+        def behind() -> bool:
+            """Whether the controller has made a topic that the broker does not know yet."""
+            made.append(f"topic-{len(made)}")
+            admin.create_topics([NewTopic(made[-1], 1)])[made[-1]].result(30)
+            return made[-1] not in admin.list_topics(timeout=30).topics
+
+        wait_until(behind, 60, "a topic that the broker does not know yet")
+        wait_until(lambda: made[-1] in admin.list_topics(timeout=30).topics, 60, f"the topic {made[-1]}")
 
 
 def test_broker_maps_the_class_archive_and_tools_do_not_speak_of_it(kafka: KafkaBroker) -> None:

@@ -27,7 +27,7 @@ from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract import names
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import BrokerRefused, SpecError
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce, topic_names
 from tests.kafka.raw import eventually
 from tests.kafka.record_archives import group, topic_entry, write_archive
@@ -329,6 +329,7 @@ class TestPermissions:
         self, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         overrides = {
+            **STEADY,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
             "allow.everyone.if.no.acl.found": "true",

@@ -20,7 +20,7 @@ from logkeep_engine.contract.spec import StorageSpec
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.storage import Storage, open_storage
 from tests import examples
-from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.command import logkeep
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
@@ -221,7 +221,7 @@ def test_compacted_topics_are_left_alone(kafka: KafkaBroker, unique: str, tmp_pa
 @pytest.fixture
 def compacting() -> Iterator[KafkaBroker]:
     """A broker that compacts topics that do not say otherwise."""
-    with KafkaBroker(overrides={"log.cleanup.policy": "compact"}) as broker:
+    with KafkaBroker(overrides={**STEADY, "log.cleanup.policy": "compact"}) as broker:
         yield broker
 
 

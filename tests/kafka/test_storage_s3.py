@@ -202,6 +202,22 @@ def test_a_lost_answer_to_the_end_of_a_multipart_upload_is_success(s3: S3Server,
     assert storage.read("a") == data
 
 
+def test_an_older_object_of_the_same_size_is_not_taken_for_an_upload_that_is_gone(
+    s3: S3Server, bucket: str, proxy: S3Proxy
+) -> None:
+    storage = open_s3(s3, bucket, endpoint=proxy.endpoint)
+    older = os.urandom(PART_BYTES + 10)
+    with storage.writer("a") as writer:
+        writer.write(older)
+    writer = storage.writer("a")
+    writer.write(os.urandom(PART_BYTES + 10))
+    proxy.meet(answer("404 Not Found", "NoSuchUpload"), where=lambda line: line.startswith(b"POST"))
+    with pytest.raises(StorageRefused):
+        writer.commit()
+    writer.abort()
+    assert storage.read("a") == older
+
+
 @pytest.mark.parametrize("parts", [0, 1])
 def test_after_a_lost_answer_to_a_conditional_end_the_object_is_there(
     s3: S3Server, bucket: str, proxy: S3Proxy, parts: int

@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
 from pyspark import SparkContext
 
 from logkeep_engine.archive.reading.beginnings import PLAN_FILE
@@ -27,7 +34,7 @@ from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.landed import TargetPartition, look
 from tests.cluster.tiered import TieredBroker, tiered_topic
 from tests.kafka.backing_up import Backups, Topics, folder_spec
-from tests.kafka.raw import each, numbered, plain, read_all, records, run
+from tests.kafka.raw import each, eventually, numbered, plain, read_all, records, run
 
 BATCHES = 300
 RECORDS = 20 * BATCHES
@@ -127,6 +134,15 @@ def alter_broker(broker: TieredBroker, name: str, value: str | None) -> None:
     resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def taken_over() -> bool:
+        """The controller answers before the broker knows."""
+        asked = ConfigResource(ResourceType.BROKER, "1")
+        found = admin.describe_configs([asked])[asked].result(30)[name]
+        own = found.source == ConfigSource.DYNAMIC_BROKER_CONFIG.value
+        return (found.value if own else None) == value
+
+    eventually(taken_over)
 
 
 def test_failing_remote_store_is_named(tiered: TieredBroker, remote: Remote) -> None:

@@ -104,7 +104,8 @@ def check_topic(
     first. `living`: the one of them that a backup of the healed cluster has found."""
     ids = list(incarnations)
     names = [record.value or b"" for log in restored for record in log]
-    found = _check_incarnation(ledger, name, names, ids)
+    wanted_ids = [one for one in ids if _is_wanted(ledger, name, one, incarnations[one], living)]
+    found = _check_incarnation(ledger, name, names, ids, wanted_ids)
     taken = {ledger.written[one].place[0] for one in names if one in ledger.written}
     with_records = [one for one in ids if any(wanted for (own, _), wanted in ledger.required.items() if own == one)]
     topic_id = next(iter(taken)) if taken else with_records[-1] if with_records else None
@@ -155,9 +156,25 @@ def _check_partition(
     return found
 
 
-def _check_incarnation(ledger: Ledger, name: str, restored: Iterable[bytes], ids: Sequence[str]) -> list[Violation]:
-    """A restore takes the newest incarnation that has records."""
-    newest = [one for one in ids if any(records for (owner, _), records in ledger.required.items() if owner == one)]
+def _is_wanted(ledger: Ledger, name: str, topic_id: str, topic: Topic, living: Topic | None) -> bool:
+    """Whether an incarnation has archived records of which neither the archive nor the cluster says that they are
+    gone."""
+    return any(
+        number >= len(topic.partitions)
+        or (
+            not _told(ledger, name, number, offset)
+            and not _lost(topic.partitions[number], ledger.written[one], living=topic is living)
+        )
+        for (owner, number), records in ledger.required.items()
+        if owner == topic_id
+        for one, offset in records.items()
+    )
+
+
+def _check_incarnation(
+    ledger: Ledger, name: str, restored: Iterable[bytes], ids: Sequence[str], newest: Sequence[str]
+) -> list[Violation]:
+    """A restore takes the newest incarnation that has records: the last of `newest`."""
     taken = {ledger.written[one].place[0] for one in restored if one in ledger.written}
     if newest and taken and newest[-1] not in taken and ids.index(newest[-1]) > max(ids.index(one) for one in taken):
         return [Violation("older incarnation", f"topic {name}", f"{sorted(taken)} instead of {newest[-1]}")]

@@ -113,6 +113,13 @@ def test_an_old_end_that_is_back_is_missing_where_it_is_not_restored(orders: Ord
     assert orders.kinds(orders.now()) == set()
 
 
+def test_a_topic_is_restored_empty_only_where_the_cluster_has_lost_all_that_was_archived(orders: Orders) -> None:
+    orders.require(orders.first[len(orders.common) :])
+    assert orders.kinds([]) == set()
+    orders.require(orders.first)
+    assert orders.kinds([]) == {"no incarnation", "missing"}
+
+
 def test_each_election_that_loses_records_counts(orders: Orders) -> None:
     place = (orders.topic.printed_id, 0)
     assert orders.ledger.cuts[place] == 1

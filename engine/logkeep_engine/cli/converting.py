@@ -57,7 +57,7 @@ BatchCodec = Annotated[
 ]
 NewDigest = Annotated[
     DigestAlgorithm | None,
-    typer.Option("--digest", help="Digest of new segments; by default copies keep theirs, others get Blake3."),
+    typer.Option("--digest", help="Digest of segments; by default copies keep theirs, others get Blake3."),
 ]
 Compat = Annotated[
     Compatibility | None,

@@ -6,6 +6,7 @@ Imports that take long happen inside the command.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,11 +73,11 @@ def import_(
         here = servers.storage(source)
         if target is None:
             refuse(
-                {"--format": format_name, **options_of(new), **servers.target},
+                {"--format": format_name, **options_of(replace(new, digest=None)), **servers.target},
                 "has no effect: what is imported where it lies is imported as it is",
                 hint="Name DST to make another archive.",
             )
-            in_place = partial(adopt, run, here, repair=repair, dry_run=dry_run)
+            in_place = partial(adopt, run, here, repair=repair, dry_run=dry_run, digest=new.digest)
             perform(run, "Import", spark.master, [here], in_place, output)
             return
         there = servers.target_storage(target)

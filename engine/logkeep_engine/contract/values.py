@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -26,6 +27,17 @@ def parse_quantity(text: str) -> int:
 def parse_cores(text: str) -> int:
     """250m, 1 or 0.5 in thousandths of a core."""
     return int(text[:-1]) if text.endswith("m") else round(float(text) * 1000)
+
+
+def parse_timestamp(text: object) -> datetime | None:
+    """The time that a field of a resource says. The answer is None if there is no text, or if it is no time."""
+    if not isinstance(text, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def human_bytes(size: float) -> str:

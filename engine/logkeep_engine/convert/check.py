@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.reading.partition import is_indexed
+from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.convert.folder import FoundSegment
 from logkeep_engine.digest import Digest, Hasher
 from logkeep_engine.errors import CorruptSegment, ObjectMissing
@@ -28,6 +29,7 @@ class CheckSetting:
 
     storage: Storage
     layout: Layout
+    digest: DigestAlgorithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def check_segments(
 ) -> tuple[CheckedSegment, ...]:
     """Check these segments. The answers are in the same order."""
     check = _check_records if is_indexed(setting.layout) else _check_avro
-    return tuple(check(setting.storage, found) for found in work)
+    return tuple(check(setting, found) for found in work)
 
 
 def rebuilt_index(storage: Storage, found: FoundSegment, size: int) -> bytes:
@@ -79,9 +81,10 @@ def _first(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
         size -= len(block)
 
 
-def _check_records(storage: Storage, found: FoundSegment) -> CheckedSegment:
+def _check_records(setting: CheckSetting, found: FoundSegment) -> CheckedSegment:
+    storage = setting.storage
     count = CountedRecords(header_bytes=HEADER_BYTES)
-    held = _Held()
+    held = _Held(setting.digest)
     held_index = _index(storage, found)  # first: a tool that still writes enters a record after it has written it
     index = bytearray(MAGIC)
     damage = ""
@@ -102,11 +105,11 @@ def _check_records(storage: Storage, found: FoundSegment) -> CheckedSegment:
     return CheckedSegment(facts, held.digest(), damage, foreign, state.state, state.what, entries)
 
 
-def _check_avro(storage: Storage, found: FoundSegment) -> CheckedSegment:
+def _check_avro(setting: CheckSetting, found: FoundSegment) -> CheckedSegment:
     from logkeep_engine.formats.avro import read_object
 
     count = CountedRecords(header_bytes=HEADER_BYTES)
-    hasher, size, blocks = Hasher(), 0, 0
+    hasher, size, blocks = Hasher(setting.digest), 0, 0
 
     def passing(source: Iterator[bytes]) -> Iterator[bytes]:
         nonlocal size
@@ -116,7 +119,7 @@ def _check_avro(storage: Storage, found: FoundSegment) -> CheckedSegment:
             yield block
 
     try:
-        with storage.reader(found.path) as reader:
+        with setting.storage.reader(found.path) as reader:
             for records in read_object(
                 passing(iter(reader.read_block, b"")), topic=found.topic, partition=found.partition
             ):
@@ -144,8 +147,8 @@ def _what(error: CorruptSegment | ObjectMissing) -> str:
 class _Held:
     """The digest of the bytes up to the end of the whole records, while more bytes are read than that."""
 
-    def __init__(self) -> None:
-        self._hasher = Hasher()
+    def __init__(self, algorithm: DigestAlgorithm) -> None:
+        self._hasher = Hasher(algorithm)
         self._hashed = 0
         self._waiting = bytearray()
         self.first = b""

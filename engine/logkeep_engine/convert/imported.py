@@ -24,7 +24,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.run import MAX_LIST, RunResult
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.spec import DEFAULT_DIGEST, DigestAlgorithm, FormatName
 from logkeep_engine.convert.check import CheckedSegment, CheckSetting, check_segments, rebuilt_index
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests, scan
 from logkeep_engine.convert.foreign import Adopted, Repair, folder_source, tool_source
@@ -55,12 +55,14 @@ def adopt(
     *,
     repair: bool = False,
     dry_run: bool = False,
+    digest: DigestAlgorithm | None = None,
 ) -> ConvertResult:
-    """Make the folder at `storage` an archive, where it lies. With `dry_run` it is only checked.
+    """Make the folder at `storage` an archive, where it lies. With `dry_run` it is only checked. `digest` None: the
+    catalog gets digests of the default algorithm.
 
     Never raises for what happens in a run: every error becomes a result with its exit code.
     """
-    run = _Adoption(run_id, storage, runner_factory, reporter, repair, dry_run)
+    run = _Adoption(run_id, storage, runner_factory, reporter, repair, dry_run, digest or DEFAULT_DIGEST)
     return ConvertResult(run.perform(), dry_run=dry_run, faults=run.faults)
 
 
@@ -79,7 +81,7 @@ def foreign_source(storage: Storage, *, repair: bool = False) -> Prepare:
         if found:
             return tool_source(storage, found)
         folder = scan(objects, storage.uri)
-        return _check(storage, folder, runner_factory, reporter, repair=repair).source
+        return _check(storage, folder, runner_factory, reporter, DEFAULT_DIGEST, repair=repair).source
 
     return prepare
 
@@ -93,12 +95,14 @@ class _Adoption(ArchivingRun):
         reporter: Reporter,
         repair: bool,
         dry_run: bool,
+        digest: DigestAlgorithm,
     ) -> None:
         super().__init__(run_id, KIND, reporter)
         self._storage = storage
         self._runner_factory = runner_factory
         self._repair = repair
         self._dry_run = dry_run
+        self._digest = digest
         self._source: ConvertSource | None = None
 
     def execute(self) -> None:
@@ -109,8 +113,10 @@ class _Adoption(ArchivingRun):
         objects = storage.list()
         refuse_tool_archive(objects, storage.uri)
         folder = scan(objects, storage.uri)
-        adopted = _check(storage, folder, self._runner_factory, self._reporter, repair=self._repair)
+        runner, reporter = self._runner_factory, self._reporter
+        adopted = _check(storage, folder, runner, reporter, self._digest, repair=self._repair)
         source = self._source = adopted.source
+        check_same_digest(storage.uri, begun, self._digest)
         check_unchanged(source, begun)
         if self._dry_run:
             return
@@ -178,6 +184,17 @@ def check_not_imported(storage: Storage) -> ArchiveState:
     return state
 
 
+def check_same_digest(uri: str, begun: ArchiveState, digest: DigestAlgorithm) -> None:
+    """Raises ArchiveMismatch if an import has begun to adopt the folder with digests of another algorithm."""
+    for entries in begun.segments.values():
+        for entry in entries:
+            if entry.digest.algorithm is not digest:
+                raise ArchiveMismatch(
+                    f"An import of {uri} was begun with --digest {entry.digest.algorithm}, and has not ended.",
+                    hint="Give the same --digest, or remove archive.json and catalog/ first.",
+                )
+
+
 def check_unchanged(source: ConvertSource, begun: ArchiveState) -> None:
     """Raises ArchiveMismatch if the folder has changed since an import has begun to adopt it."""
     for key in sorted(begun.segments):
@@ -237,6 +254,7 @@ def _check(
     folder: Folder,
     runner_factory: Callable[[], TaskRunner],
     reporter: Reporter,
+    digest: DigestAlgorithm,
     *,
     repair: bool,
 ) -> Adopted:
@@ -254,7 +272,7 @@ def _check(
         )
 
     if groups:
-        setting = CheckSetting(storage, folder.layout)
+        setting = CheckSetting(storage, folder.layout, digest)
         runner_factory().run(groups, partial(check_segments, setting), on_result, reporter.update)
     contents = _contents(storage, [file.path for file in (*folder.groups, *folder.partition_indexes)])
     adopted = folder_source(storage, folder, checked, repair=repair, contents=contents)

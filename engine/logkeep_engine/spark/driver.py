@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -23,7 +23,7 @@ from logkeep_engine import interrupt
 from logkeep_engine.collector import paused
 from logkeep_engine.contract.names import BACKUP, PATH_TERMINATION_LOG, RESTORE, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.run import ContractError, RunRequest, RunResult
+from logkeep_engine.contract.run import MAX_LIST, ContractError, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.report import Reporter, failed
@@ -33,7 +33,6 @@ from logkeep_engine.spark.config_map import ConfigMapSink
 from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.placing import PlacedSession
 from logkeep_engine.spark.session import Session
-from logkeep_engine.tasks import Expect, TaskRunner
 
 log = logging.getLogger("logkeep")
 
@@ -69,8 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                     stack.callback(nursery.close)
             finally:
                 reporter = _reporter(request)  # it has a thread, and the nursery is forked before there is any
-            runner, expect = _tasks(request, spec, reporter, arguments.master, nursery, os.environ, stack)
-            result = _run(request, spec, arguments.master, runner, reporter, expect)
+            session = _session(request, spec, reporter, arguments.master, nursery, os.environ, stack)
+            result = _run(request, spec, arguments.master, session, reporter)
+            result = _with_keys_without_effect(result, session)
         except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, Exception) and not isinstance(error, LogkeepError):
                 log.exception("unexpected error")
@@ -121,10 +121,10 @@ def _run(
     request: RunRequest,
     spec: KafkaBackupSpec | KafkaRestoreSpec,
     master: str | None,
-    runner: Callable[[], TaskRunner],
+    session: Session | PlacedSession,
     reporter: Reporter,
-    expect: Expect | None,
 ) -> RunResult:
+    runner, expect = session.runner, session.expect if isinstance(session, PlacedSession) else None
     if isinstance(spec, KafkaBackupSpec):
         from logkeep_engine.backup.run import run_backup
 
@@ -134,7 +134,21 @@ def _run(
     return run_restore(request, planned_for(master, spec), runner, reporter, os.environ, expect)
 
 
-def _tasks(
+def _with_keys_without_effect(result: RunResult, session: Session | PlacedSession) -> RunResult:
+    """The result with a warning if the run took no notice of keys of `spark.conf`."""
+    keys = session.without_effect() if isinstance(session, PlacedSession) else []
+    if not keys:
+        return result
+    more = f" and {len(keys) - MAX_LIST} more" if len(keys) > MAX_LIST else ""
+    warning = (
+        f"spec.spark.conf: {', '.join(keys[:MAX_LIST])}{more} had no effect, since the driver did the work itself, "
+        "without Spark"
+    )
+    log.warning("%s", warning)
+    return replace(result, warnings=(*result.warnings[: MAX_LIST - 1], warning))
+
+
+def _session(
     request: RunRequest,
     spec: KafkaBackupSpec | KafkaRestoreSpec,
     reporter: Reporter,
@@ -142,18 +156,17 @@ def _tasks(
     nursery: Nursery | None,
     environ: MutableMapping[str, str],
     stack: contextlib.ExitStack,
-) -> tuple[Callable[[], TaskRunner], Expect | None]:
-    """The factory of the task runner, and who is told what its tasks will do. With `master` Spark starts at once.
+) -> Session | PlacedSession:
+    """The session whose runner does the tasks. With `master` Spark starts at once.
 
     What runs tasks is stopped when `stack` is closed, after the result has been told.
     """
     s3 = uses_s3(spec)
     if nursery is None:
         conf = master_conf(master, request.spark_conf, environ)
-        return stack.enter_context(Session(conf, environ=environ, s3=s3)).runner, None
+        return stack.enter_context(Session(conf, environ=environ, s3=s3))
     placed = PlacedSession(spec.spark, request.spark_conf, environ, nursery, s3=s3, placed=reporter.executors)
-    session = stack.enter_context(placed)
-    return session.runner, session.expect
+    return stack.enter_context(placed)
 
 
 def _tell(result: RunResult, reporter: Reporter | None, termination_log: Path) -> None:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from logkeep_engine import interrupt
+from logkeep_engine.contract.spark_keys import EXECUTOR_ENV, TASK_MAX_FAILURES
 from logkeep_engine.errors import LogkeepError, SparkFailed, SpecError, TaskFailed
 from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.spark.attempts import Budgets, Done, Failed
@@ -33,15 +34,13 @@ R = TypeVar("R")
 
 POLL_SECONDS = 0.05
 _HOST = "127.0.0.1"
-_ENVIRONMENT = "spark.executorEnv."
-_MAX_FAILURES = "spark.task.maxFailures"
 
 
 class InDriver:
     """A session whose tasks are the driver's own, `slots` at once. Takes of `conf` what is for tasks."""
 
     def __init__(self, nursery: Nursery, slots: int, conf: Mapping[str, str]) -> None:
-        environ = {name.removeprefix(_ENVIRONMENT): conf[name] for name in conf if name.startswith(_ENVIRONMENT)}
+        environ = {name.removeprefix(EXECUTOR_ENV): conf[name] for name in conf if name.startswith(EXECUTOR_ENV)}
         self._runner = InDriverRunner(nursery, slots, environ, _max_failures(conf))
 
     def __enter__(self) -> Self:
@@ -62,9 +61,9 @@ class InDriver:
 
 
 def _max_failures(conf: Mapping[str, str]) -> int:
-    text = conf.get(_MAX_FAILURES, str(MAX_FAILURES)).strip()
+    text = conf.get(TASK_MAX_FAILURES, str(MAX_FAILURES)).strip()
     if not text.isdecimal() or int(text) < 1:
-        raise SpecError(f"{_MAX_FAILURES}: {text!r} is not a number from 1 on.", hint="Correct spec.spark.conf.")
+        raise SpecError(f"{TASK_MAX_FAILURES}: {text!r} is not a number from 1 on.", hint="Correct spec.spark.conf.")
     return int(text)
 
 

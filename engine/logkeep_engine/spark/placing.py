@@ -19,6 +19,7 @@ from typing import Self
 
 from logkeep_engine import interrupt
 from logkeep_engine.contract.names import ENV_POD_NAME
+from logkeep_engine.contract.spark_keys import is_for_spark
 from logkeep_engine.contract.spec import SparkSpec
 from logkeep_engine.spark.conf import executors_conf, kubernetes_conf
 from logkeep_engine.spark.in_driver import InDriver
@@ -107,6 +108,12 @@ class PlacedSession:
             self._begin(least(self._spark))
         self._waits = False
         return self._current().runner()
+
+    def without_effect(self) -> list[str]:
+        """The keys of `spark.conf` that are for Spark, if the driver did all work itself and started none."""
+        if self._session is None or self._number:
+            return []
+        return sorted(filter(is_for_spark, self._spark.conf))
 
     def _has_lost_executors(self) -> bool:
         """Whether executors had come and none is left. Spark would ask for others when it has tasks, which would wait

@@ -1,9 +1,9 @@
 //! Digests of records as a consumer sees them.
 //!
 //! The digest of a record is XXH3 (128 bit) over its timestamp, key, value and headers in their order, written in one
-//! canonical form; where asked, its offset too. The digest of a run of records is the value of the polynomial whose
+//! canonical form; where asked, its offset too. The digest of a stretch of records is the value of the polynomial whose
 //! coefficients are those digests, at a fixed point, modulo the prime 2^127 - 1. So it knows the order and the number
-//! of records, and the digests of two runs that follow one another give that of both: how a partition was divided makes
+//! of records, and the digests of two stretches that follow one another give that of both: how a partition was divided makes
 //! no difference. Batch bounds, compression and (unless asked for) offsets make none either.
 
 use twox_hash::XxHash3_128;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_follow_one_another_make_the_digest_of_both() {
+    fn stretches_that_follow_one_another_make_the_digest_of_both() {
         let records: Vec<u128> = (0..50u128).map(|number| number.wrapping_mul(POINT) ^ u128::MAX >> 3).collect();
         let of = |some: &[u128]| {
             let mut digest = Digest::default();

@@ -3,16 +3,16 @@
 //! Source of facts: apache/kafka `LogSegment.java` (append, recover, onBecomeInactiveSegment).
 
 use crate::header::{Header, LOG_OVERHEAD};
-use crate::run::{APPEND_TIME, CODEC, CONTROL, DELETE_HORIZON, LAST_CODEC, Placed};
+use crate::headers::{APPEND_TIME, CODEC, CONTROL, DELETE_HORIZON, LAST_CODEC, Placed};
 
 const NO_TIMESTAMP: i64 = -1;
 
-/// Why a segment does not take a run of batches. It has taken none of them.
+/// Why a segment does not take a stretch of batches. It has taken none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The batch of this number begins below `expected`, where its predecessor ended.
     Falls {
-        /// The batch's number in the run.
+        /// The batch's number in the stretch.
         number: usize,
         /// The offset that it must have at least.
         expected: i128,
@@ -58,8 +58,8 @@ impl IndexBuilder {
     }
 
     /// Add batches. An entry that 31 bits cannot hold refuses them; entries of batches before it may be there then.
-    pub fn extend(&mut self, run: &[Placed]) -> Result<(), Refused> {
-        run.iter().try_for_each(|(_, header)| self.add(header))
+    pub fn extend(&mut self, headers: &[Placed]) -> Result<(), Refused> {
+        headers.iter().try_for_each(|(_, header)| self.add(header))
     }
 
     #[inline]
@@ -194,10 +194,10 @@ impl Segment {
         &self.facts
     }
 
-    /// Add the batches of a run, all or none of them.
-    pub fn add(&mut self, run: &[Placed]) -> Result<(), Refused> {
+    /// Add the batches of a stretch, all or none of them.
+    pub fn add(&mut self, headers: &[Placed]) -> Result<(), Refused> {
         let mut facts = self.facts.clone();
-        for (number, (_, header)) in run.iter().enumerate() {
+        for (number, (_, header)) in headers.iter().enumerate() {
             if i128::from(header.base_offset) < facts.next_offset {
                 return Err(Refused::Falls { number, expected: facts.next_offset });
             }
@@ -210,7 +210,7 @@ impl Segment {
         if facts.codecs[LAST_CODEC as usize + 1..].iter().any(|count| *count > 0) {
             return Err(Refused::Codec);
         }
-        self.indexes.extend(run)?;
+        self.indexes.extend(headers)?;
         self.facts = facts;
         Ok(())
     }

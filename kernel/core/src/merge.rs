@@ -7,9 +7,9 @@ use std::collections::HashMap;
 
 use crate::compression::{Codec, Compressor, Decompressor, Problem};
 use crate::header::{HEADER_SIZE, Header, MAGIC, checksum, checksum_of};
+use crate::headers::{APPEND_TIME, CONTROL, DELETE_HORIZON, TRANSACTIONAL};
 use crate::packer::{Packer, cut, repacked_size};
 use crate::records::Odd;
-use crate::run::{APPEND_TIME, CONTROL, DELETE_HORIZON, TRANSACTIONAL};
 
 const ENOUGH: usize = 1 << 20; // bytes of merged batches that are made in one go
 const CUT_AHEAD: usize = 2 << 20; // bytes to send that are cut from a large batch in one go

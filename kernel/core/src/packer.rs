@@ -1,8 +1,8 @@
 //! Records of whole batches gathered into one, without taking keys and values apart.
 
 use crate::header::Header;
+use crate::headers::APPEND_TIME;
 use crate::records::{Odd, SMALLEST_RECORD};
-use crate::run::APPEND_TIME;
 use crate::varints::{put_varint, take_varint, varint, varint_size};
 
 /// The time, the offset and the length of a record may grow from one byte each to 10, 5 and 5.

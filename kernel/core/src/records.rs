@@ -3,8 +3,8 @@
 //! Source of facts: apache/kafka `DefaultRecord.java`, `DefaultRecordBatch.java`.
 
 use crate::header::Header;
+use crate::headers::APPEND_TIME;
 use crate::rows::{Kind, Row, Rows, Span, characters, put_field, put_headers};
-use crate::run::APPEND_TIME;
 use crate::varints::{put_varint, take_varint, varint, varint_size};
 
 /// The fewest bytes of a record: attributes, four numbers for times and lengths, header count.

@@ -1,7 +1,7 @@
 //! The walk over batches that lie back to back.
 
 use crate::header::{Header, LOG_OVERHEAD, MAGIC, PREFIX, SMALLEST_LENGTH, checksum};
-use crate::run::Placed;
+use crate::headers::Placed;
 
 /// Why a walk ended where it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use logkeep_kernel_core::facts::{Refused, Segment};
 use logkeep_kernel_core::header::{HEADER_SIZE, Header, LOG_OVERHEAD, checksum, crc32c};
-use logkeep_kernel_core::run::{self, Placed};
+use logkeep_kernel_core::headers::{self, Placed};
 use logkeep_kernel_core::walk::{Stop, last_whole, walk, whole_batches};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -96,7 +96,7 @@ proptest! {
     ) {
         let found = walk(&bytes, start, until.into(), most, checked);
         prop_assert!(found.batches.len() <= most);
-        prop_assert_eq!(found.end, start + run::size(&found.batches));
+        prop_assert_eq!(found.end, start + headers::size(&found.batches));
         prop_assert!(last_whole(&bytes) <= bytes.len());
         if let Some(end) = whole_batches(&bytes, most * 50) {
             prop_assert!(end >= LOG_OVERHEAD);
@@ -127,7 +127,7 @@ proptest! {
         }
         prop_assert_eq!(found.end, at);
         prop_assert!(at <= bytes.len());
-        prop_assert_eq!(run::first_loose(&found.batches), None);
+        prop_assert_eq!(headers::first_loose(&found.batches), None);
     }
 
     #[test]
@@ -181,7 +181,7 @@ proptest! {
 
     #[test]
     fn batches_in_order_are_those_that_rise_below_the_end(headers in placed(), end in any::<i64>()) {
-        let count = run::in_order(&headers, i128::from(i64::MIN), end.into());
+        let count = headers::in_order(&headers, i128::from(i64::MIN), end.into());
         let mut expected = i128::from(i64::MIN);
         for (_, header) in &headers[..count] {
             prop_assert!(i128::from(header.base_offset) >= expected);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use logkeep_kernel_core::header::Header;
-use logkeep_kernel_core::run::{self, Placed, Room};
+use logkeep_kernel_core::headers::{self, Placed, Room};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PySlice, PyTuple};
@@ -28,7 +28,7 @@ impl Headers {
     }
 
     /// The batches. Their positions are those of the walk: `position` tells those of this sequence.
-    pub fn run(&self) -> &[Placed] {
+    pub fn placed(&self) -> &[Placed] {
         &self.all[self.range.clone()]
     }
 
@@ -42,7 +42,7 @@ impl Headers {
     }
 
     fn item<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let Some((at, header)) = self.run().get(number) else {
+        let Some((at, header)) = self.placed().get(number) else {
             return Ok(None);
         };
         let header = self.make.bind(py).call1((fields(py, header)?,))?;
@@ -60,9 +60,9 @@ impl Headers {
             let (at, fields): (usize, Bound<'_, PyTuple>) = item?.extract()?;
             batches.push((at, header(&fields)?));
         }
-        if let Some(loose) = run::first_loose(&batches) {
+        if let Some(loose) = headers::first_loose(&batches) {
             let (at, header) = batches[loose];
-            let end = run::end(&batches[..loose]);
+            let end = headers::end(&batches[..loose]);
             return Err(PyValueError::new_err(format!(
                 "the batch at offset {} is at {at}, its predecessor ends at {end}",
                 header.base_offset
@@ -99,71 +99,71 @@ impl Headers {
     /// Bytes of all batches.
     #[getter]
     fn size(&self) -> usize {
-        run::size(self.run())
+        headers::size(self.placed())
     }
 
     /// The position of the first batch.
     #[getter]
     fn start(&self) -> usize {
-        self.run().first().map_or(0, |(at, _)| self.position(*at))
+        self.placed().first().map_or(0, |(at, _)| self.position(*at))
     }
 
     /// The position behind the last batch.
     #[getter]
     fn end(&self) -> usize {
-        if self.range.is_empty() { 0 } else { self.position(run::end(self.run())) }
+        if self.range.is_empty() { 0 } else { self.position(headers::end(self.placed())) }
     }
 
     /// One past the last offset of the last batch.
     #[getter]
     fn next_offset(&self) -> PyResult<i128> {
-        let (_, last) = self.run().last().ok_or_else(|| PyIndexError::new_err("no batch"))?;
+        let (_, last) = self.placed().last().ok_or_else(|| PyIndexError::new_err("no batch"))?;
         Ok(last.next_offset())
     }
 
     /// The same with positions from the first batch on.
     fn relative(&self) -> Self {
-        Self { back: self.run().first().map_or(0, |(at, _)| *at), ..self.part(self.range.clone()) }
+        Self { back: self.placed().first().map_or(0, |(at, _)| *at), ..self.part(self.range.clone()) }
     }
 
     /// See the stub.
     fn in_order(&self, expected: i128, end: i128) -> usize {
-        run::in_order(self.run(), expected, end)
+        headers::in_order(self.placed(), expected, end)
     }
 
     /// See the stub.
     fn plain(&self, first: usize, at: i128, end: i128, room: i64, epoch: i32) -> usize {
-        run::plain(self.run().get(first..).unwrap_or_default(), Room { bytes: room, end, at, epoch })
+        headers::plain(self.placed().get(first..).unwrap_or_default(), Room { bytes: room, end, at, epoch })
     }
 
     /// See the stub.
     fn first_gap(&self, at: i128) -> usize {
-        run::first_gap(self.run(), at)
+        headers::first_gap(self.placed(), at)
     }
 
     /// See the stub.
     fn first_reaching(&self, offset: i128) -> usize {
-        run::first_reaching(self.run(), offset)
+        headers::first_reaching(self.placed(), offset)
     }
 
     /// See the stub.
     fn first_since(&self, time: i64) -> usize {
-        run::first_since(self.run(), time)
+        headers::first_since(self.placed(), time)
     }
 
     /// See the stub.
     fn with_bits(&self, bits: i16) -> Vec<usize> {
-        run::with_bits(self.run(), bits)
+        headers::with_bits(self.placed(), bits)
     }
 
     /// See the stub.
     fn with_producer(&self) -> Vec<usize> {
-        run::with_producer(self.run())
+        headers::with_producer(self.placed())
     }
 
     /// See the stub.
     fn epoch_starts(&self, epoch: i32) -> Vec<usize> {
-        run::epoch_starts(self.run(), epoch)
+        headers::epoch_starts(self.placed(), epoch)
     }
 }
 

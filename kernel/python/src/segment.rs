@@ -41,7 +41,7 @@ impl SegmentFacts {
     /// See the stub.
     fn add(&self, py: Python<'_>, headers: &Bound<'_, Headers>) -> Option<(&'static str, usize, i128)> {
         let headers = headers.get();
-        match py.detach(|| self.held().add(headers.run())) {
+        match py.detach(|| self.held().add(headers.placed())) {
             Ok(()) => None,
             Err(Refused::Falls { number, expected }) => Some(("falls", number, expected)),
             Err(Refused::Codec) => Some(("codec", 0, 0)),
@@ -130,7 +130,7 @@ impl IndexBuilder {
     fn extend(&self, py: Python<'_>, headers: &Bound<'_, Headers>) -> PyResult<()> {
         let headers = headers.get();
         let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        py.detach(|| held().extend(headers.run())).map_err(too_far)
+        py.detach(|| held().extend(headers.placed())).map_err(too_far)
     }
 
     /// The contents of `.index` and `.timeindex`.

@@ -10,8 +10,9 @@ from typing import Any
 
 from logkeep_engine.contract.asking import MIN_TTL_SECONDS, KafkaBackupRunSpec
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, PLURALS
+from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api.resource import Key
-from logkeep_operator.api.status import StatusWithConditions, parse_timestamp
+from logkeep_operator.api.status import StatusWithConditions
 
 ASKED_KIND = BACKUP_RUN
 ASKED_PLURAL = PLURALS[BACKUP_RUN]

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from logkeep_engine.contract.names import BACKUP, PLURALS, RESTORE
 from logkeep_engine.contract.spec import API_VERSION, MAX_JITTER_SECONDS
-from logkeep_operator.api.status import Status, parse_timestamp
+from logkeep_engine.contract.values import parse_timestamp
+from logkeep_operator.api.status import Status
 
 KINDS: dict[str, str] = {kind: PLURALS[kind] for kind in (BACKUP, RESTORE)}
 ANNOTATION_RUN = "logkeep.dev/run"

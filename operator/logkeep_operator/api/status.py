@@ -38,17 +38,6 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def parse_timestamp(text: str | None) -> datetime | None:
-    """The time in `text`. The answer is None if there is no text, or if it is no time."""
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 def moment_of(seconds: float) -> datetime:
     """The time in UTC, of seconds since the epoch as drivers tell them."""
     return datetime.fromtimestamp(seconds, UTC)

@@ -10,9 +10,9 @@ from typing import Any
 
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import Progress, RunResult
+from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Resource
 from logkeep_operator.api.asked import AskedRun
-from logkeep_operator.api.status import parse_timestamp
 from logkeep_operator.reconcile.checked import D, Unreadable, read
 from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,

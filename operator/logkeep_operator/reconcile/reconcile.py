@@ -17,8 +17,9 @@ from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
+from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOutcome
-from logkeep_operator.api.status import parse_timestamp, timestamp
+from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.asked import with_answers
 from logkeep_operator.reconcile.executors import useless_executors

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from logkeep_engine.contract.values import human_duration
+from logkeep_engine.contract.values import human_duration, parse_timestamp
 from logkeep_operator.api import Condition, Resource, Status, StatusOutcome
-from logkeep_operator.api.status import DeadlineStatus, parse_timestamp, timestamp
+from logkeep_operator.api.status import DeadlineStatus, timestamp
 from logkeep_operator.reconcile.conditions import cut
 
 CONDITION = "RetentionRisk"

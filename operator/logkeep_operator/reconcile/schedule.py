@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, ScheduleSpec, parse_backup
+from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Phase, Resource, Status
-from logkeep_operator.api.status import parse_timestamp, timestamp
+from logkeep_operator.api.status import timestamp
 from logkeep_operator.cron import CronTimes, parse_zone
 
 # A last time that is further ahead comes from a clock that was wrong. One that is less far ahead was handled just

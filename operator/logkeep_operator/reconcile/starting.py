@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Condition, RunStatus
-from logkeep_operator.api.status import parse_timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.asked import asked_hash
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin

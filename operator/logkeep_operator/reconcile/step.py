@@ -9,8 +9,9 @@ from datetime import datetime
 
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult, TopicCoverage
+from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
-from logkeep_operator.api.status import MAX_HISTORY, moment_of, parse_timestamp, timestamp
+from logkeep_operator.api.status import MAX_HISTORY, moment_of, timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.archive import with_archive
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status

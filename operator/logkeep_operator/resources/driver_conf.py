@@ -10,26 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logkeep_engine.contract import names
+from logkeep_engine.contract import spark_keys as keys
 from logkeep_operator.resources.names import LABEL_MANAGED_BY
 
 DRIVER = "spark.kubernetes.driver."
-_DRIVER_ENV = "spark.kubernetes.driverEnv."
-_EXECUTOR_ENV = "spark.executorEnv."
-_NODE_SELECTOR = "spark.kubernetes.node.selector."
-_DRIVER_NODE_SELECTOR = "spark.kubernetes.driver.node.selector."
-_DRIVER_LABEL = "spark.kubernetes.driver.label."
-_DRIVER_ANNOTATION = "spark.kubernetes.driver.annotation."
+_DRIVER_TASK_MEMORY = f"{keys.DRIVER_ENV}{names.ENV_TASK_MEMORY}"
 _EXECUTOR_LABEL = "spark.kubernetes.executor.label."
 _EXECUTOR_ANNOTATION = "spark.kubernetes.executor.annotation."
-_REQUEST_CORES = "spark.kubernetes.driver.request.cores"
-_LIMIT_CORES = "spark.kubernetes.driver.limit.cores"
-_DRIVER_SCHEDULER = "spark.kubernetes.driver.scheduler.name"
-_SCHEDULER = "spark.kubernetes.scheduler.name"
-_PULL_POLICY = "spark.kubernetes.container.image.pullPolicy"
-_PULL_SECRETS = "spark.kubernetes.container.image.pullSecrets"
 
-_WIRED = (_REQUEST_CORES, _LIMIT_CORES, _DRIVER_SCHEDULER)
-_WIRED_PREFIXES = (_DRIVER_LABEL, _DRIVER_ANNOTATION, _DRIVER_NODE_SELECTOR)
+_WIRED = (keys.REQUEST_CORES, keys.LIMIT_CORES, keys.DRIVER_SCHEDULER)
+_WIRED_PREFIXES = (keys.DRIVER_LABEL, keys.DRIVER_ANNOTATION, keys.DRIVER_NODE_SELECTOR)
 SPARKS_OWN = (
     "spark.kubernetes.driver.connectionTimeout",
     "spark.kubernetes.driver.requestTimeout",
@@ -55,6 +45,10 @@ OWN_ENVIRONMENT = frozenset(
 _NO_EFFECT = "has no effect: the driver's pod is made by the Job, not by spark-submit; leave it out"
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 KEEPS_APPARMOR = "would change the AppArmor profile, which is that of the container runtime"
+TASK_MEMORY = (
+    "would let tasks outgrow the driver's pod; "
+    f"set spec.spark.conf[{keys.EXECUTOR_ENV}{names.ENV_TASK_MEMORY}] and raise spec.spark.executor.memory"
+)
 _NODES = "would give the pod files of its node, which Logkeep never does"
 _CHANGES_PODS = "would change pods behind the checks of this resource; use spec.spark.executor.podTemplate"
 OWN = "is how the operator finds the run's pods and cannot be changed here"
@@ -77,33 +71,35 @@ class DriverConf:
 
 def driver_conf(conf: Mapping[str, str]) -> DriverConf:
     """The settings in `spark.conf`, in which `problem` has found nothing wrong."""
-    secrets = conf.get(_PULL_SECRETS)
+    secrets = conf.get(keys.PULL_SECRETS)
     return DriverConf(
-        request_cores=conf.get(_REQUEST_CORES),
-        limit_cores=conf.get(_LIMIT_CORES),
-        scheduler=conf.get(_DRIVER_SCHEDULER) or conf.get(_SCHEDULER),
-        pull_policy=conf.get(_PULL_POLICY),
+        request_cores=conf.get(keys.REQUEST_CORES),
+        limit_cores=conf.get(keys.LIMIT_CORES),
+        scheduler=conf.get(keys.DRIVER_SCHEDULER) or conf.get(keys.SCHEDULER),
+        pull_policy=conf.get(keys.PULL_POLICY),
         pull_secrets=None if secrets is None else tuple(n.strip() for n in secrets.split(",") if n.strip()),
-        labels=_with_prefix(conf, _DRIVER_LABEL),
-        annotations=_with_prefix(conf, _DRIVER_ANNOTATION),
-        node_selector={**_with_prefix(conf, _NODE_SELECTOR), **_with_prefix(conf, _DRIVER_NODE_SELECTOR)},
-        environment=_with_prefix(conf, _DRIVER_ENV),
+        labels=_with_prefix(conf, keys.DRIVER_LABEL),
+        annotations=_with_prefix(conf, keys.DRIVER_ANNOTATION),
+        node_selector={**_with_prefix(conf, keys.NODE_SELECTOR), **_with_prefix(conf, keys.DRIVER_NODE_SELECTOR)},
+        environment=_with_prefix(conf, keys.DRIVER_ENV),
     )
 
 
 def problem(key: str) -> str | None:
     """The reason why a key of `spark.conf` is refused: it would do nothing, or take the run's pods away from the
     operator."""
-    for prefix in (_DRIVER_LABEL, _EXECUTOR_LABEL, _DRIVER_ANNOTATION, _EXECUTOR_ANNOTATION):
+    for prefix in (keys.DRIVER_LABEL, _EXECUTOR_LABEL, keys.DRIVER_ANNOTATION, _EXECUTOR_ANNOTATION):
         if key.startswith(prefix) and is_own(key.removeprefix(prefix)):
             return OWN
-    if key.startswith((_DRIVER_ANNOTATION + APPARMOR, _EXECUTOR_ANNOTATION + APPARMOR)):
+    if key.startswith((keys.DRIVER_ANNOTATION + APPARMOR, _EXECUTOR_ANNOTATION + APPARMOR)):
         return KEEPS_APPARMOR
     if key.startswith(_EXECUTOR_LABEL) and key.removeprefix(_EXECUTOR_LABEL) in SPARKS_LABELS:
         return "is set by Spark and cannot be changed"
-    for prefix in (_DRIVER_ENV, _EXECUTOR_ENV):
+    for prefix in (keys.DRIVER_ENV, keys.EXECUTOR_ENV):
         if key.startswith(prefix) and key.removeprefix(prefix) in OWN_ENVIRONMENT:
             return "is set by Logkeep and cannot be changed here"
+    if key == _DRIVER_TASK_MEMORY:
+        return TASK_MEMORY
     if key.startswith(_HOST_PATH):
         return _NODES
     if key == _FEATURE_STEPS:

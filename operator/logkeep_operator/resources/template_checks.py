@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
+from logkeep_engine.contract.names import ENV_TASK_MEMORY
 from logkeep_engine.contract.pods import PodContainer, PodSpec, PodTemplate
 from logkeep_operator.resources import driver_conf
 from logkeep_operator.resources.names import ROLE_EXECUTOR
@@ -113,6 +114,8 @@ def _env(path: str, container: PodContainer) -> Iterator[Problem]:
         where = f"{path}[{number}].name"
         if variable.name in driver_conf.OWN_ENVIRONMENT:
             yield where, f"{variable.name} is set by Logkeep and cannot be changed here"
+        elif variable.name == ENV_TASK_MEMORY:
+            yield where, f"{variable.name} {driver_conf.TASK_MEMORY}"
         elif variable.name.startswith(_SPARK_ENVIRONMENT):
             yield where, f"{variable.name} is set by Spark and cannot be changed here"
         elif variable.name in seen:

@@ -15,7 +15,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import GroupEntry, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions
+from logkeep_engine.contract.spec import Compatibility, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.foreign import topic_id
 from logkeep_engine.convert.imported import _contents, adopt, foreign_source
 from logkeep_engine.convert.run import ConvertOptions, ConvertResult, run_convert
@@ -292,6 +292,27 @@ class TestInPlace:
         if change == "grown":
             adopted(storage)
             assert contents(storage) == contents(longer_archive(tmp_path, 200))
+
+    @pytest.mark.parametrize("layout", [Layout.RECORDS, Layout.AVRO], ids=lambda layout: layout.name)
+    def test_the_catalog_has_digests_of_the_algorithm_that_was_asked_for(
+        self, original: LocalStorage, tmp_path: Path, layout: Layout
+    ) -> None:
+        state = adopted(written(original, tmp_path / "made", layout), digest=DigestAlgorithm.SHA256)
+        found = {entry.digest.algorithm for entries in state.segments.values() for entry in entries}
+        assert found == {DigestAlgorithm.SHA256}
+
+    def test_an_import_that_was_killed_goes_on_with_its_algorithm_only(
+        self, records: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def killed(*_: object, **__: object) -> None:
+            raise SystemExit
+
+        with monkeypatch.context() as patch:
+            patch.setattr("logkeep_engine.archive.catalog.writer.Writer.end", killed)
+            with pytest.raises(SystemExit):
+                adopt("import-1", records, HereRunner, Reporter("import-1"), digest=DigestAlgorithm.SHA256)
+        assert "was begun with --digest Sha256, and has not ended" in refused(records)
+        adopted(records, run_id="import-2", digest=DigestAlgorithm.SHA256)
 
     def test_a_dry_run_writes_nothing(self, records: LocalStorage) -> None:
         path_of(records, f"{FIRST}_index").unlink()

@@ -103,7 +103,19 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[ConvertResult]:
     return found
 
 
-IN_PLACE = {"source", "target", "repair", "dry_run", "run_id", "master", "endpoint", "region", "output", "debug"}
+IN_PLACE = {
+    "source",
+    "target",
+    "repair",
+    "dry_run",
+    "run_id",
+    "master",
+    "endpoint",
+    "region",
+    "output",
+    "debug",
+    "digest",
+}
 WITH_TARGET: dict[str, Any] = {
     **KAFKA,
     "topic": ["a"],
@@ -113,7 +125,6 @@ WITH_TARGET: dict[str, Any] = {
     "batch_compression": BatchCompression.NONE,
     "compatibility": Compatibility.LOSSLESS,
     "codec": AvroCodec.NONE,
-    "digest": DigestAlgorithm.SHA256,
     "allow_loss": True,
     "target_endpoint": "http://127.0.0.1:1",
     "target_region": "eu-north-1",

@@ -1,4 +1,4 @@
-"""A digest says whether two runs of records are the same for a consumer, however they were batched and stored."""
+"""A digest says whether two stretches of records are the same for a consumer, however they were batched and stored."""
 
 from itertools import pairwise
 

@@ -10,6 +10,7 @@ import yaml
 from logkeep_engine.contract import names as contract
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.contract.spark_keys import is_for_spark
 from logkeep_engine.contract.spec import StorageSpec, parse_backup, parse_restore
 from logkeep_operator.api import Key
 from logkeep_operator.resources import (
@@ -293,6 +294,11 @@ def test_sparks_settings_of_the_drivers_pod_are_in_the_job() -> None:
     assert pod["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
 
 
+@pytest.mark.parametrize("key", [*WIRED, "spark.kubernetes.node.selector.zone", "spark.kubernetes.scheduler.name"])
+def test_a_setting_that_is_in_the_job_has_an_effect_without_spark(key: str) -> None:
+    assert not is_for_spark(key)
+
+
 def test_sparks_settings_of_all_pods_hold_for_the_driver_unless_it_has_its_own() -> None:
     both = {"spark.kubernetes.node.selector.zone": "a", "spark.kubernetes.scheduler.name": "volcano"}
     pod = job(run(backup_spec(spark={"conf": both})))["spec"]["template"]["spec"]
@@ -324,6 +330,7 @@ def test_sparks_settings_of_all_pods_hold_for_the_driver_unless_it_has_its_own()
         ("spark.kubernetes.executor.label.spark-role", "is set by Spark"),
         ("spark.kubernetes.driverEnv.AWS_ACCESS_KEY_ID", "is set by Logkeep"),
         ("spark.kubernetes.driverEnv.LOGKEEP_POD_NAME", "is set by Logkeep"),
+        ("spark.kubernetes.driverEnv.LOGKEEP_TASK_MEMORY", "set spec.spark.conf[spark.executorEnv.LOGKEEP_TASK_MEM"),
         ("spark.executorEnv.AWS_SECRET_ACCESS_KEY", "is set by Logkeep"),
         ("spark.kubernetes.allocation.pods.allocator", "is set by Logkeep"),
         ("spark.kubernetes.memoryOverheadFactor", "is set by Logkeep"),
@@ -340,7 +347,6 @@ def test_a_setting_that_would_do_nothing_or_hide_the_pods_is_refused(key: str, w
     [
         *WIRED,
         "spark.kubernetes.driver.connectionTimeout",
-        "spark.kubernetes.driverEnv.LOGKEEP_TASK_MEMORY",
         "spark.kubernetes.executor.label.cost-centre",
         "spark.kubernetes.executor.annotation.a",
         "spark.kubernetes.executor.request.cores",

@@ -74,6 +74,11 @@ MOUNT = "spec.containers[0].volumeMounts[0]"
         ({"spec": {"containers": [{"name": "executor"}]}}, "spec.containers[0].name", "must be 'driver'"),
         (env({"name": "AWS_ACCESS_KEY_ID"}), "spec.containers[0].env[0].name", "is set by Logkeep"),
         (env({"name": "LOGKEEP_S3_CA_FILE"}), "spec.containers[0].env[0].name", "is set by Logkeep"),
+        (
+            env({"name": "LOGKEEP_TASK_MEMORY"}),
+            "spec.containers[0].env[0].name",
+            "set spec.spark.conf[spark.executorEnv.LOGKEEP_TASK_MEMORY]",
+        ),
         (env({"name": "SPARK_JAVA_OPT_1"}), "spec.containers[0].env[0].name", "is set by Spark"),
         (env({"name": "A"}, {"name": "A"}), "spec.containers[0].env[1].name", "A is there twice"),
         (

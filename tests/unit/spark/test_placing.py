@@ -10,9 +10,11 @@ from typing import Any, cast
 import pytest
 
 from logkeep_engine import interrupt
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import ExecutorSpec, SparkSpec
 from logkeep_engine.errors import SpecError
 from logkeep_engine.spark import placing
+from logkeep_engine.spark.driver import _with_keys_without_effect
 from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.placing import PlacedSession
 from logkeep_engine.tasks import Demand
@@ -171,6 +173,31 @@ def test_little_work_is_done_by_the_driver_when_the_executors_have_gone(
     assert session.expect(LITTLE) == 1
     assert str(session.runner()).startswith("driver[1]")
     assert cluster.placed == [3, 0]
+
+
+KEYS = {
+    "spark.eventLog.enabled": "true",
+    "spark.kubernetes.driver.requestTimeout": "10",
+    "spark.extraListeners": "a.B",
+    "spark.executorEnv.HTTPS_PROXY": "http://proxy",
+    "spark.kubernetes.executor.label.team": "a",
+    "spark.task.maxFailures": "2",
+}
+
+
+def test_keys_for_spark_have_no_effect_only_if_the_driver_does_all_work(cluster: Cluster) -> None:
+    spec = SPARK.model_copy(update={"conf": KEYS})
+    with PlacedSession(spec, CONF, POD, NURSERY, s3=False, placed=cluster.placed.append) as session:
+        assert session.without_effect() == [], "nothing was to be done"
+        session.expect(LITTLE)
+        unheard = ["spark.eventLog.enabled", "spark.extraListeners", "spark.kubernetes.driver.requestTimeout"]
+        assert session.without_effect() == unheard
+        (warning,) = _with_keys_without_effect(
+            RunResult("r", "KafkaBackup", "Succeeded", 0, 1.0, 2.0), session
+        ).warnings
+        assert warning.startswith(f"spec.spark.conf: {', '.join(unheard)} had no effect")
+        session.expect(MUCH)
+        assert session.without_effect() == []
 
 
 def test_tasks_that_nobody_has_told_of_are_done_by_the_driver(cluster: Cluster, session: PlacedSession) -> None:

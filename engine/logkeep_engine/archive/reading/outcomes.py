@@ -1,7 +1,7 @@
 """Reads how the transactions of archived partitions ended: `transactions.fold` joins what segments say.
 
     outcomes = partition_outcomes(storage, "orders", entries, state.kept(topic_id, 0))
-    aborted = outcomes.aborted(partition_index(storage, "orders", entries))
+    aborted = outcomes.aborted(transaction_index(storage, "orders", entries))
 
 A segment's `.txnparts` object says what its log says of transactions. Archives of earlier versions have none: their
 segments with transactions are read as a whole.
@@ -38,7 +38,7 @@ def aborted_in(
     if not any(entry.transactional for entry in entries):
         return [], TransactionOutcomes()
     outcomes = partition_outcomes(storage, topic, entries, kept, on_damage)
-    return outcomes.aborted(partition_index(storage, topic, entries, on_damage)), outcomes
+    return outcomes.aborted(transaction_index(storage, topic, entries, on_damage)), outcomes
 
 
 def partition_outcomes(
@@ -53,10 +53,11 @@ def partition_outcomes(
         return fold(pool.map(lambda entry: segment_transactions(storage, topic, entry, on_damage), entries), kept)
 
 
-def partition_index(
+def transaction_index(
     storage: Storage, topic: str, entries: Iterable[SegmentEntry], on_damage: OnDamage | None = None
 ) -> list[AbortedTxn]:
-    """The entries of all transaction indexes. One that is missing or altered is damage as with `aborted_in`."""
+    """The entries of all transaction indexes, several of which are read at once. One that is missing or altered is
+    damage as with `aborted_in`."""
     indexed = [entry for entry in entries if entry.files.txnindex_bytes]
     if not indexed:
         return []

@@ -27,7 +27,7 @@ from logkeep_engine.archive.reading.batch_layout import decoded, sound
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import READERS, reader_of
 from logkeep_engine.archive.reading.log_reader import log_bytes
-from logkeep_engine.archive.reading.outcomes import aborted_in
+from logkeep_engine.archive.reading.outcomes import aborted_in, transaction_index
 from logkeep_engine.archive.reading.parts import fetched_epoch, read_parts
 from logkeep_engine.archive.reading.record_reader import RecordFormat, RecordObject, RecordReading
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes
@@ -185,12 +185,6 @@ class _Partition:
     ) -> Iterator[Sequence[LogRecord]]:
         return reader_of(entry).records(self.storage, self.topic, entry, start, on_damage, aborted)
 
-    def _index_of(self, entry: SegmentEntry, on_damage: OnDamage | None) -> Iterator[AbortedTxn]:
-        return iter(reader_of(entry).transaction_index(self.storage, self.topic, entry, on_damage) or ())
-
-    def _indexed(self) -> Iterator[SegmentEntry]:
-        return (entry for entry in self.entries if entry.files.txnindex_bytes)
-
     def _from(self, start: int) -> Iterator[SegmentEntry]:
         return (entry for entry in self.entries if entry.next_offset > start)
 
@@ -212,8 +206,7 @@ class _Strict(_Partition):
             yield from self._records_of(aborted, entry, start, None)
 
     def transaction_index(self) -> Iterator[AbortedTxn]:
-        for entry in self._indexed():
-            yield from self._index_of(entry, None)
+        yield from transaction_index(self.storage, self.topic, self.entries)
 
 
 class _Tolerant(_Partition):
@@ -235,8 +228,7 @@ class _Tolerant(_Partition):
             yield from _in_place(partial(self._records_of, aborted, entry, start))
 
     def transaction_index(self) -> Iterator[AbortedTxn | Damage]:
-        for entry in self._indexed():
-            yield from _in_place(partial(self._index_of, entry))
+        yield from _in_place(lambda told: iter(transaction_index(self.storage, self.topic, self.entries, told)))
 
 
 def _in_place(read: Callable[[OnDamage], Iterator[T]]) -> Iterator[T | Damage]:

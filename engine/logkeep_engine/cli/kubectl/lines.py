@@ -6,12 +6,12 @@ A status may be of an earlier or a later operator. What is not there is not show
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from logkeep_engine.cli.output import byte_count
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
-from logkeep_engine.contract.values import human_bytes, human_duration
+from logkeep_engine.contract.values import human_bytes, human_duration, parse_timestamp
 
 Body = Mapping[str, Any]
 Row = tuple[str, str]
@@ -57,7 +57,7 @@ def clean(body: Body) -> dict[str, Any]:
 
 def age(since: str | None, now: datetime) -> str:
     """How long ago, or with `in` how long from now, in one unit: 5m, 3h, 2d, in 40s."""
-    moment = _moment(since)
+    moment = parse_timestamp(since)
     if moment is None:
         return NOTHING
     told = _one_unit(abs(now - moment))
@@ -66,20 +66,10 @@ def age(since: str | None, now: datetime) -> str:
 
 def ago(since: str | None, now: datetime) -> str:
     """A time and how long ago that was: 2026-11-21T02:00:00Z (7h ago)."""
-    moment = _moment(since)
+    moment = parse_timestamp(since)
     if moment is None:
         return NOTHING
     return f"{since} ({age(since, now)})" if moment > now else f"{since} ({age(since, now)} ago)"
-
-
-def _moment(text: object) -> datetime | None:
-    if not isinstance(text, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _one_unit(span: timedelta) -> str:
@@ -272,7 +262,7 @@ def history(body: Body, now: datetime) -> list[tuple[str, ...]]:
 def _seconds(entry: Body) -> str:
     if entry.get("durationSeconds") is not None:
         return str(entry["durationSeconds"])
-    start, end = _moment(entry.get("startTime")), _moment(entry.get("endTime"))
+    start, end = parse_timestamp(entry.get("startTime")), parse_timestamp(entry.get("endTime"))
     return NOTHING if start is None or end is None else str(int((end - start).total_seconds()))
 
 

@@ -82,7 +82,7 @@ class S3Writer(ObjectWriter):
                 )
             except UploadGone:
                 # The answer to a first request may have been lost after the store had done it.
-                if not self._is_there():
+                if not self._is_there(whole.get("ChecksumCRC32C")):
                     raise
                 if self._condition:  # then the caller compares what is there
                     raise ObjectExists(f"{self._name} may be of this writer or another.") from None
@@ -127,12 +127,15 @@ class S3Writer(ObjectWriter):
             named |= {name: answer[name] for name in answer if name.startswith("Checksum") and name != "ChecksumType"}
         return _Arrived(named, body.crc32c(), len(body))
 
-    def _is_there(self) -> bool:
+    def _is_there(self, checksum: str | None) -> bool:
+        """Whether an object of this size lies there, and of this checksum, if the store tells one."""
+        mode = {} if checksum is None else {"ChecksumMode": "ENABLED"}
         try:
-            answer = self._requests.call("head_object", self._path, Key=self._key)
+            answer = self._requests.call("head_object", self._path, Key=self._key, **mode)
         except ObjectMissing:
             return False
-        return bool(answer["ContentLength"] == self._size)
+        told = answer.get("ChecksumCRC32C", checksum)
+        return bool(answer["ContentLength"] == self._size and (checksum is None or told == checksum))
 
 
 def _expected(parts: Sequence[_Arrived], size: int) -> dict[str, Any]:
