@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from logkeep_engine.backup.selection import AVRO_INTERNAL_TOPICS
+from logkeep_engine.collector import paused
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from logkeep_engine.limits import NO_LIMITS, UNLIMITED, RunLimits, Throttle
@@ -246,8 +247,9 @@ async def _decode(bootstrap: str, topic: str, ends: Sequence[int]) -> int:
 
 
 def _backup(request: RunRequest, one_piece: bool) -> Callable[[ClockedRunner, Reporter], RunResult]:
-    from logkeep_engine.backup import planner  # each side alone: its imports count in its memory
-    from logkeep_engine.backup.run import run_backup
+    with paused():  # as the driver does
+        from logkeep_engine.backup import planner  # each side alone: its imports count in its memory
+        from logkeep_engine.backup.run import run_backup
 
     if one_piece:
         vars(planner)["make_plan"] = _whole_partitions(vars(planner)["make_plan"])
@@ -257,7 +259,8 @@ def _backup(request: RunRequest, one_piece: bool) -> Callable[[ClockedRunner, Re
 
 
 def _restore(request: RunRequest) -> Callable[[ClockedRunner, Reporter], RunResult]:
-    from logkeep_engine.restore.run import restore
+    with paused():
+        from logkeep_engine.restore.run import restore
 
     spec = parse_restore(request.spec)
     return lambda runner, reporter: restore(request, spec, lambda: runner, reporter, os.environ)

@@ -52,7 +52,7 @@ def run(
     """
     _adopt_orphans()
     pinned = ["taskset", "-c", ",".join(map(str, cores)), *command] if cores is not None else list(command)
-    before = _children_cpu()
+    before, others = _children_cpu(), _own_children()
     with tempfile.TemporaryFile() as out:
         started = time.perf_counter()
         child = subprocess.Popen(
@@ -63,7 +63,7 @@ def run(
             env={**os.environ, **(env or {})},
             start_new_session=True,
         )
-        watch = _Watch(child.pid, seen, started)
+        watch = _Watch(child.pid, seen, started, others)
         try:
             code = child.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -90,13 +90,16 @@ def _children_cpu() -> float:
 
 
 class _Watch:
-    """Looks at a process and its descendants many times a second, for new descendants a few times."""
+    """Looks at a process and its descendants many times a second, for new descendants a few times. `others` are our
+    children that are none of its.
+    """
 
-    def __init__(self, pid: int, seen: Callable[[], bool] | None, started: float) -> None:
+    def __init__(self, pid: int, seen: Callable[[], bool] | None, started: float, others: set[int]) -> None:
         self.peaks: dict[int, int] = {}
         self.first_byte: float | None = None
         self._known = {pid}
         self._root = pid
+        self._others = others
         self._seen = seen
         self._started = started
         self._ended = threading.Event()
@@ -119,6 +122,7 @@ class _Watch:
         """Wait for what is left of the descendants."""
         self._ended.set()
         self._thread.join()
+        self._known |= _own_children() - self._others  # orphans that were not seen while their parent lived
         until = time.monotonic() + 20
         while (left := descendants(self._known)) and time.monotonic() < until:
             self._known |= left
@@ -128,8 +132,8 @@ class _Watch:
                 os.waitpid(pid, os.WNOHANG)
 
 
-def descendants(roots: set[int]) -> set[int]:
-    """Living children and further descendants of these processes."""
+def _parents() -> dict[int, int]:
+    """The parent of each living process."""
     parents: dict[int, int] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -137,6 +141,16 @@ def descendants(roots: set[int]) -> set[int]:
                 state, parent = Path(f"/proc/{entry.name}/stat").read_text().rpartition(")")[2].split()[:2]
                 if state not in "ZX":
                     parents[int(entry.name)] = int(parent)
+    return parents
+
+
+def _own_children() -> set[int]:
+    return {pid for pid, parent in _parents().items() if parent == os.getpid()}
+
+
+def descendants(roots: set[int]) -> set[int]:
+    """Living children and further descendants of these processes."""
+    parents = _parents()
     found: set[int] = set()
     grew = True
     while grew:

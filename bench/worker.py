@@ -8,6 +8,7 @@ left out), `peak` bytes, and what the job adds.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -116,4 +117,5 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
 
 if __name__ == "__main__":
     found = JOBS[sys.argv[1]](**json.loads(sys.argv[2]))
-    print("\n" + json.dumps({**found, "peak": peak_memory()}))
+    print("\n" + json.dumps({**found, "peak": peak_memory()}), flush=True)
+    os._exit(0)  # as the driver does: taking down all modules one by one takes a tenth of a second

@@ -409,6 +409,32 @@ class TestStartedAgain:
             translated = offset_map(root, "r1", copy, partition)
             assert [translated.translate(offset) for offset in range(len(expected))] == [record[0] for record in ours]
 
+    @pytest.mark.parametrize("answer", ["topics", "topic_configs"])
+    def test_a_topic_of_an_earlier_start_that_a_broker_does_not_know_yet_is_not_taken_for_another(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+    ) -> None:
+        copy = f"{unique}-copy"
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(10))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        with pytest.raises(RuntimeError, match="power cut"):
+            bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=_power_cut))
+        behind = [True, True]
+        ask = getattr(ControlPlane, answer)
+
+        def ask_one_that_is_behind(control: ControlPlane, *arguments: Any) -> Any:
+            found = ask(control, *arguments)
+            if not behind:
+                return found
+            behind.pop()
+            if answer == "topics":
+                return [topic for topic in found if topic.name != copy]
+            return {name: configs for name, configs in found.items() if name != copy}
+
+        monkeypatch.setattr(ControlPlane, answer, ask_one_that_is_behind)
+        assert bring_back(restore_spec(kafka, tmp_path)).records == 10
+        assert not behind
+
     def test_a_crash_before_the_topics_get_their_configuration(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:

@@ -171,4 +171,5 @@ class PieceTransactions:
             self._found.append(ListDisagreement(part.producer_id, part.first, marker, aborted))
 
     def _listed(self, producer_id: int, offset: int) -> int | None:
-        return max((first for first in self._first.get(producer_id, ()) if first <= offset), default=None)
+        firsts = self._first.get(producer_id)
+        return max((first for first in firsts if first <= offset), default=None) if firsts else None

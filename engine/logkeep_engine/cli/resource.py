@@ -22,6 +22,7 @@ from logkeep_engine.cli.running import (
     say_warnings,
     seconds,
 )
+from logkeep_engine.collector import paused
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
@@ -104,10 +105,12 @@ def _run(
     from logkeep_engine.spark.conf import planned_for
 
     if isinstance(spec, KafkaBackupSpec):
-        from logkeep_engine.backup.run import run_backup
+        with paused():
+            from logkeep_engine.backup.run import run_backup
 
         return run_backup(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
-    from logkeep_engine.restore.run import restore
+    with paused():
+        from logkeep_engine.restore.run import restore
 
     return restore(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
 

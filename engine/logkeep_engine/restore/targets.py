@@ -23,6 +23,9 @@ from logkeep_engine.restore.topics import (
     working_configs,
 )
 
+_PATIENCE = 30.0
+_PAUSE = 0.2
+
 
 class CreatedTopics:
     """The topics that one run creates. `replicas` is the number that the spec wants; None stands for the number that
@@ -46,21 +49,35 @@ class CreatedTopics:
             if topic.created
         ]
         if not fresh:
-            there = {topic.name: len(topic.partitions) for topic in self._control.topics()}
-            configs = self._control.topic_configs([topic.name for topic in wanted if topic.name in there])
-            for topic in wanted:
-                if topic.name not in there:
-                    continue
-                as_created = topic.configs.items() <= configs.get(topic.name, {}).items()
-                if there[topic.name] != topic.partitions or not as_created:
-                    raise TopicExists(
-                        f"topic {topic.name!r} exists, and this restore has not created it: its partitions or its "
-                        "configuration are others",
-                        hint="Delete it and start the run again, or begin a new restore under another name.",
-                    )
-            wanted = [topic for topic in wanted if topic.name not in there]
-        if wanted:
-            self._control.create_topics(wanted)
+            wanted = self._missing(wanted)
+        deadline = time.monotonic() + _PATIENCE
+        while wanted:
+            try:
+                self._control.create_topics(wanted)
+            except TopicExists:
+                if fresh or time.monotonic() > deadline:
+                    raise
+                # The controller knows what an earlier start has created; the broker that was asked may learn it later.
+                time.sleep(_PAUSE)
+                wanted = self._missing(wanted)
+            else:
+                return
+
+    def _missing(self, wanted: Sequence[NewTopicPlan]) -> list[NewTopicPlan]:
+        """The topics of these that brokers do not know. Raises TopicExists for one that this run has not created."""
+        there = {topic.name: len(topic.partitions) for topic in self._control.topics()}
+        configs = self._control.topic_configs([topic.name for topic in wanted if topic.name in there])
+        missing = []
+        for topic in wanted:
+            if topic.name not in configs:
+                missing.append(topic)
+            elif there[topic.name] != topic.partitions or not topic.configs.items() <= configs[topic.name].items():
+                raise TopicExists(
+                    f"topic {topic.name!r} exists, and this restore has not created it: its partitions or its "
+                    "configuration are others",
+                    hint="Delete it and start the run again, or begin a new restore under another name.",
+                )
+        return missing
 
     def finish(self, plan: RestorePlan) -> list[str]:
         """Give created topics the source's own configuration; returns what the user should know of it."""

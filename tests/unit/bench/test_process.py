@@ -19,17 +19,32 @@ def test_memory_and_cpu_of_grandchildren_count() -> None:
     assert usage.peak_sum > usage.peak
 
 
-def test_an_orphan_is_waited_for_and_counts() -> None:
+@pytest.mark.parametrize("look", [process._LOOK_SECONDS, 30.0], ids=["seen", "seen too late"])
+def test_an_orphan_is_waited_for_and_counts(monkeypatch: pytest.MonkeyPatch, look: float) -> None:
+    monkeypatch.setattr(process, "_LOOK_SECONDS", look)  # a busy machine looks later than it wants
     orphan = "import time; t = time.process_time()\nwhile time.process_time() - t < .8: pass"
     parent = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {orphan!r}]); time.sleep(.5)"
     usage = process.run([sys.executable, "-c", parent])
     assert usage.cpu >= 0.8
 
 
-def test_the_first_byte_is_seen(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    command = f"import time; time.sleep(.3); open({str(file)!r}, 'w').close(); time.sleep(.3)"
-    usage = process.run([sys.executable, "-c", command], seen=file.exists)
+def test_the_first_byte_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, noticed = tmp_path / "file", tmp_path / "noticed"
+    command = f"""
+import os, time
+open({str(file)!r}, "w").close()
+while not os.path.exists({str(noticed)!r}):
+    time.sleep(0.02)
+"""
+
+    def seen() -> bool:
+        """The process goes on until it was seen, however late this looks."""
+        if file.exists():
+            noticed.touch()
+        return noticed.exists()
+
+    monkeypatch.setattr(process, "_LOOK_SECONDS", 1.0)
+    usage = process.run([sys.executable, "-c", command], seen=seen, timeout=60)
     assert usage.first_byte is not None
     assert usage.first_byte < usage.wall
 

@@ -46,9 +46,10 @@ class ChunkWriter(PieceWriter):
         """Take batches that lie back to back: plain ones in stretches, and others one by one."""
         start = end = 0  # the stretch that is being gathered, by the numbers of its batches
         space, end_offset = self._space_left()
+        in_transaction = False  # the batch before was: so is this one, most likely, and then it is not plain
         try:
             while end < len(headers):
-                plain = headers.plain(end, self.at, end_offset, space, self._epoch)
+                plain = 0 if in_transaction else headers.plain(end, self.at, end_offset, space, self._epoch)
                 if plain:
                     taken = headers[end : end + plain]
                     space -= taken.size
@@ -70,7 +71,8 @@ class ChunkWriter(PieceWriter):
                     self._close_segment()
                     self._segment = self._open_segment(header.base_offset)
                     space, end_offset = self._space_left()
-                if header.attributes & TRANSACTIONAL_OR_CONTROL:
+                in_transaction = header.attributes & TRANSACTIONAL_OR_CONTROL != 0
+                if in_transaction:
                     self._stretch_transactional = True
                     self._observe(data, position, header)
                 end += 1

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -343,6 +343,10 @@ def test_after_every_write_of_a_run_the_archive_is_whole(tmp_path: Path) -> None
         def put(self, path: str, data: bytes) -> None:
             super().put(path, data)
             self.shoot()
+
+        def put_all(self, objects: Mapping[str, bytes]) -> None:
+            for path, data in objects.items():  # a kill may leave any of them behind
+                self.put(path, data)
 
         def shoot(self) -> None:
             shutil.copytree(tmp_path / "live", tmp_path / f"shot-{self.shots}")
