@@ -167,6 +167,7 @@ class KafkaCluster:
             for number, port in zip(self._ids, ports, strict=True):
                 self._brokers[number] = self._prepare_broker(number, port, voters)
             self.start()
+            self.wait_until_registered()  # a client that hears of fewer brokers drops what it asks of the others
         except BaseException:
             self._state.destroy(grace=0)
             raise
@@ -331,6 +332,7 @@ class KafkaCluster:
         new = NewTopic(name, len(assignment), replica_assignment=assignment, config=dict(config or {}))
         admin = self.admin()
         admin.create_topics([new], operation_timeout=20)[name].result(30)
+        wait_until(lambda: self._all_know(lambda view: name in view.topics), 60, f"all brokers to know topic {name}")
         for partition, ids in enumerate(replicas):
             self.wait_for_leader(name, partition, among=ids)
             self.wait_in_sync(name, partition, replicas=ids)
