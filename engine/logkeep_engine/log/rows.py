@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
-from logkeep_kernel import Rows, batch_rows, packed_rows, rows_of
+from logkeep_kernel import RecordDigest, Rows, batch_rows, packed_rows, rows_of
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
-from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Headers
 from logkeep_engine.log.codec import check_offsets, decode_records, decode_slices
 from logkeep_engine.log.compression import Codec, compress, decompress, decompress_into, too_large
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.memory import SMALL_BYTES, lent, unpacked_most
 from logkeep_engine.log.records import of_batch, sealed
 
-__all__ = ["Rows", "as_rows", "kept_rows", "packed_batch", "rows_of_batch"]
+__all__ = ["Rows", "as_rows", "kept_rows", "note_batches", "packed_batch", "rows_of_batch"]
 
 _MOST = 1 << 15
 """Rows of a part of a large batch: a row takes about 50 bytes."""
@@ -85,6 +85,21 @@ def kept_rows(batch: memoryview, header: BatchHeader) -> Iterator[Rows]:
     for records in decode_slices(batch, header):
         last = check_offsets(records, header, last)
         yield rows_of(records)
+
+
+def note_batches(digest: RecordDigest, stretch: memoryview, headers: Headers) -> None:
+    """Note the records of these batches of a stretch in the digest. Control batches are left out; aborted ones are for
+    the caller to leave out, who hands in the headers between them. No CRC is checked.
+
+    Raises as `rows_of_batch`. The digest has the records of all batches before the damaged one then, and none of it.
+    """
+    while headers:
+        taken = digest.note_batches(stretch, headers, SMALL_BYTES)
+        if taken < len(headers):
+            at, header = headers[taken]
+            for rows in rows_of_batch(stretch[at : at + header.size], header):
+                digest.note(rows)
+        headers = headers[taken + 1 :]
 
 
 class _Explained(Exception):
