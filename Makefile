@@ -13,8 +13,8 @@ venv = $(shell tests/cluster/bootstrap.sh)
 python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_path),$(error bootstrap failed)))/bin/python
 ARGS ?=
 
-.PHONY: help setup check test-near lint format test test-deep test-unit test-kafka test-apiserver test-e2e simulate ledger \
-  bench demo demo-stop wheel clean
+.PHONY: help setup check test-near lint kernel-arm64 format test test-deep test-unit test-kafka test-apiserver test-e2e simulate \
+  ledger bench demo demo-stop wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -48,6 +48,10 @@ lint:  ## ruff, mypy, the import rules, rustfmt and clippy, over everything; the
 	  tests/cluster/rust.sh cargo clippy --quiet --locked --all-targets; fi
 	tests/cluster/rust.sh cargo fmt --check --manifest-path fuzz/Cargo.toml
 	tests/cluster/rust.sh cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --no-default-features
+
+# Debian 12 on x86; the first time it fetches 180 MB of compilers.
+kernel-arm64:  ## see the kernel compile for arm64 (nothing is linked or run)
+	$(python) -m tests.cluster.arm64
 
 format:  ## let ruff and rustfmt mend what they can
 	$(python) -m ruff check --fix .

@@ -244,11 +244,11 @@ def digest_table(found: Results) -> Table | None:
             "one thread",
             row["topic"],
             f"{row['records/s'] / 1e6:.1f}",
-            f"{row['with taking apart, records/s'] / 1e6:.1f}",
+            f"{row['with unpacking, records/s'] / 1e6:.1f}",
         )
         for row in found.facts.get("digest", ())
     ]
-    head = ("where", "topic", "M records/s", "with taking apart, M records/s")
+    head = ("where", "topic", "M records/s", "with unpacking, M records/s")
     return Table("Digests of records", head, tuple(lines)) if lines else None
 
 

@@ -93,7 +93,9 @@ PACKAGES: Mapping[str, Near] = {
         _engine("kafka", "limits*"),
         _unit("kafka/*", "test_limits.py"),
         (
-            *_broker("control_plane", "fetch", "follower_reads", "limits", "positions", "produce", "survey"),
+            *_broker(
+                "control_plane", "fetch", "follower_reads", "kept_pool", "limits", "positions", "produce", "survey"
+            ),
             *_simulated("partition_log", "protocol", "unlisted_topics"),
         ),
     ),

@@ -97,7 +97,7 @@ def whole_batches(buffer: Buffer, limit: int) -> int:
     larger. Raises ValueError if a length leads out of the buffer."""
 
 class IndexBuilder:
-    """Makes the offset index and the time index of a segment."""
+    """Makes the offset index and the time index of a segment: an entry after more than `interval` bytes."""
 
     def __init__(self, base_offset: int, interval: int) -> None: ...
     def extend(self, headers: Headers[Any]) -> None:
@@ -106,7 +106,7 @@ class IndexBuilder:
         """The contents of `.index` and `.timeindex`."""
 
 class SegmentFacts:
-    """What headers say of a segment in the making, and its indexes."""
+    """The facts that headers say of a segment in the making, and its indexes; `interval` as for `IndexBuilder`."""
 
     def __init__(self, base_offset: int, interval: int) -> None: ...
     def add(self, headers: Headers[Any]) -> tuple[Literal["falls", "codec", "far"], int, int] | None:
@@ -121,16 +121,20 @@ class SegmentFacts:
     def records(self) -> int:
         """Records of all batches but the control batches."""
     @property
-    def batches(self) -> int: ...
+    def batches(self) -> int:
+        """The number of batches."""
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Bytes of all batches."""
     @property
     def min_base_timestamp(self) -> int | None:
-        """The lowest time of a first record, None if no batch has a record; see `log.segment.SegmentSummary`."""
+        """The lowest time of a first record in ms, None if no batch has a record; see `log.segment.SegmentSummary`."""
     @property
-    def max_timestamp(self) -> int: ...
+    def max_timestamp(self) -> int:
+        """The highest timestamp in ms; -1 if no batch has one."""
     @property
-    def max_batch_bytes(self) -> int: ...
+    def max_batch_bytes(self) -> int:
+        """Bytes of the largest batch; 0 without a batch."""
     @property
     def codecs(self) -> list[int]:
         """Batches by the number of their codec."""
@@ -190,7 +194,7 @@ class Merger:
         """The batches for one that is too large to be built anew as a whole: those behind the first `taken` records,
         some MiB of them. `packed` are its unpacked records. False: these do not fit together."""
     def damaged(self) -> tuple[bytes, bytes]:
-        """The header and the unpacked records of the batch that was found damaged."""
+        """The header and the unpacked records of the batch that was found damaged. Raises ValueError if none was."""
 
 class Packed:
     """Packed records of several batches, gathered into one batch of create time without gaps."""
@@ -230,7 +234,8 @@ class Rows(Sequence[PlainRecord]):
     @overload
     def __getitem__(self, index: slice) -> Rows: ...
     def __len__(self) -> int: ...
-    def offsets(self) -> list[int]: ...
+    def offsets(self) -> list[int]:
+        """The offset of each record."""
     def facts(self, header_bytes: int) -> tuple[int, int, int | None, int, bool, int]:
         """The offsets of the first and the last record, the lowest timestamp (None: no record has one) and the highest,
         whether one is of the append, and the bytes of key, value and headers of the largest record: characters of
@@ -317,7 +322,7 @@ class AvroBlocks:
     def take(self) -> tuple[bytes, int]:
         """The bytes of the open block and the number of its records. The next block begins."""
     def facts(self) -> tuple[int, int, int, int, bool, int]:
-        """As `RecordsSegment.facts`."""
+        """The same as `RecordsSegment.facts` tells, of all blocks."""
 
 def read_avro_block(
     data: Buffer, count: int, prefix: bytes, shape: tuple[int, int, int, bool], last: int
@@ -326,31 +331,38 @@ def read_avro_block(
     that of `formats.avro_schema.Shape`."""
 
 def avro_losses(rows: Rows) -> list[tuple[str, int, int]]:
-    """What the published schema loses of these records: the name in `formats.base.LossKind`, how many records have it,
-    and the offset of the first."""
+    """The losses that the published schema makes of these records: the name in `formats.base.LossKind`, how many
+    records have it, and the offset of the first."""
 
 class RecordDigest:
     """The digest of records that follow one another, as a consumer sees them: timestamp, key, value, headers in order;
     with `offsets`, their offsets too. Batches, compression and the division of a partition make no difference."""
 
     def __init__(self, *, offsets: bool, count: int = 0, value: bytes | None = None) -> None:
-        """Of no records, or one that was written down."""
+        """Begin without records, or go on from a digest that was written down. Raises ValueError if `value` has not 16
+        bytes, or if no records have this digest."""
     def note(self, rows: Rows) -> None:
         """Note records that follow."""
+    def note_batches(self, stretch: Buffer, headers: Headers[Any], most: int) -> int:
+        """Note the records of these batches of a stretch, which follow; control batches are left out. Returns how many
+        batches were taken. The caller must look at the next one: its magic is 0 or 1, its records do not fit together,
+        or they unpack to more than `most` bytes. None of its records is noted."""
     def follow(self, next: RecordDigest) -> None:
-        """Note the records that follow and of which this is the digest."""
+        """Note the records that follow and of which `next` is the digest. Raises ValueError if only one of both knows
+        offsets."""
     @property
     def count(self) -> int:
         """The number of records."""
     @property
     def value(self) -> bytes:
-        """16 bytes."""
+        """The value of the polynomial, 16 bytes, the highest first."""
 
 def record_digests(rows: Rows, *, offsets: bool) -> bytes:
-    """The digests of single records, of 16 bytes each."""
+    """The digests of single records, one behind the other: 16 bytes each, the highest first."""
 
 def murmur2(key: Buffer) -> int:
     """The hash by which Java's default partitioner chooses partitions, unsigned."""
 
 def partitions_of_keys(rows: Rows, partitions: int) -> list[int]:
-    """The partition of each record by its key, as Java's default partitioner chooses it; -1 without a key."""
+    """The partition of each record by its key, as Java's default partitioner chooses it; -1 without a key.
+    Raises ValueError if `partitions` is 0."""

@@ -6,8 +6,11 @@ import io
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from logkeep_engine.cli import app
 from logkeep_engine.cli.errors import errors
+from logkeep_engine.cli.kubectl import app as plugin
 from logkeep_engine.cli.output import facts, stdout, table
 from logkeep_engine.contract.names import ExitCode
 
@@ -57,3 +60,20 @@ def test_a_package_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[
     assert left.value.exit_code == ExitCode.REFUSED
     assert "needs the Python package confluent_kafka, which is not installed here" in told
     assert "pip install '.[engine]'" in told
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "said"),
+    [
+        (app, "convert a b --format Kafka --digest sha256", "'--digest': 'sha256' is not one of 'Sha256', 'Blake3'."),
+        (app, "inspect a -o xml", "'--output' / '-o': 'xml' is not one of 'text', 'json'."),
+        (app, "log dump SOURCE --key-decoder xml", "'--key-decoder': 'xml' is not one of 'string', 'hex'"),
+        (plugin, "status -o xml", "'xml' is not one of "),
+    ],
+    ids=["digest", "output", "nested", "plugin"],
+)
+def test_a_wrong_value_of_an_option_is_named_with_those_that_exist(program: typer.Typer, line: str, said: str) -> None:
+    done = CliRunner().invoke(program, line.split())
+    assert done.exit_code == 2
+    assert said in done.output
+    assert "Value error" not in done.output

@@ -26,7 +26,7 @@ PLAN_VERSION = 1
 CHUNK_BYTES = 496 << 20  # a little less than a segment (512Mi by default), so that a chunk is one
 TASK_BYTES = 1 << 30
 TASKS_PER_SLOT = 2  # with fewer and larger tasks each has several chunks to read at once
-SMALL_TASK_BYTES = 32 << 20  # a smaller task waits for connections, first answers and the disk more than it works
+SMALL_TASK_BYTES = 20 << 20  # a smaller task waits for connections, first answers and the disk more than it works
 MAX_CHUNKS_PER_TASK = 256
 UNKNOWN_RECORD_BYTES = 100  # a guess, where the broker does not tell the size of a log
 

@@ -17,12 +17,13 @@ import typer
 
 from logkeep_engine.cli import backup, convert, coverage, import_, inspect, log, restore, verify
 from logkeep_engine.cli.errors import EXIT_CODES, open_stdout
-from logkeep_engine.cli.options import Version
+from logkeep_engine.cli.options import Commands, Version
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import ExitCode
 
 app = typer.Typer(
     name="logkeep",
+    cls=Commands,
     help="Backup and restore for Apache Kafka.",
     epilog=EXIT_CODES,
     no_args_is_help=True,

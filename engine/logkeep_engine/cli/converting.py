@@ -22,7 +22,7 @@ from logkeep_engine.contract.spec import (
     FormatName,
     FormatOptions,
 )
-from logkeep_engine.contract.values import parse_quantity
+from logkeep_engine.contract.values import parse_segment_bytes
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from logkeep_engine.tasks import TaskRunner
 
 MAX_LOSSES = 50
-MIN_SEGMENT_BYTES = 1 << 20
-MAX_SEGMENT_BYTES = 1 << 30
 
 Job = Callable[[Callable[[], "TaskRunner"], "Reporter"], "ConvertResult"]
 
@@ -59,7 +57,7 @@ BatchCodec = Annotated[
 ]
 NewDigest = Annotated[
     DigestAlgorithm | None,
-    typer.Option("--digest", help="Of objects; by default copies keep theirs, others get Blake3."),
+    typer.Option("--digest", help="Digest of segments; by default copies keep theirs, others get Blake3."),
 ]
 Compat = Annotated[
     Compatibility | None,
@@ -137,12 +135,9 @@ class Servers(Server):
 
 def _segment_bytes(text: str) -> int:
     try:
-        size = parse_quantity(text)
+        return parse_segment_bytes(text)
     except ValueError as error:
-        raise SpecError(f"--segment-bytes {text!r}: {error}", hint="Write a number of bytes, such as 128Mi.") from error
-    if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
-        raise SpecError(f"--segment-bytes {text}: must be 1Mi to 1Gi")
-    return size
+        raise SpecError(f"--segment-bytes: {error}", hint="Write a number of bytes, such as 128Mi.") from error
 
 
 def topic_chooser(

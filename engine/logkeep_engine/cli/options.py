@@ -14,6 +14,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 import logkeep_engine
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.kafka.connection import KafkaConnection
     from logkeep_engine.storage import Storage
+
+
+class Commands(TyperGroup):
+    """The commands of a program. What is wrong with an option is told without the words of the library below typer."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the options of the command, and run it."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
 
 
 class Output(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -50,9 +51,20 @@ def _say(item: Any) -> str:
         return "required"
     if item["type"] == "model_type":  # the message of pydantic names a class, which users do not know
         return "must be an object"
+    if item["type"] == "enum":
+        return f"{_written(item['input'])} is not {item['ctx']['expected']}"
+    if item["type"] == "string_type":
+        if isinstance(item["input"], (Mapping, list)):
+            return "must be a string"
+        return f"{_written(item['input'])} is not a string: write it in quotes"
     if item["type"] == "too_short":
         least = item["ctx"]["min_length"]
         return f"must have at least {least} item{'s' if least > 1 else ''}"
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == HOST_PORT:
         return f"{item['input']!r} is not host:port"
     return str(item["msg"]).removeprefix("Value error, ")
+
+
+def _written(value: Any) -> str:
+    """The value as YAML has it, in single quotes if it is a string."""
+    return repr(value) if isinstance(value, str) else json.dumps(value, default=str)

@@ -73,10 +73,16 @@ def _quantity(text: str) -> str:
     return text
 
 
-def _segment_bytes(text: str) -> str:
+def parse_segment_bytes(text: str) -> int:
+    """Bytes of a quantity that a segment may have at most. Raises ValueError."""
     size = parse_quantity(text)
     if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
         raise ValueError(f"{text!r} must be between 1Mi and 2147483647 bytes")
+    return size
+
+
+def _segment_bytes(text: str) -> str:
+    parse_segment_bytes(text)
     return text
 
 

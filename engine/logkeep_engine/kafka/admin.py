@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.kafka.kept_pool import KeptPool, Question, ask_once
 from logkeep_engine.kafka.survey import Survey
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
 
@@ -68,7 +69,8 @@ _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, 
 
 
 class Admin:
-    """A context manager; nothing is sent before the first question.
+    """A context manager; nothing is sent before the first question. Within it, questions that follow each other share
+    connections; without it, each opens its own.
 
     Every method raises BrokerUnavailable when brokers cannot be reached or do not answer within `timeout` seconds, by
     default those of the connection's limits (with the addresses and the last reason), and BrokerRefused at once when
@@ -85,6 +87,7 @@ class Admin:
         self._connect_timeout = min(_CONNECT_TIMEOUT, timeout) if connect_timeout is None else connect_timeout
         self._problem: KafkaError | None = None
         self._connected = False
+        self._kept: KeptPool | None = None
         self._config: dict[str, Any] = {
             **connection.librdkafka_config(),
             "client.id": "logkeep",
@@ -106,12 +109,18 @@ class Admin:
         return AdminClient(self._config)
 
     def __enter__(self) -> Self:
+        self._kept = KeptPool()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._admin.poll(0)
+        kept, self._kept = self._kept, None
+        try:
+            self._admin.poll(0)
+        finally:
+            if kept is not None:
+                kept.close()
 
     # ---- the cluster
 
@@ -144,17 +153,22 @@ class Admin:
         """The answer to a question on the engine's own connections, asked again while brokers are out of reach."""
         self._connect()
 
-        async def ask() -> T:
-            async with BrokerPool(self._connection, self._connection.limits) as pool:
-                patience = Patience(replace(pool.limits, outage=self._timeout), what)
-                survey = Survey(pool, self._timeout)
-                while True:
-                    try:
-                        return await question(survey)
-                    except BrokerTrouble as trouble:
-                        await patience.wait(trouble)
+        async def ask(pool: BrokerPool) -> T:
+            patience = Patience(replace(pool.limits, outage=self._timeout), what)
+            survey = Survey(pool, self._timeout)
+            while True:
+                try:
+                    return await question(survey)
+                except BrokerTrouble as trouble:
+                    await patience.wait(trouble)
 
-        return in_a_loop(ask())
+        return self._on_a_pool(ask)
+
+    def _on_a_pool(self, question: Question[T]) -> T:
+        kept = self._kept  # another thread may leave the context meanwhile
+        if kept is None:
+            return in_a_loop(ask_once(self._connection, question))
+        return kept.ask(self._connection, question)
 
     def _on_error(self, error: KafkaError) -> None:
         # Called from poll(). One that is fatal for a login stays; others are kept to explain a timeout.

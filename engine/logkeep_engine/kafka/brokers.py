@@ -52,6 +52,7 @@ ANSWER_SECONDS = 10.0
 _CLIENT_ID = "logkeep"
 # The process keeps them: a worker does one task after another, and each task would touch fresh memory.
 _BUFFERS = Buffers()
+_AT_ONCE_SECONDS = 1.0  # a broker that is well takes milliseconds
 _IDLE_SECONDS = 540  # below the broker's connections.max.idle.ms of 10 minutes
 
 
@@ -97,13 +98,13 @@ class BrokerPool:
                 except BrokerTrouble as trouble:
                     await patience.wait(trouble)
         except BrokerUnavailable as error:
-            await self._close()
+            await self.close()
             raise BrokerUnavailable(
                 error.message,
                 hint="Check spec.cluster.bootstrapServers, security.protocol and the network path from this pod.",
             ) from error
         except BaseException:
-            await self._close()
+            await self.close()
             raise
 
     async def _enter(self) -> None:
@@ -134,14 +135,24 @@ class BrokerPool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close()
+        await self.close()
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """Close all connections."""
         closing = [wire.close() for wire in self._open.values()]
         self._open.clear()
         if closing:
             # A peer that vanished never confirms the end of a TLS session.
             await asyncio.wait(closing, timeout=1)
+
+    async def answers(self) -> bool:
+        """Whether a broker of the right cluster answers at once. Learns the brokers anew, as entering does."""
+        try:
+            async with asyncio.timeout(_AT_ONCE_SECONDS):
+                await self._refresh([])
+        except (TimeoutError, BrokerTrouble, LogkeepError):
+            return False
+        return True
 
     # ---- requests
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from logkeep_kernel import Rows, batch_rows, rows_of
+from logkeep_kernel import RecordDigest, Rows, batch_rows, rows_of
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
-from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Headers
 from logkeep_engine.log.codec import (
     MOST_ROWS,
     as_rows,
@@ -27,7 +27,7 @@ from logkeep_engine.log.codec import (
 from logkeep_engine.log.compression import decompress
 from logkeep_engine.log.memory import SMALL_BYTES, lent
 
-__all__ = ["Rows", "as_rows", "kept_rows", "listed_rows", "packed_batch", "rows_of_batch"]
+__all__ = ["Rows", "as_rows", "kept_rows", "listed_rows", "note_batches", "packed_batch", "rows_of_batch"]
 
 
 def rows_of_batch(batch: memoryview, header: BatchHeader, *, limit: int | None = None) -> Generator[Rows]:
@@ -72,6 +72,21 @@ def kept_rows(batch: memoryview, header: BatchHeader) -> Iterator[Rows]:
     for records in decode_slices(batch, header):
         last = check_offsets(records, header, last)
         yield rows_of(records)
+
+
+def note_batches(digest: RecordDigest, stretch: memoryview, headers: Headers) -> None:
+    """Note the records of these batches of a stretch in the digest. Control batches are left out; aborted ones are for
+    the caller to leave out, who hands in the headers between them. No CRC is checked.
+
+    Raises as `rows_of_batch`. The digest has the records of all batches before the damaged one then, and none of it.
+    """
+    while headers:
+        taken = digest.note_batches(stretch, headers, SMALL_BYTES)
+        if taken < len(headers):
+            at, header = headers[taken]
+            for rows in rows_of_batch(stretch[at : at + header.size], header):
+                digest.note(rows)
+        headers = headers[taken + 1 :]
 
 
 def _problem_of(batch: memoryview, header: BatchHeader) -> CorruptBatch | BatchTooLarge:

@@ -55,8 +55,8 @@ impl Decompressor {
         Self::default()
     }
 
-    /// Append the bytes that were compressed to `out`, and return their number: at most `limit`. Where this fails,
-    /// `out` is as before.
+    /// Append the unpacked bytes to `out`, and return their number: at most `limit`. Where this fails, `out` is as
+    /// before.
     ///
     /// `out` grows with what is really there: first by some times the compressed bytes, then step by step.
     pub fn append(&mut self, codec: Codec, data: &[u8], out: &mut Vec<u8>, limit: usize) -> Result<usize, Problem> {
@@ -82,8 +82,8 @@ impl Decompressor {
         }
     }
 
-    /// Write the bytes that were compressed to the beginning of `out`, and return their number. What lies behind them
-    /// in `out` may change, too.
+    /// Write the unpacked bytes to the beginning of `out`, and return their number. What lies behind them in `out` may
+    /// change, too. `NoRoom` if they are more than `out` has.
     pub fn into_slice(&mut self, codec: Codec, data: &[u8], out: &mut [u8]) -> Result<usize, Problem> {
         if data.is_empty() && codec != Codec::None {
             return Err(Problem::Damaged("there are no bytes"));

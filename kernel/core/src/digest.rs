@@ -8,7 +8,11 @@
 
 use twox_hash::XxHash3_128;
 
-use crate::rows::{Row, Rows, put_field, put_headers};
+use crate::compression::{Codec, Decompressor};
+use crate::header::{HEADER_SIZE, Header, MAGIC};
+use crate::headers::{CONTROL, Placed};
+use crate::records::{Odd, Packed};
+use crate::rows::{Form, Row, Rows, put_field, put_headers};
 use crate::varints::put_varint;
 
 const PRIME: u128 = (1 << 127) - 1;
@@ -76,6 +80,83 @@ impl Digester {
             put_headers(form, rows.headers_of(row));
         }
         XxHash3_128::oneshot_with_seed(u64::from(offsets), form)
+    }
+}
+
+const ROWS: usize = 1 << 12; // rows of a part of a large batch
+
+/// Computes digests of the records of whole batches. It keeps what it needs from one batch to the next.
+#[derive(Default)]
+pub struct BatchDigester {
+    digester: Digester,
+    decompressor: Decompressor,
+    unpacked: Vec<u8>,
+    rows: Vec<Row>,
+}
+
+impl BatchDigester {
+    /// Notes the records of batches in `digest`, but not those of control batches. The first batch lies in `stretch` at
+    /// position `start`. Returns how many batches were taken. The next one is for the caller to look at: it is no batch
+    /// of magic 2, its records do not fit together, or they have more than `most` bytes; `digest` knows none of them.
+    pub fn note(
+        &mut self,
+        stretch: &[u8],
+        batches: &[Placed],
+        start: usize,
+        most: usize,
+        offsets: bool,
+        digest: &mut Digest,
+    ) -> usize {
+        let origin = batches.first().map_or(0, |(at, _)| *at);
+        for (number, (at, header)) in batches.iter().enumerate() {
+            let batch = start.checked_add(at - origin).and_then(|at| stretch.get(at..)?.get(..header.size()));
+            let before = *digest;
+            if self.note_batch(batch, header, most, offsets, digest).is_err() {
+                *digest = before;
+                return number;
+            }
+        }
+        batches.len()
+    }
+
+    #[inline]
+    fn note_batch(
+        &mut self,
+        batch: Option<&[u8]>,
+        header: &Header,
+        most: usize,
+        offsets: bool,
+        digest: &mut Digest,
+    ) -> Result<(), Odd> {
+        if header.magic != MAGIC {
+            return Err(Odd);
+        }
+        if header.attributes & CONTROL != 0 {
+            return Ok(());
+        }
+        let packed = batch.and_then(|batch| batch.get(HEADER_SIZE..)).ok_or(Odd)?;
+        if header.record_count == 0 {
+            return Ok(());
+        }
+        let codec = Codec::of(header.attributes).ok_or(Odd)?;
+        if packed.len() > most {
+            return Err(Odd);
+        }
+        let data = if codec == Codec::None {
+            packed
+        } else {
+            self.unpacked.clear();
+            self.decompressor.append(codec, packed, &mut self.unpacked, most).map_err(|_| Odd)?;
+            &self.unpacked
+        };
+        let mut records = Packed::new(data, header);
+        while !records.is_done() {
+            self.rows.clear();
+            records.take(ROWS, &mut self.rows)?;
+            let rows = Rows { rows: &self.rows, data, headers: data, form: Form::Packed };
+            self.digester.note(&rows, offsets, digest);
+        }
+        Ok(())
     }
 }
 

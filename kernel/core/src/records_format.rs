@@ -40,12 +40,13 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Those of no records.
+    /// The facts of no records.
     pub fn new() -> Facts {
         Facts { first: -1, last: -1, count: 0, min_timestamp: None, max_timestamp: -1, append_time: false, largest: 0 }
     }
 
-    /// Those of these rows. For each header the characters of its key count, the bytes of its value, and `header_bytes`.
+    /// The facts of these rows. For each header the characters of its key count, the bytes of its value, and
+    /// `header_bytes`.
     pub fn of(rows: &Rows<'_>, header_bytes: usize) -> Facts {
         let mut facts = Facts::new();
         for row in rows.rows {
@@ -232,25 +233,10 @@ fn read_one(data: &[u8], at: usize, last: i64) -> Result<(Row, usize), Stopped> 
     if stop + 4 > data.len() {
         return Err(short(stop + 4));
     }
-    let count = int32(data, stop)?;
-    let mut after = stop + 4;
-    if count != 0 {
-        let count = usize::try_from(count).map_err(|_| Stopped::Odd)?;
-        if after + 8 * count > data.len() {
-            return Err(short(after + 8 * count));
-        }
-        for left in (0..count).rev() {
-            let name = length(int32(data, after)?)?.ok_or(Stopped::Odd)?;
-            let end = after + 4 + name;
-            if end + 4 + 8 * left > data.len() {
-                return Err(short(end + 4 + 8 * left));
-            }
-            after = end + 4 + length(int32(data, end)?)?.unwrap_or(0);
-            if after + 8 * left > data.len() {
-                return Err(short(after + 8 * left));
-            }
-        }
-    }
+    let (count, after) = match int32(data, stop)? {
+        0 => (0, stop + 4),
+        count => (count, behind_headers(data, stop + 4, count, short)?),
+    };
     let span = |start: usize, length: Option<usize>| match length {
         None => Ok(Span::NULL),
         Some(length) => Span::new(start, start + length).ok_or(Stopped::Odd),
@@ -265,6 +251,26 @@ fn read_one(data: &[u8], at: usize, last: i64) -> Result<(Row, usize), Stopped> 
         kind,
     };
     Ok((row, after))
+}
+
+/// The position behind `count` headers that begin at `at`. `short` tells how far the bytes would have to reach.
+fn behind_headers(data: &[u8], mut at: usize, count: i32, short: impl Fn(usize) -> Stopped) -> Result<usize, Stopped> {
+    let count = usize::try_from(count).map_err(|_| Stopped::Odd)?;
+    if at + 8 * count > data.len() {
+        return Err(short(at + 8 * count));
+    }
+    for left in (0..count).rev() {
+        let name = length(int32(data, at)?)?.ok_or(Stopped::Odd)?;
+        let end = at + 4 + name;
+        if end + 4 + 8 * left > data.len() {
+            return Err(short(end + 4 + 8 * left));
+        }
+        at = end + 4 + length(int32(data, end)?)?.unwrap_or(0);
+        if at + 8 * left > data.len() {
+            return Err(short(at + 8 * left));
+        }
+    }
+    Ok(at)
 }
 
 #[inline]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use logkeep_kernel_core::avro::{self, Block, BlockPacker, Shape};
-use logkeep_kernel_core::records_format::Ended;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::bytes::Bytes;
+use crate::records_format::{Told, told, word};
 use crate::rows::{Data, Held, Rows};
 
 /// The records of an Avro object, packed block by block.
@@ -27,12 +27,7 @@ impl AvroBlocks {
         let view = rows.view(start);
         let packer = &mut self.0;
         let (taken, ended) = py.detach(|| packer.append(&view, usize::try_from(most).unwrap_or(0)));
-        let why = match ended {
-            Ended::End => "end",
-            Ended::Full => "full",
-            Ended::Falls => "falls",
-        };
-        (taken, why)
+        (taken, word(ended))
     }
 
     /// Bytes of the open block.
@@ -61,10 +56,8 @@ impl AvroBlocks {
     }
 
     /// (first offset, last offset, lowest timestamp, highest timestamp, whether one is of the append, largest record)
-    fn facts(&self) -> (i64, i64, i64, i64, bool, u64) {
-        let facts = &self.0.facts;
-        let lowest = facts.min_timestamp.unwrap_or(-1);
-        (facts.first, facts.last, lowest, facts.max_timestamp, facts.append_time, facts.largest)
+    fn facts(&self) -> Told {
+        told(&self.0.facts)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Digests of records, and the partitions of keys.
 
-use logkeep_kernel_core::digest::{Digest, Digester};
+use logkeep_kernel_core::digest::{BatchDigester, Digest, Digester};
 use logkeep_kernel_core::murmur2;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::bytes::Bytes;
+use crate::headers::Headers;
 use crate::rows::Rows;
 
 /// The digest of records that follow one another.
@@ -36,6 +37,21 @@ impl RecordDigest {
         let view = rows.view(0);
         let (digest, offsets) = (&mut self.digest, self.offsets);
         py.detach(|| Digester::default().note(&view, offsets, digest));
+    }
+
+    /// See the stub.
+    fn note_batches(
+        &mut self,
+        py: Python<'_>,
+        stretch: &Bound<'_, PyAny>,
+        headers: &Headers,
+        most: usize,
+    ) -> PyResult<usize> {
+        let bytes = Bytes::of(stretch)?;
+        let (slice, batches) = (bytes.get(), headers.placed());
+        let start = batches.first().map_or(0, |(at, _)| headers.position(*at));
+        let (digest, offsets) = (&mut self.digest, self.offsets);
+        Ok(py.detach(|| BatchDigester::default().note(slice, batches, start, most, offsets, digest)))
     }
 
     /// Notes records that follow, and of which this is the digest.

@@ -79,7 +79,8 @@ impl Merger {
         let mut items = Vec::new();
         let (header, batch) =
             merge::whole_batch(batch.get(), 0).ok_or_else(|| PyValueError::new_err("no whole batch of magic 2"))?;
-        let whole = self.0.member(header, batch, packed.get(), &mut items).is_ok();
+        let (slice, merger) = (packed.get(), &mut self.0);
+        let whole = py.detach(|| merger.member(header, batch, slice, &mut items)).is_ok();
         Ok((listed(py, items)?, whole))
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use logkeep_kernel_core::records_format::{self, Ended, SegmentPacker, Stopped};
+use logkeep_kernel_core::records_format::{self, Ended, Facts, SegmentPacker, Stopped};
 use logkeep_kernel_core::rows::Form;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -26,12 +26,7 @@ impl RecordsSegment {
         let view = rows.view(start);
         let packer = &mut self.0;
         let (taken, ended) = py.detach(|| packer.append(&view, most));
-        let why = match ended {
-            Ended::End => "end",
-            Ended::Full => "full",
-            Ended::Falls => "falls",
-        };
-        (taken, why)
+        (taken, word(ended))
     }
 
     #[getter]
@@ -64,10 +59,24 @@ impl RecordsSegment {
     }
 
     /// (first offset, last offset, lowest timestamp, highest timestamp, whether one is of the append, largest record)
-    fn facts(&self) -> (i64, i64, i64, i64, bool, u64) {
-        let facts = &self.0.facts;
-        let lowest = facts.min_timestamp.unwrap_or(-1);
-        (facts.first, facts.last, lowest, facts.max_timestamp, facts.append_time, facts.largest)
+    fn facts(&self) -> Told {
+        told(&self.0.facts)
+    }
+}
+
+/// What a writer tells of its records, as the stub of `RecordsSegment.facts` says.
+pub type Told = (i64, i64, i64, i64, bool, u64);
+
+pub fn told(facts: &Facts) -> Told {
+    let lowest = facts.min_timestamp.unwrap_or(-1);
+    (facts.first, facts.last, lowest, facts.max_timestamp, facts.append_time, facts.largest)
+}
+
+pub fn word(ended: Ended) -> &'static str {
+    match ended {
+        Ended::End => "end",
+        Ended::Full => "full",
+        Ended::Falls => "falls",
     }
 }
 

@@ -166,7 +166,7 @@ def test_formats_digests_and_requests_are_among_the_figures() -> None:
     found = measured(
         *rows,
         requests={"topic": "t", "wire": 1 << 30, "backup": verb, "restore": verb},
-        digest=[{"topic": "lz4-100", "records/s": 12_340_000, "with taking apart, records/s": 9_000_000}],
+        digest=[{"topic": "lz4-100", "records/s": 12_340_000, "with unpacking, records/s": 9_000_000}],
     )
     assert [line[1:] for line in report.tables(found)["figures"].rows] == [
         ("lz4-100", "≥ 0.4", "0.50"),

@@ -317,8 +317,12 @@ def test_a_wrong_backup_is_refused_by_field(spec: dict[str, Any], field: str, wh
         (backup(topics={"include": []}), "spec.topics.include: must have at least 1 item"),
         (backup(topics=5), "spec.topics: must be an object"),
         (backup(cluster={"bootstrapServers": ["kafka"]}), "spec.cluster.bootstrapServers[0]: 'kafka' is not host:port"),
+        (backup(segment={"digest": "SHA-256"}), "spec.segment.digest: 'SHA-256' is not 'Sha256' or 'Blake3'"),
+        (backup(segment={"digest": None}), "spec.segment.digest: null is not 'Sha256' or 'Blake3'"),
+        (backup(segment={"maxBytes": ["1Mi"]}), "spec.segment.maxBytes: must be a string"),
+        (backup(segment={"maxBytes": 2097152}), "spec.segment.maxBytes: 2097152 is not a string: write it in quotes"),
     ],
-    ids=["only", "second", "none", "object", "server"],
+    ids=["only", "second", "none", "object", "server", "choice", "null", "list", "number"],
 )
 def test_one_mistake_is_one_problem_in_the_words_of_yaml(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecInvalid) as refused:

@@ -78,10 +78,10 @@ def test_options_become_what_the_run_does() -> None:
         ({**RECORDS, "allow_loss": True}, "--allow-loss has no effect"),
         ({**AVRO, "allow_loss": True}, "--allow-loss has no effect"),
         ({**AVRO, "compatibility": Compatibility.LOSSLESS, "allow_loss": True}, "--allow-loss has no effect"),
-        ({**KAFKA, "segment_bytes": "12q"}, "--segment-bytes '12q': "),
-        ({**KAFKA, "segment_bytes": ""}, "--segment-bytes '': "),
-        ({**KAFKA, "segment_bytes": "1"}, "--segment-bytes 1: must be 1Mi to 1Gi"),
-        ({**KAFKA, "segment_bytes": "2Gi"}, "--segment-bytes 2Gi: must be 1Mi to 1Gi"),
+        ({**KAFKA, "segment_bytes": "12q"}, "--segment-bytes: '12q' is not a whole quantity"),
+        ({**KAFKA, "segment_bytes": ""}, "--segment-bytes: '' is not a whole quantity"),
+        ({**KAFKA, "segment_bytes": "1"}, "--segment-bytes: '1' must be between 1Mi and 2147483647 bytes"),
+        ({**KAFKA, "segment_bytes": "2Gi"}, "--segment-bytes: '2Gi' must be between 1Mi and 2147483647 bytes"),
     ],
 )
 def test_options_that_do_not_fit_are_named(given: dict[str, Any], message: str) -> None:

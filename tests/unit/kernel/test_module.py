@@ -38,6 +38,16 @@ def test_a_class_has_what_its_stub_says(described: ast.ClassDef) -> None:
             assert taken(member) == promised(members[name]), name
 
 
+@pytest.mark.parametrize("described", [*FUNCTIONS, *CLASSES], ids=lambda node: node.name)
+def test_the_stubs_say_what_each_name_does(described: ast.FunctionDef | ast.ClassDef) -> None:
+    members = described.body if isinstance(described, ast.ClassDef) else []
+    for node in (described, *members):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("__"):
+            said = ast.get_docstring(node)
+            assert said, node.name
+            assert said.split()[0] not in {"Of", "As", "What"}, node.name
+
+
 def public(carrier: object) -> set[str]:
     """The names in a module or a class that do not begin with an underscore."""
     return {name for name in dir(carrier) if not name.startswith("_")}

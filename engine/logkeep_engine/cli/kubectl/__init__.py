@@ -18,12 +18,13 @@ import typer
 from logkeep_engine.cli.errors import open_stdout
 from logkeep_engine.cli.kubectl import inspect, logs, restore, run, status, topics
 from logkeep_engine.cli.kubectl.options import EXIT_CODES
-from logkeep_engine.cli.options import Version
+from logkeep_engine.cli.options import Commands, Version
 from logkeep_engine.cli.output import say
 from logkeep_engine.contract.names import ExitCode
 
 app = typer.Typer(
     name="kubectl logkeep",
+    cls=Commands,
     help="Backups and restores of Apache Kafka in a Kubernetes cluster. Options stand behind the command: "
     "kubectl logkeep status -n team-a",
     epilog=EXIT_CODES,
