@@ -242,20 +242,21 @@ impl Rows {
 
 /// The class of records: named tuples of offset, timestamp, timestamp type, key, value and headers.
 #[pyfunction]
-fn records_are(py: Python<'_>, class: &Bound<'_, PyType>) -> PyResult<()> {
-    let fields: usize = class.getattr("_fields")?.len()?;
-    if !class.is_subclass_of::<PyTuple>()? || fields != FIELDS {
+#[pyo3(signature = (record, /))]
+fn records_are(py: Python<'_>, record: &Bound<'_, PyType>) -> PyResult<()> {
+    let fields: usize = record.getattr("_fields")?.len()?;
+    if !record.is_subclass_of::<PyTuple>()? || fields != FIELDS {
         return Err(PyTypeError::new_err("records are named tuples of six fields"));
     }
     // SAFETY: a class has this slot, and what lies there is a function of this kind.
     let alloc = unsafe {
-        let slot = ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_alloc);
+        let slot = ffi::PyType_GetSlot(record.as_type_ptr(), ffi::Py_tp_alloc);
         if slot.is_null() {
             return Err(PyTypeError::new_err("the class of records does not take memory"));
         }
         std::mem::transmute::<*mut std::ffi::c_void, ffi::allocfunc>(slot)
     };
-    let _ = RECORD.set(py, (class.clone().unbind(), alloc));
+    let _ = RECORD.set(py, (record.clone().unbind(), alloc));
     Ok(())
 }
 
