@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
+from confluent_kafka.admin import ConfigEntry
+
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.topics import is_own
 
@@ -17,10 +19,7 @@ def effective_topic_configs(control: ControlPlane, names: Iterable[str]) -> dict
 
     Needs the ACL DESCRIBE_CONFIGS on the topics. Raises BrokerUnavailable, BrokerRefused.
     """
-    return {
-        topic: {name: entry.value for name, entry in entries.items() if entry.value is not None}
-        for topic, entries in control.config_entries(names)
-    }
+    return {topic: _values(entries) for topic, entries in control.config_entries(names)}
 
 
 def applied_topic_configs(
@@ -41,7 +40,7 @@ def applied_topic_configs(
     while True:
         late = set()
         for topic, entries in control.config_entries(waiting):
-            found[topic] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+            found[topic] = _values(entries)
             own = {name: entry.value for name, entry in entries.items() if is_own(entry)}
             if any(own.get(name) != value for name, value in wanted[topic].items()):
                 late.add(topic)
@@ -49,3 +48,7 @@ def applied_topic_configs(
             return found, sorted(late)
         waiting = late
         time.sleep(_PAUSE)
+
+
+def _values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    return {name: entry.value for name, entry in entries.items() if entry.value is not None}
