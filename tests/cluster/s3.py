@@ -44,6 +44,7 @@ class S3Server:
                 "--iam-dir",
                 accounts,
                 "posix",
+                "--disableotmp",  # else a listing shows the temporary name of an object that is being replaced
                 self.data_dir,
             ]
             keys = {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
