@@ -17,6 +17,7 @@ from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
+from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.references import CaRef, S3SecretRef
 from logkeep_engine.contract.values import (
     ArchiveBytes,
@@ -440,6 +441,7 @@ class KafkaRestoreSpec(Model):
     """`state`: where the restore keeps what it must know to go on; None: beside the archive."""
 
     source: SourceSpec
+    point: PointSpec | None = None
     state: StorageSpec | None = None
     cluster: ClusterSpec
     topics: RestoreTopics = RestoreTopics()

@@ -222,6 +222,8 @@ def _perform_steps(context: RestoreContext, begun: RunResult) -> RunResult:
         summaries = count_all(context, planned, summaries)
     moved, warnings = move_groups(context, planned)
     warnings = [*_append_time_warnings(summaries.values()), *warnings, *topics.finish(planned.plan)]
+    if planned.plan.point is not None and not any(summary.records for summary in summaries.values()):
+        warnings.append("no record of the archive lies within spec.point: the topics are empty")
     return replace(
         _facts(begun, context, planned, summaries, moved),
         warnings=tuple([*planned.plan.warnings, *warnings][:MAX_LIST]),

@@ -38,6 +38,7 @@ from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
+from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_there, look
 from logkeep_engine.restore.merge import BatchStream, Rule
@@ -45,6 +46,7 @@ from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, OffsetMapBuilder
 from logkeep_engine.restore.older import OlderStream
 from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
 from logkeep_engine.restore.records import Batching, RecordStream
+from logkeep_engine.restore.straddling import ArchivedPartition, straddling
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
@@ -69,7 +71,8 @@ class RestoreTask:
 
     `start` is the target's end offset before the run. `fresh`: this driver made the plan, so the run has written
     nothing before task attempt 0. `rule` finds the bounds of batches. With `batching` the archive holds records, which
-    become batches of that size. `compacts`: the target may remove records while the run goes on.
+    become batches of that size. `compacts`: the target may remove records while the run goes on. With `clip` only what
+    is in it is restored; then `kept` are the ranges of offsets that the segments stand for.
     """
 
     number: int
@@ -91,10 +94,17 @@ class RestoreTask:
     map_path: str
     batching: Batching | None = None
     compacts: bool = False
+    clip: Clip | None = None
+    kept: tuple[Range, ...] = ()
 
     @property
     def place(self) -> TargetPartition:
         return TargetPartition(self.target, self.partition, self.producer_id, self.start, self.created, self.compacts)
+
+    @property
+    def archived(self) -> ArchivedPartition:
+        damaged = self.survey is not None and bool(self.survey.damaged)
+        return ArchivedPartition(self.storage, self.source, self.segments, self.kept, damaged)
 
     @property
     def where(self) -> str:
@@ -384,6 +394,8 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
         return
     stream = _batch_stream(task, done)
     for segment in task.segments:
+        if task.clip is not None and not task.clip.reaches(segment):
+            continue
         with _sound(task, segment):
             for stretch in _stretches(task, segment):
                 yield from stream.add(stretch)
@@ -396,7 +408,10 @@ def _batch_stream(task: RestoreTask, done: int) -> BatchStream | OlderStream:
     aborted = Spans.of(_aborted(task))
     size = task.max_batch_bytes
     if task.rule is Rule.BY_UNPACKED_SIZE:
-        return BatchStream(producer_id=task.producer_id, max_bytes=size, aborted=aborted, done=done)
+        across = straddling(task.archived, task.clip)
+        aborted, whole = Spans([*aborted.rows(), *across.left_out]), across.whole
+        own = {"producer_id": task.producer_id, "max_bytes": size, "done": done}
+        return BatchStream(**own, aborted=aborted, clip=task.clip, whole=whole)
     return OlderStream(producer_id=task.producer_id, max_bytes=size, aborted=aborted, done=done, rule=task.rule)
 
 
@@ -423,6 +438,7 @@ def _stream_of_records(task: RestoreTask, batching: Batching, done: int) -> Gene
         limit=task.max_batch_bytes,
         done=done,
         rule=task.rule,
+        clip=task.clip,
     )
     damaged = frozenset(task.survey.damaged if task.survey is not None else ())
     whole = [segment for segment in task.segments if segment.base_offset not in damaged]
