@@ -1,5 +1,6 @@
 """Restores to a point, of what a real broker has, with times that are out of order by hours."""
 
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -117,6 +118,10 @@ class TestPoints:
             }
             result = restored_to(kafka, archived, point, name)
             assert result.records == sum(map(len, expected.values()))
+            told = json.loads((archived / "runs" / f"restore-{name}" / "point.json").read_bytes())
+            assert told["recordsAtMost"] >= result.records
+            if name != "window" and not name.startswith(("timestamp", "since")):
+                assert told["recordsAtMost"] == result.records
             check(kafka, archived, unique, name, expected)
 
     def test_every_attempt_sends_the_same(self, kafka: KafkaBroker, unique: str, archived: Path) -> None:

@@ -8,6 +8,7 @@ set the positions of consumer groups (`groups`), give topics the source's config
 
     started.json          when the last driver was started: the state can be written
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
+    point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
     counted.json          the target has what was sent; from here on the topics get their own configuration
     consumer-groups.json  what became of the positions of consumer groups
@@ -42,6 +43,7 @@ from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.storage import Storage, open_storage
@@ -212,6 +214,7 @@ class RestoreRun(DriverRun):
 def _perform_steps(context: RestoreContext, begun: RunResult) -> RunResult:
     """Do the steps of a restore, in their order, and return `begun` with the facts."""
     planned = RestorePlanner(context).load_or_make()
+    tell(context, planned)
     topics = CreatedTopics(context.control, planned.archived, context.spec.topics.replication_factor)
     counted = is_counted(context.state)
     if not counted:
