@@ -1,8 +1,7 @@
 """The point of a restore: which state of the archive it sees, and where each partition ends.
 
     seen = choose(archive, spec.point)
-    ... topics are chosen from seen.state ...
-    made = plan_point(archive, seen.state, topics, spec.point)
+    made = plan_point(archive, seen.state, topics, spec.point)  # topics of seen.state
     archived = view(archive, seen.state, spec.point, made.plan)
 
 The plan keeps the point as offsets and times, so a later start has the same. Records of a time are those before it: a
