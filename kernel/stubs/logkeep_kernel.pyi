@@ -152,8 +152,8 @@ class SegmentFacts:
         """Messages of magic 0 or 1 are among them."""
 
 Clip = tuple[int | None, int | None, int | None, Sequence[tuple[int, int, int]]]
-"""What of a partition is wanted: offsets below the first number, times from the second on and below the third (None: no
-bound), and transactions that are wanted though some of their batches are older."""
+"""The wanted part of a partition: offsets below the first number, times from the second on and below the third (None:
+no bound), and transactions that are wanted though some of their batches are older."""
 
 Made = tuple[int, int, int, bytes | None, tuple[tuple[int, int], ...], int, int | None]
 """A batch to send: the records of the stream before it, its records, its size, its bytes (None if it is in the target

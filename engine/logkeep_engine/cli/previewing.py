@@ -1,4 +1,4 @@
-"""What `logkeep inspect --at` prints: what a restore to that time would give."""
+"""The command `logkeep inspect --at` prints what a restore to that time would give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a point would give, from the catalog and few bytes of the archive: nothing is written to Kafka for it.
+"""Finds out what a point would give, from the catalog and few bytes of the archive: nothing is written to Kafka for it.
 
 Numbers of records are bounds. The catalog counts records of aborted transactions too, and only the records themselves
 tell how many of a batch lie within a time.
@@ -29,7 +29,7 @@ POINT = "point.json"
 
 @dataclass(frozen=True, slots=True)
 class PreviewedPartition:
-    """What would be restored of a partition: offsets from `start` on and below `end`, of those that are archived up to
+    """The part of a partition that would be restored: offsets from `start` on and below `end`, of those that are archived up to
     `archived_end`, and at most so many `records`."""
 
     topic: str
@@ -43,7 +43,7 @@ class PreviewedPartition:
 
 @dataclass(frozen=True)
 class PointPreview:
-    """What a point would give. `groups` says whose positions consumer groups would get."""
+    """All that a point would give. `groups` says whose positions consumer groups would get."""
 
     partitions: tuple[PreviewedPartition, ...]
     groups: PointGroups
@@ -91,7 +91,7 @@ def told_groups(groups: PointGroups) -> str:
 
 
 def preview(archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec) -> PointPreview:
-    """What a restore of these topics to the point would give. Raises SpecError for offsets that the archive does not
+    """Find out what a restore of these topics to the point would give. Raises SpecError for offsets that the archive does not
     have, and ArchiveDamaged for damage on the way."""
     made = points.plan_point(archive, archived, topics, point)
     assert made.plan is not None

@@ -1,4 +1,4 @@
-"""What a point leaves of batches and transactions, compared with what each record says of itself."""
+"""A point leaves the records of batches and transactions that say so themselves."""
 
 import random
 from collections.abc import Iterator, Sequence

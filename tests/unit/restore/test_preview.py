@@ -1,4 +1,4 @@
-"""What a point would give is known before anything is written."""
+"""A preview tells what a point would give, before anything is written."""
 
 import json
 from typing import Any
