@@ -29,8 +29,8 @@ POINT = "point.json"
 
 @dataclass(frozen=True, slots=True)
 class PreviewedPartition:
-    """The part of a partition that would be restored: offsets from `start` on and below `end`, of those that are archived up to
-    `archived_end`, and at most so many `records`."""
+    """The part of a partition that would be restored: offsets from `start` on and below `end`, of those that are
+    archived up to `archived_end`, and at most so many `records`."""
 
     topic: str
     topic_id: str
@@ -91,8 +91,8 @@ def told_groups(groups: PointGroups) -> str:
 
 
 def preview(archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec) -> PointPreview:
-    """Find out what a restore of these topics to the point would give. Raises SpecError for offsets that the archive does not
-    have, and ArchiveDamaged for damage on the way."""
+    """Find out what a restore of these topics to the point would give. Raises SpecError for offsets that the archive
+    does not have, and ArchiveDamaged for damage on the way."""
     made = points.plan_point(archive, archived, topics, point)
     assert made.plan is not None
     view = points.view(archive, archived, point, made.plan)
