@@ -9,6 +9,7 @@ from logkeep_engine.archive.care import record_digests
 from logkeep_engine.archive.care.kept_digests import DigestsPlace
 from logkeep_engine.archive.care.record_digests import RecordTimes, SegmentDigests, digests_of
 from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveDamaged
@@ -65,7 +66,7 @@ def test_a_segment_has_stretches_with_bounds_that_meet(storage: Storage, monkeyp
     monkeypatch.setattr(record_digests, "STRETCH_BYTES", 1)
     entry = write_segment(storage, batches)
     builder = record_digests.StretchBuilder(0)
-    for stretch, headers in record_digests.open_partition(storage, "orders", (entry,)).batches():
+    for stretch, headers in open_partition(storage, "orders", (entry,)).batches():
         for number in range(len(headers)):
             builder.add_batches(stretch, headers[number : number + 1], Spans())
     stretches, times = builder.finish(105)
