@@ -421,6 +421,14 @@ class GroupRestore(StrEnum):
     TRANSLATE = "Translate"
 
 
+class RestoreVerification(StrEnum):
+    """`Counts`: the brokers are asked whether they still have all that was written. `Full`: the target is read back and
+    compared with the archive, record by record."""
+
+    COUNTS = "Counts"
+    FULL = "Full"
+
+
 class RestoreGroups(ConsumerGroups):
     restore: GroupRestore = GroupRestore.NONE
 
@@ -448,6 +456,7 @@ class KafkaRestoreSpec(Model):
     allow_empty: bool = False
     consumer_groups: RestoreGroups = RestoreGroups()
     record_batches: RecordBatches = RecordBatches()
+    verify: RestoreVerification = RestoreVerification.COUNTS
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
     spark: SparkSpec = SparkSpec()

@@ -10,6 +10,7 @@ were left out. If either is another one now, they are stale, and whoever needs t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -23,6 +24,7 @@ from logkeep_engine.tasks import TaskContext
 
 STRETCH_RECORDS = 1 << 16
 STRETCH_BYTES = 16 << 20
+MOST_BUCKETS = 256
 
 Buckets = tuple[tuple[int, int, int], ...]
 
@@ -39,6 +41,28 @@ class RecordTimes:
         """The times of the records that were noted in a digest."""
         shift, buckets = digest.times
         return cls(shift, tuple(buckets))
+
+    @classmethod
+    def together(cls, parts: Iterable[RecordTimes], most: int = MOST_BUCKETS) -> RecordTimes:
+        """The times of all parts, in at most `most` buckets."""
+        shift, counts = 0, dict[int, tuple[int, int]]()
+        for part in parts:
+            if part.shift > shift:
+                counts, shift = _coarser(counts, part.shift - shift), part.shift
+            for number, records, size in part.buckets:
+                own = counts.get(number >> (shift - part.shift), (0, 0))
+                counts[number >> (shift - part.shift)] = (own[0] + records, own[1] + size)
+            while len(counts) > most:
+                counts, shift = _coarser(counts, 1), shift + 1
+        return cls(shift, tuple((number, *counts[number]) for number in sorted(counts)))
+
+
+def _coarser(counts: Mapping[int, tuple[int, int]], by: int) -> dict[int, tuple[int, int]]:
+    found: dict[int, tuple[int, int]] = {}
+    for number, (records, size) in counts.items():
+        own = found.get(number >> by, (0, 0))
+        found[number >> by] = (own[0] + records, own[1] + size)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
