@@ -8,12 +8,13 @@ from dataclasses import replace
 
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.report import ProgressRange
+from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
 from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, TopicPlan, pack
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.selection import with_branches
-from logkeep_engine.restore.task import RestoreTask, restore_partitions
+from logkeep_engine.restore.task import restore_partitions
 
 Summaries = dict[tuple[str, int], PartitionSummary]
 """By target topic and partition."""

@@ -27,9 +27,10 @@ from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
+from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import Batching
-from logkeep_engine.restore.task import RestoreTask, stream_of
+from logkeep_engine.restore.task import stream_of
 from logkeep_engine.spark.source_plan import SegmentRead
 from logkeep_engine.spark.source_rows import read_rows
 from logkeep_engine.storage import Storage, open_uri

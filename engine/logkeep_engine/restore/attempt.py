@@ -1,0 +1,236 @@
+"""One pass over an archived partition: its batches go to the target, and the offset map is written.
+
+What the run has to do for the partition is a `RestoreTask`. An `Attempt` begins where the target is (`landed`), and
+ends with the summary of the partition, or with what has happened meanwhile: then the task looks again, and makes
+another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.reading.salvage import DamageSurvey
+from logkeep_engine.errors import TargetChanged
+from logkeep_engine.kafka.brokers import Leader
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.kafka.produce import Batch
+from logkeep_engine.limits import Throttle
+from logkeep_engine.restore.filter import Outgoing
+from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_there
+from logkeep_engine.restore.merge import Rule
+from logkeep_engine.restore.offset_map import OffsetMapBuilder, PartitionSummary
+from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
+from logkeep_engine.restore.records import Batching
+from logkeep_engine.storage import DEFAULT_BLOCK, Storage
+from logkeep_engine.tasks import PartitionUpdate, TaskProgress
+
+_MEMORY_EACH = 3 * DEFAULT_BLOCK + 4 * AHEAD_BYTES
+_MEMORY_LEAST = 1 << 20
+# Small records take several times their bytes as objects.
+_COPIES_OF_RECORDS = 8
+# A large record lies in the block that was read, as an object, in a batch, and compressed.
+_COPIES_OF_THE_LARGEST = 5
+_MEMORY_OF_RECORDS = 2 * _MEMORY_EACH
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTask:
+    """The work for one partition; pickles without secrets. `number` stands for the partition in progress reports.
+    `storage` holds the archive, `state` the state of the run.
+
+    `start` is the target's end offset before the run. `fresh`: this driver made the plan, so the run has written
+    nothing before task attempt 0. `rule` finds the bounds of batches. With `batching` the archive holds records, which
+    become batches of that size. `compacts`: the target may remove records while the run goes on.
+    """
+
+    number: int
+    storage: Storage
+    state: Storage
+    connection: KafkaConnection
+    source: str
+    topic_id: str
+    partition: int
+    target: str
+    created: bool
+    fresh: bool
+    max_batch_bytes: int
+    rule: Rule
+    producer_id: int
+    start: int
+    segments: tuple[SegmentEntry, ...]
+    survey: DamageSurvey | None
+    map_path: str
+    batching: Batching | None = None
+    compacts: bool = False
+
+    @property
+    def place(self) -> TargetPartition:
+        return TargetPartition(self.target, self.partition, self.producer_id, self.start, self.created, self.compacts)
+
+    @property
+    def where(self) -> str:
+        return f"topic {self.target!r} partition {self.partition}"
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the archived segments."""
+        return sum(segment.bytes for segment in self.segments)
+
+    @property
+    def memory(self) -> int:
+        if self.batching is not None:
+            largest = max((segment.max_batch_bytes for segment in self.segments), default=0)
+            some = min(_COPIES_OF_RECORDS * self.bytes, _MEMORY_OF_RECORDS)
+            return max(_MEMORY_LEAST, some, _COPIES_OF_THE_LARGEST * largest)
+        return max(_MEMORY_LEAST, min(2 * self.bytes, _MEMORY_EACH))
+
+
+class LookAgain(Exception):
+    """The task no longer knows what is in the target, and must read it back."""
+
+
+class Attempt:
+    """One pass over the archived partition, from its first byte. Records that are in the target already are only
+    counted.
+    """
+
+    def __init__(
+        self, task: RestoreTask, landed: Landed, progress: TaskProgress, pool: ThreadPoolExecutor, throttle: Throttle
+    ) -> None:
+        self._task = task
+        self._landed = landed
+        self._progress = progress
+        self._map = OffsetMapBuilder()
+        self._pending: deque[Outgoing] = deque()
+        self._pool = pool
+        self._throttle = throttle
+        self._made = 0  # records of the stream that have been made ready or skipped
+        self._all_made = False
+        self._append_times = 0
+        self._bytes = 0
+        self._there = iter(landed.rows)
+        self._placed = 0
+        self._mark = landed.mark
+        self._end = task.start if landed.mark is None else landed.mark.end
+        self._epoch = -1
+        self.acknowledged = landed.records
+
+    def close(self) -> None:
+        self._map.close()
+        self._landed.close()
+
+    async def run(self, client: RawClient, ahead: OutgoingAhead) -> PartitionSummary:
+        task = self._task
+
+        async def confirm(leader: Leader) -> None:
+            await self._confirm(client, leader)
+
+        async with (
+            aclosing(self._to_send(ahead)) as batches,
+            aclosing(
+                client.produce_many(task.target, task.partition, batches, floor=self._end, confirm=confirm)
+            ) as offsets,
+        ):
+            async for offset in offsets:
+                self._acknowledge(self._pending.popleft(), offset)
+        if not self._all_made:  # however it came: fewer records than the archive has are no success
+            raise RuntimeError(f"{task.where}: the batches ended before the archive did")
+        if self._made < self._landed.records:
+            raise TargetChanged(
+                f"{task.where}: {self._landed.records} records of this run are there, the archive gives {self._made}.",
+                hint="The archive or the plan was changed while the restore went on: begin a new restore.",
+            )
+        summary = PartitionSummary(
+            source_topic=task.source,
+            source_topic_id=task.topic_id,
+            source_partition=task.partition,
+            target_topic=task.target,
+            target_partition=task.partition,
+            records=self._made,
+            bytes=self._bytes,
+            target_start=task.start,
+            target_end=self._end,
+            append_time_records=self._append_times,
+            target_epoch=-1 if self._mark is None else self._mark.epoch,
+        )
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._write_map, summary)
+        return summary
+
+    def _write_map(self, summary: PartitionSummary) -> None:
+        with self._task.state.writer(self._task.map_path) as writer:
+            for block in self._map.blocks(summary):
+                writer.write(block)
+
+    async def _confirm(self, client: RawClient, leader: Leader) -> None:
+        """Check that a leader has all that earlier leaders had acknowledged, before it gets more. Raises LookAgain."""
+        task = self._task
+        if self._mark is not None:
+            whole = await is_there(client, task.place, self._mark, at_least=leader.epoch)
+        else:
+            whole = task.start == 0 or await client.log_end(task.target, task.partition) >= task.start
+        if not whole:
+            raise LookAgain
+        self._epoch = leader.epoch
+
+    def _take_over(self, records: int) -> None:
+        """Note the target offsets of the first `records`, which are there already."""
+        while self._placed < records:
+            index, offset, count = next(self._there)
+            if index > self._placed:
+                self._map.gone(index - self._placed)
+            self._map.target(offset, count)
+            self._placed = index + count
+
+    async def _to_send(self, ahead: OutgoingAhead) -> AsyncGenerator[Batch, None]:
+        async for items in ahead.take():
+            for item in items:
+                self._note(item)
+                if item.data is not None:
+                    await self._throttle.pace(item.size)
+                    self._pending.append(item)
+                    yield item.data
+        self._all_made = True
+
+    def _note(self, item: Outgoing) -> None:
+        if item.index < self._landed.records < item.index + item.count:
+            raise TargetChanged(
+                f"{self._task.where}: {self._landed.records} records of this run are there, which is inside a batch "
+                f"of this plan ({item.index} to {item.index + item.count - 1}).",
+                hint="The archive or the plan was changed while the restore went on: begin a new restore.",
+            )
+        for offset, count in item.source:
+            self._map.source(offset, count)
+        if item.index < self._landed.records:
+            self._take_over(item.index + item.count)
+        self._made = item.index + item.count
+        self._bytes += item.size
+        self._append_times += item.append_times
+        if item.data is None:
+            self._progress.tell(_update(self._task, item.source_end, self._made, self._bytes))
+
+    def _acknowledge(self, item: Outgoing, offset: int) -> None:
+        """Note where the broker has put a batch. Raises LookAgain if it cannot lie there."""
+        task = self._task
+        if task.created:
+            expected = task.start + item.index
+            if offset not in (expected, -1):
+                raise LookAgain
+            offset = expected
+        elif offset < self._end:
+            raise LookAgain
+        self._map.target(offset, item.count)
+        self._end = offset + item.count
+        self._mark = Mark(self._epoch, self._end)
+        self.acknowledged = item.index + item.count
+        self._progress.tell(_update(task, item.source_end, self.acknowledged, self._bytes))
+
+
+def _update(task: RestoreTask, at: int, records: int, size: int) -> PartitionUpdate:
+    return PartitionUpdate(task.target, task.partition, task.number, at, records, size)
