@@ -235,7 +235,7 @@ class TopicCoverage:
 
 @dataclass(frozen=True)
 class VerificationFacts:
-    """What the verification of a restore has found. `outcome` is Verified, NotVerified or Different, the other numbers
+    """The findings of a verification. `outcome` is Verified, NotVerified or Different, the other numbers
     but `records` count partitions. `report` is the URI of the page that tells all of it."""
 
     outcome: str

@@ -155,7 +155,7 @@ SIZES = {
 @pytest.mark.parametrize(
     ("kind", "others"),
     [
-        ("KafkaBackup", {"offsetMap", "lastHandledRetry", "lastHandledRunAgain", "restoredBy"}),
+        ("KafkaBackup", {"offsetMap", "verification", "lastHandledRetry", "lastHandledRunAgain", "restoredBy"}),
         (
             "KafkaRestore",
             {"lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", *SCHEDULED, *SIZES},

@@ -31,7 +31,7 @@ Buckets = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class RecordTimes:
-    """How many records fall into which time: buckets of (time >> shift, records, bytes). -1 is no time."""
+    """Counts of records by their times: buckets of (time >> shift, records, bytes). -1 is no time."""
 
     shift: int = 0
     buckets: Buckets = ()

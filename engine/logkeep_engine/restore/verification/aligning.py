@@ -15,8 +15,8 @@ WINDOW = 1000
 _DIGEST = 16
 
 
-class DifferenceKind(StrEnum):
-    """What has become of a record of the archive, or where a record of the target comes from."""
+class RecordDifferenceKind(StrEnum):
+    """Says what has become of a record of the archive, or where a record of the target comes from."""
 
     CHANGED = "Changed"
     LOST = "Lost"
@@ -32,7 +32,7 @@ class RecordDifference:
     """`records` records that follow one another, from these offsets on. An offset is None where a side has no such
     record. `fields` are the parts that differ."""
 
-    kind: DifferenceKind
+    kind: RecordDifferenceKind
     source_offset: int | None
     target_offset: int | None
     records: int = 1
@@ -43,17 +43,17 @@ class RecordDifference:
         source, target = f"source offset {self.source_offset}", f"target offset {self.target_offset}"
         many = "" if one else f" and the {self.records - 1} after it"
         match self.kind:
-            case DifferenceKind.CHANGED:
+            case RecordDifferenceKind.CHANGED:
                 return f"{source} and {target} differ in {', '.join(self.fields)}"
-            case DifferenceKind.LOST:
+            case RecordDifferenceKind.LOST:
                 return f"{source}{many} {'is' if one else 'are'} not in the target"
-            case DifferenceKind.TWICE:
+            case RecordDifferenceKind.TWICE:
                 return f"{target}{many} repeat{'s' if one else ''} a record of the archive"
-            case DifferenceKind.ADDED:
+            case RecordDifferenceKind.ADDED:
                 return f"{target}{many} {'is' if one else 'are'} not in the archive"
-            case DifferenceKind.SWAPPED:
+            case RecordDifferenceKind.SWAPPED:
                 return f"{source} and the next record have changed places, at {target}"
-            case DifferenceKind.MOVED:
+            case RecordDifferenceKind.MOVED:
                 return f"{source} lies at {target}"
 
 
@@ -110,10 +110,10 @@ def align(archived: ListedRecords, target: ListedRecords, records: int, *, offse
     while left < records:
         if _same(archived, left, target, right):
             if offsets and archived.offsets[left] != target.offsets[right]:
-                found.append(_difference(DifferenceKind.MOVED, archived, left, target, right))
+                found.append(_difference(RecordDifferenceKind.MOVED, archived, left, target, right))
             left, right = left + 1, right + 1
         elif left + 1 < records and _are_swapped(archived, left, target, right):
-            found.append(_difference(DifferenceKind.SWAPPED, archived, left, target, right))
+            found.append(_difference(RecordDifferenceKind.SWAPPED, archived, left, target, right))
             left, right = left + 2, right + 2
         else:
             skip_left, skip_right = _apart(archived.digests, left, target.digests, right)
@@ -123,10 +123,10 @@ def align(archived: ListedRecords, target: ListedRecords, records: int, *, offse
             left, right = left + paired, right + paired
             if skip_left > paired:
                 count = skip_left - paired
-                found.append(RecordDifference(DifferenceKind.LOST, archived.offsets[left], None, count))
+                found.append(RecordDifference(RecordDifferenceKind.LOST, archived.offsets[left], None, count))
                 left += count
             for at in range(right, right + skip_right - paired):
-                kind = DifferenceKind.TWICE if target.digests[at] in known else DifferenceKind.ADDED
+                kind = RecordDifferenceKind.TWICE if target.digests[at] in known else RecordDifferenceKind.ADDED
                 found.append(RecordDifference(kind, None, target.offsets[at]))
             right += skip_right - paired
     return Alignment(tuple(joined(found)), right)
@@ -165,9 +165,9 @@ def _time(record: LogRecord) -> int:
 
 
 def _follows(last: RecordDifference, item: RecordDifference) -> bool:
-    if last.kind is DifferenceKind.LOST and last.source_offset is not None:
+    if last.kind is RecordDifferenceKind.LOST and last.source_offset is not None:
         return item.source_offset == last.source_offset + last.records
-    if last.kind in (DifferenceKind.ADDED, DifferenceKind.TWICE) and last.target_offset is not None:
+    if last.kind in (RecordDifferenceKind.ADDED, RecordDifferenceKind.TWICE) and last.target_offset is not None:
         return item.target_offset == last.target_offset + last.records
     return False
 
@@ -183,14 +183,14 @@ def _are_swapped(archived: ListedRecords, left: int, target: ListedRecords, righ
 
 
 def _difference(
-    kind: DifferenceKind, archived: ListedRecords, left: int, target: ListedRecords, right: int
+    kind: RecordDifferenceKind, archived: ListedRecords, left: int, target: ListedRecords, right: int
 ) -> RecordDifference:
     return RecordDifference(kind, archived.offsets[left], target.offsets[right])
 
 
 def _changed(archived: ListedRecords, left: int, target: ListedRecords, right: int) -> RecordDifference:
     fields = differing(archived.record(left), target.record(right))
-    return RecordDifference(DifferenceKind.CHANGED, archived.offsets[left], target.offsets[right], 1, fields)
+    return RecordDifference(RecordDifferenceKind.CHANGED, archived.offsets[left], target.offsets[right], 1, fields)
 
 
 def _apart(one: Sequence[bytes], left: int, other: Sequence[bytes], right: int) -> tuple[int, int]:

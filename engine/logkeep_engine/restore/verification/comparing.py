@@ -42,7 +42,7 @@ class StretchComparison:
 
     @property
     def records(self) -> int:
-        """How many records of the target were taken into account."""
+        """The number of records of the target that were taken into account."""
         return self._whole.count
 
     @property
@@ -52,7 +52,7 @@ class StretchComparison:
 
     @property
     def missing(self) -> int:
-        """How many records the stretches have that are not compared yet."""
+        """The number of records that the stretches have which are not compared yet."""
         return sum(stretch.records for stretch in self._expected[self.at :])
 
     def feed(self, data: memoryview, headers: Headers) -> bool:

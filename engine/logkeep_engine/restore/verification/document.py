@@ -1,4 +1,4 @@
-"""What a verification has found, as a document."""
+"""The report of a verification, as a document."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class VerificationReport:
 
     @property
     def message(self) -> str:
-        """What was found, in one sentence: the first difference, or the first reason."""
+        """The finding in one sentence: the first difference, or the first reason."""
         different = [item for item in self.partitions if item.differences]
         if different:
             first = different[0]
@@ -83,7 +83,7 @@ class VerificationReport:
         return f"all {self.records} records are those of the archive"
 
     def facts(self, report: str) -> VerificationFacts:
-        """What the result of the run says of it. `report` is where the page lies."""
+        """The facts for the result of the run. `report` is where the page lies."""
         return VerificationFacts(
             outcome=self.outcome.value,
             message=self.message,
@@ -121,7 +121,7 @@ class VerificationReport:
 
 
 def facts_of(document: bytes, report: str) -> VerificationFacts | None:
-    """What a run's result says of a document that was written, None if it is none that this version reads."""
+    """The facts of a document that was written, None if it is none that this version reads."""
     try:
         body: dict[str, Any] = json.loads(document)
         if body["format"] != FORMAT:

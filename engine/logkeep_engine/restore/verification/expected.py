@@ -19,8 +19,9 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.log.batch import runs
 from logkeep_engine.log.transactions import Span, Spans
+from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import RestoreContext
-from logkeep_engine.restore.task import RestoreTask, aborted_of, stretches_of
+from logkeep_engine.restore.task import aborted_of, stretches_of
 from logkeep_engine.tasks import TaskContext
 
 _READ_BYTES = 256 << 20  # archived bytes that one task reads

@@ -1,4 +1,4 @@
-"""What a verification has found, as one HTML page that needs no other file: tables, and plots as inline SVG. Pure."""
+"""Shows what a verification has found as one HTML page that needs no other file. Pure."""
 
 from __future__ import annotations
 
@@ -159,17 +159,17 @@ def _strip(item: VerifiedPartition) -> str:
     first, end = item.offsets
     scale = _WIDTH / max(1, end - first)
     compared = min(max(item.compared_until, first), end)
-    pieces = [_piece("unread", 0, _WIDTH, ""), _piece("whole", 0, (compared - first) * scale, "")]
+    bars = [_bar("unread", 0, _WIDTH, ""), _bar("whole", 0, (compared - first) * scale, "")]
     for start, until in item.differing:
         words = f"offsets {start} to {until - 1}"
-        pieces.append(_piece("differs", (start - first) * scale, max(3.0, (until - start) * scale), words))
+        bars.append(_bar("differs", (start - first) * scale, max(3.0, (until - start) * scale), words))
     return (
-        f'<svg viewBox="0 0 {_WIDTH} 34" width="{_WIDTH}" role="img">{"".join(pieces)}'
+        f'<svg viewBox="0 0 {_WIDTH} 34" width="{_WIDTH}" role="img">{"".join(bars)}'
         f'<text x="0" y="30">{first}</text><text x="{_WIDTH}" y="30" text-anchor="end">{end - 1}</text></svg>'
     )
 
 
-def _piece(name: str, at: float, width: float, words: str) -> str:
+def _bar(name: str, at: float, width: float, words: str) -> str:
     title = f"<title>{escape(words)}</title>" if words else ""
     return f'<rect class="{name}" x="{at:.2f}" y="0" width="{width:.2f}" height="14">{title}</rect>'
 

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from logkeep_engine.contract.run import VerificationFacts
 from logkeep_engine.errors import ObjectMissing, RecordsDiffer
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.partitions import restore_task, with_task
 from logkeep_engine.restore.plan import NO_TASK, pack
-from logkeep_engine.restore.task import RestoreTask
 from logkeep_engine.restore.verification.document import VerificationReport, facts_of
 from logkeep_engine.restore.verification.expected import ExpectedRecords, expected_records
 from logkeep_engine.restore.verification.page import page_of
@@ -62,8 +62,8 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
 
 
 def earlier_facts(context: RestoreContext) -> VerificationFacts | None:
-    """What an earlier start of the run has found, None if it has found nothing, or a difference: the topics have got
-    their own configuration since, and may compact."""
+    """The findings of an earlier start of the run, None if it has found nothing, or a difference. The topics may have
+    got their own configuration since, and compact."""
     try:
         document = context.state.storage.read(context.state.file(DOCUMENT))
     except ObjectMissing:

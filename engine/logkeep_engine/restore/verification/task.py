@@ -15,13 +15,14 @@ from logkeep_engine.archive.reading.partition import open_damaged, open_partitio
 from logkeep_engine.errors import OffsetOutOfRange
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.log.rows import Rows, as_rows
-from logkeep_engine.restore.task import RestoreTask, aborted_of
+from logkeep_engine.restore.attempt import RestoreTask
+from logkeep_engine.restore.task import aborted_of
 from logkeep_engine.restore.verification.aligning import (
     WINDOW,
     Alignment,
-    DifferenceKind,
     ListedRecords,
     RecordDifference,
+    RecordDifferenceKind,
     align,
 )
 from logkeep_engine.restore.verification.comparing import StretchComparison
@@ -29,13 +30,13 @@ from logkeep_engine.restore.verification.target import TargetReader
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
 MAX_DIFFERENCES = 20
-"""As many differences of a partition are named. Then it is read no further."""
+"""So many differences of a partition are named. Then it is read no further."""
 
 _AT_ONCE = 4
 
 
 class Verdict(StrEnum):
-    """What a verification has found."""
+    """The finding of a verification."""
 
     VERIFIED = "Verified"
     NOT_VERIFIED = "NotVerified"
@@ -64,7 +65,7 @@ class VerifyTask:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPartition:
-    """What the verification of a partition has found. `expected` records are the archive's, `records` the target's.
+    """The findings about one partition. `expected` records are the archive's, `records` the target's.
 
     `stretches` is the number of compared stretches, and `differing` are the source offsets of those that differ.
     `offsets` are those of the source, from the first to the end, and `compared_until` is where the comparison ended.
@@ -220,7 +221,7 @@ class _Verification:
         """The target has ended: all that was not compared is missing."""
         stretch, missing = self._comparison.stretch, self._comparison.missing
         assert stretch is not None
-        self._differences.append(RecordDifference(DifferenceKind.LOST, stretch.start, None, missing))
+        self._differences.append(RecordDifference(RecordDifferenceKind.LOST, stretch.start, None, missing))
         self._differing.append((stretch.start, self._task.expected[-1].end))
 
     async def _what_is_behind(self, found: ListedRecords) -> RecordDifference:
@@ -230,7 +231,7 @@ class _Verification:
         loop = asyncio.get_running_loop()
         archived = await loop.run_in_executor(self._pool, archived_records, self._restored, last.start, last.records)
         again = bool(found.digests) and found.digests[0] in archived.digests
-        kind = DifferenceKind.TWICE if again else DifferenceKind.ADDED
+        kind = RecordDifferenceKind.TWICE if again else RecordDifferenceKind.ADDED
         return RecordDifference(kind, None, comparison.extra_from, comparison.extra)
 
     def _tell(self) -> None:
@@ -252,7 +253,7 @@ class _Verification:
             reasons.append(f"others have written {what} to the target, from offset {others.first} on")
         if self._task.compacts:
             reasons.append("the target has cleanup.policy=compact: records may be removed from it at any time")
-        only_lost = all(found.kind is DifferenceKind.LOST for found in self._differences)
+        only_lost = all(found.kind is RecordDifferenceKind.LOST for found in self._differences)
         if self._differences and not (self._task.compacts and only_lost):
             verdict = Verdict.DIFFERENT
         elif self._differences or reasons or not comparison.is_whole:
