@@ -146,7 +146,8 @@ class Progress(_Document):
     MAX_MOVING topics. `bytes_per_second` and `seconds_left` go by the last half minute; None while that is not known.
     """
 
-    _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors"})  # the command line knows no executors
+    # The command line knows no executors, and few restores have a point.
+    _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors", "point"})
 
     run_id: str
     phase: str  # Starting, Planning, Checking, Running, Finishing
@@ -165,6 +166,7 @@ class Progress(_Document):
     bytes_per_second: int | None = None
     seconds_left: int | None = None
     executors: int | None = None  # as many were asked for; 0: the driver does the work itself
+    point: str | None = None  # what the point of a restore gives
 
     @property
     def percent(self) -> int:

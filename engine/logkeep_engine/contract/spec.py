@@ -17,6 +17,7 @@ from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
+from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.references import CaRef, S3SecretRef
 from logkeep_engine.contract.values import (
     ArchiveBytes,
@@ -448,6 +449,7 @@ class KafkaRestoreSpec(Model):
     """`state`: where the restore keeps what it must know to go on; None: beside the archive."""
 
     source: SourceSpec
+    point: PointSpec | None = None
     state: StorageSpec | None = None
     cluster: ClusterSpec
     topics: RestoreTopics = RestoreTopics()
@@ -461,6 +463,12 @@ class KafkaRestoreSpec(Model):
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()
+
+    @model_validator(mode="after")
+    def _can_be_verified(self) -> KafkaRestoreSpec:
+        if self.verify is RestoreVerification.FULL and self.point is not None:
+            raise ValueError("verify may be Full only without point")
+        return self
 
 
 def parse_backup(spec: Mapping[str, Any]) -> KafkaBackupSpec:

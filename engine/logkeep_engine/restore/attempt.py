@@ -15,6 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.errors import TargetChanged
 from logkeep_engine.kafka.brokers import Leader
@@ -22,12 +23,14 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.limits import Throttle
+from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_there
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.offset_map import OffsetMapBuilder, PartitionSummary
 from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
 from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.straddling import ArchivedPartition
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskProgress
 
@@ -47,7 +50,8 @@ class RestoreTask:
 
     `start` is the target's end offset before the run. `fresh`: this driver made the plan, so the run has written
     nothing before task attempt 0. `rule` finds the bounds of batches. With `batching` the archive holds records, which
-    become batches of that size. `compacts`: the target may remove records while the run goes on.
+    become batches of that size. `compacts`: the target may remove records while the run goes on. With `clip` only what
+    is in it is restored; then `kept` are the ranges of offsets that the segments stand for.
     """
 
     number: int
@@ -69,10 +73,17 @@ class RestoreTask:
     map_path: str
     batching: Batching | None = None
     compacts: bool = False
+    clip: Clip | None = None
+    kept: tuple[Range, ...] = ()
 
     @property
     def place(self) -> TargetPartition:
         return TargetPartition(self.target, self.partition, self.producer_id, self.start, self.created, self.compacts)
+
+    @property
+    def archived(self) -> ArchivedPartition:
+        damaged = self.survey is not None and bool(self.survey.damaged)
+        return ArchivedPartition(self.storage, self.source, self.segments, self.kept, damaged)
 
     @property
     def where(self) -> str:

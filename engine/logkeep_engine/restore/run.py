@@ -9,6 +9,7 @@ driver that starts again needs to go on:
 
     started.json          when the last driver was started: the state can be written
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
+    point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
     counted.json          the target has what was sent; from here on the topics get their own configuration
     verification.json     what the verification has found, and beside it a page (`verification.html`)
@@ -44,6 +45,7 @@ from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
@@ -194,6 +196,7 @@ class RestoreRun(DriverRun):
     def _perform_steps(self, context: RestoreContext, begun: RunResult) -> RunResult:
         """Do the steps of a restore, in their order, and return `begun` with the facts."""
         planned = RestorePlanner(context).load_or_make()
+        tell(context, planned)
         topics = CreatedTopics(context.control, planned.archived, context.spec.topics.replication_factor)
         counted = is_counted(context.state)
         if not counted:
@@ -207,6 +210,8 @@ class RestoreRun(DriverRun):
             raise_if_different(self._verification)
         moved, warnings = move_groups(context, planned)
         warnings = [*_append_time_warnings(summaries.values()), *warnings, *topics.finish(planned.plan)]
+        if planned.plan.point is not None and not any(summary.records for summary in summaries.values()):
+            warnings.append("no record of the archive lies within spec.point: the topics are empty")
         if self._verification is not None and self._verification.not_verified:
             warnings.insert(0, f"not verified: {self._verification.message}")
         return replace(

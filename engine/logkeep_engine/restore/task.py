@@ -41,6 +41,7 @@ from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary
 from logkeep_engine.restore.older import OlderStream
 from logkeep_engine.restore.outgoing_ahead import OutgoingAhead
 from logkeep_engine.restore.records import Batching, RecordStream
+from logkeep_engine.restore.straddling import straddling
 from logkeep_engine.tasks import TaskContext, TaskProgress
 
 # A task finds its place anew when another attempt writes too, or the log was cut off. Each time it must have moved.
@@ -176,6 +177,8 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
         return
     stream = _batch_stream(task, done)
     for segment in task.segments:
+        if task.clip is not None and not task.clip.reaches(segment):
+            continue
         with _sound(task, segment):
             for stretch in stretches_of(task, segment):
                 yield from stream.add(stretch)
@@ -188,7 +191,10 @@ def _batch_stream(task: RestoreTask, done: int) -> BatchStream | OlderStream:
     aborted = Spans.of(aborted_of(task))
     size = task.max_batch_bytes
     if task.rule is Rule.BY_UNPACKED_SIZE:
-        return BatchStream(producer_id=task.producer_id, max_bytes=size, aborted=aborted, done=done)
+        across = straddling(task.archived, task.clip)
+        aborted, whole = Spans([*aborted.rows(), *across.left_out]), across.whole
+        own = {"producer_id": task.producer_id, "max_bytes": size, "done": done}
+        return BatchStream(**own, aborted=aborted, clip=task.clip, whole=whole)
     return OlderStream(producer_id=task.producer_id, max_bytes=size, aborted=aborted, done=done, rule=task.rule)
 
 
@@ -215,6 +221,7 @@ def _stream_of_records(task: RestoreTask, batching: Batching, done: int) -> Gene
         limit=task.max_batch_bytes,
         done=done,
         rule=task.rule,
+        clip=task.clip,
     )
     damaged = frozenset(task.survey.damaged if task.survey is not None else ())
     whole = [segment for segment in task.segments if segment.base_offset not in damaged]

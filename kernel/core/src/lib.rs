@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod avro;
+pub mod clip;
 pub mod compression;
 pub mod digest;
 pub mod facts;

@@ -133,6 +133,7 @@ class ProgressStatus(StatusPart):
     bytes_per_second: int | None = None
     seconds_left: int | None = None
     executors: int | None = None
+    point: str | None = None
     moving: tuple[MovingTopic, ...] = ()
     lagging: tuple[Lagging, ...] = ()
 

@@ -67,6 +67,8 @@ def _progress(document: Progress) -> None:
     for name, value in (("bytesPerSecond", document.bytes_per_second), ("secondsLeft", document.seconds_left)):
         if value is not None:
             _integer(name, value, 0)
+    if document.point is not None:
+        _text("point", document.point)
     for topic in document.moving:
         _text("topic", topic.topic, MAX_TOPIC)
         _integers(done=topic.done, total=topic.total)

@@ -35,6 +35,7 @@ def progress_status(progress: Progress) -> ProgressStatus:
         bytes_per_second=progress.bytes_per_second,
         seconds_left=progress.seconds_left,
         executors=progress.executors,
+        point=None if progress.point is None else cut(progress.point),
         moving=tuple(MovingTopic(t.topic, t.done, t.total) for t in progress.moving[:MAX_MOVING]),
         lagging=tuple(Lagging(p.topic, p.partition, p.at - p.start, p.end - p.start) for p in behind),
     )
