@@ -367,6 +367,18 @@ class RecordDigest:
     @property
     def value(self) -> bytes:
         """The value of the polynomial, 16 bytes, the highest first."""
+    @property
+    def offsets_value(self) -> bytes:
+        """The same of the polynomial whose coefficients are the offsets of the records that were noted. Two stretches
+        with one value each of both have equal records at equal offsets."""
+    @property
+    def times(self) -> tuple[int, list[tuple[int, int, int]]]:
+        """The records that were noted, by their times: a shift, and buckets of (time >> shift, records, bytes of their
+        canonical form), at most 64, in order. A record without a timestamp has the time -1. Of what was written down,
+        nothing is known here."""
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The lowest and the highest time of these records, None without one."""
 
 def record_digests(rows: Rows, *, offsets: bool) -> bytes:
     """The digests of single records, one behind the other: 16 bytes each, the highest first."""

@@ -422,6 +422,14 @@ class GroupRestore(StrEnum):
     TRANSLATE = "Translate"
 
 
+class RestoreVerification(StrEnum):
+    """`Counts`: the brokers are asked whether they still have all that was written. `Full`: the target is read back and
+    compared with the archive, record by record."""
+
+    COUNTS = "Counts"
+    FULL = "Full"
+
+
 class RestoreGroups(ConsumerGroups):
     restore: GroupRestore = GroupRestore.NONE
 
@@ -450,10 +458,17 @@ class KafkaRestoreSpec(Model):
     allow_empty: bool = False
     consumer_groups: RestoreGroups = RestoreGroups()
     record_batches: RecordBatches = RecordBatches()
+    verify: RestoreVerification = RestoreVerification.COUNTS
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()
+
+    @model_validator(mode="after")
+    def _can_be_verified(self) -> KafkaRestoreSpec:
+        if self.verify is RestoreVerification.FULL and self.point is not None:
+            raise ValueError("verify may be Full only without point")
+        return self
 
 
 def parse_backup(spec: Mapping[str, Any]) -> KafkaBackupSpec:

@@ -180,7 +180,7 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
         if task.clip is not None and not task.clip.reaches(segment):
             continue
         with _sound(task, segment):
-            for stretch in _stretches(task, segment):
+            for stretch in stretches_of(task, segment):
                 yield from stream.add(stretch)
     if task.segments:
         with _sound(task, task.segments[-1]):
@@ -188,7 +188,7 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
 
 
 def _batch_stream(task: RestoreTask, done: int) -> BatchStream | OlderStream:
-    aborted = Spans.of(_aborted(task))
+    aborted = Spans.of(aborted_of(task))
     size = task.max_batch_bytes
     if task.rule is Rule.BY_UNPACKED_SIZE:
         across = straddling(task.archived, task.clip)
@@ -230,14 +230,16 @@ def _stream_of_records(task: RestoreTask, batching: Batching, done: int) -> Gene
     yield from stream.finish()
 
 
-def _aborted(task: RestoreTask) -> Sequence[AbortedTxn]:
+def aborted_of(task: RestoreTask) -> Sequence[AbortedTxn]:
+    """The aborted transactions of the archived partition, whose records are left out. Raises ArchiveDamaged."""
     if task.survey is not None and task.survey.aborted is not None:
         return task.survey.aborted
     return list(open_partition(task.storage, task.source, task.segments).transaction_index())
 
 
-def _stretches(task: RestoreTask, segment: SegmentEntry) -> Iterator[memoryview]:
-    """Views on whole batches that lie back to back."""
+def stretches_of(task: RestoreTask, segment: SegmentEntry) -> Iterator[memoryview]:
+    """Views on whole batches of a segment that lie back to back, without what the survey has found damaged. Raises
+    ArchiveDamaged."""
     if task.survey is not None and segment.base_offset in task.survey.damaged:
         yield from _salvaged(task, segment, task.survey)
         return

@@ -16,5 +16,6 @@ pub mod packer;
 pub mod records;
 pub mod records_format;
 pub mod rows;
+pub mod times;
 pub mod varints;
 pub mod walk;

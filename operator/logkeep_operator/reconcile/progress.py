@@ -8,7 +8,7 @@ from typing import Any
 
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
-from logkeep_operator.api.status import MAX_LISTED, MovingTopic, moment_of, timestamp
+from logkeep_operator.api.status import MAX_LISTED, MovingTopic, VerificationStatus, moment_of, timestamp
 from logkeep_operator.reconcile.conditions import cut
 
 # A run that has ended has no rate, and nothing moves.
@@ -66,3 +66,21 @@ def final_progress(progress: Progress | None, result: RunResult | None, succeede
 def loss_entries(result: RunResult) -> tuple[LossEntry, ...]:
     """The first entries of the loss that the result tells."""
     return tuple(LossEntry(f.topic, f.partition, f.start, f.end, cut(f.reason)) for f in result.loss[:MAX_LISTED])
+
+
+def verification_status(result: RunResult) -> VerificationStatus | None:
+    """The findings of the verification of a restore, None if there was none."""
+    facts = result.verification
+    if facts is None:
+        return None
+    return VerificationStatus(
+        outcome=facts.outcome,
+        message=cut(facts.message),
+        partitions=facts.partitions,
+        verified=facts.verified,
+        not_verified=facts.not_verified,
+        different=facts.different,
+        records=facts.records,
+        end_time=timestamp(moment_of(facts.end_time)),
+        report=facts.report,
+    )

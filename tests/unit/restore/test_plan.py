@@ -418,6 +418,7 @@ class TestDigest:
             "limits": {"bytesPerSecond": "1Mi"},
             "suspend": True,
             "allowEmpty": True,
+            "verify": "Full",
             "state": {"uri": "s3://other"},
         }
         # Think about a field that is in none of the two: may it change between two attempts of one run?
