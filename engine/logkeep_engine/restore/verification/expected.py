@@ -23,7 +23,7 @@ from logkeep_engine.log.transactions import Span, Spans
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.task import stretches_of
-from logkeep_engine.restore.verification.wanted import WantedRecords
+from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.tasks import TaskContext
 
 _READ_BYTES = 256 << 20  # archived bytes that one task reads
@@ -85,7 +85,7 @@ class ClippedWork:
 
 def clip_expected(work: ClippedWork, context: TaskContext) -> SegmentDigests:
     """Runs on an executor: the digests of that part. Raises ArchiveDamaged."""
-    return WantedRecords(work.task).of(work.digests)
+    return RestoredRecords(work.task).of(work.digests)
 
 
 def _clip(context: RestoreContext, partitions: Sequence[_Partition]) -> None:
@@ -132,7 +132,7 @@ class _Partition:
 
     def __init__(self, context: RestoreContext, task: RestoreTask) -> None:
         self.task = task
-        self._wanted = WantedRecords(task)
+        self._wanted = RestoredRecords(task)
         self.aborted = self._wanted.aborted
         self._place = DigestsPlace(context.state.storage, task.source, task.topic_id, task.partition)
         self._kept = self._place.load()

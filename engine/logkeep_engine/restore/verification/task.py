@@ -22,7 +22,7 @@ from logkeep_engine.restore.verification.aligning import (
 )
 from logkeep_engine.restore.verification.comparing import StretchComparison
 from logkeep_engine.restore.verification.target import TargetReader
-from logkeep_engine.restore.verification.wanted import WantedRecords
+from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
 MAX_DIFFERENCES = 20
@@ -128,7 +128,7 @@ class _Verification:
         restored = task.restored
         self._task = task
         self._restored = restored
-        self._wanted = WantedRecords(restored)
+        self._wanted = RestoredRecords(restored)
         self._client = client
         self._pool = pool
         self._progress = progress

@@ -22,7 +22,7 @@ from logkeep_engine.restore.task import aborted_of
 from logkeep_engine.restore.verification.aligning import ListedRecords
 
 
-class WantedRecords:
+class RestoredRecords:
     """The records of one partition. What is needed for them is read when it is asked for."""
 
     def __init__(self, task: RestoreTask) -> None:
