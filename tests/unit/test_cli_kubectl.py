@@ -213,6 +213,10 @@ def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
     assert (typed.topics.include, typed.topics.exclude) == (("orders.*",), ("orders.test",))
     assert (typed.topics.rename[0].from_, typed.topics.rename[0].to) == ("(.*)", "old.\\1")
     assert (typed.if_topic_exists, typed.consumer_groups.restore.value) == (IfTopicExists.APPEND, "Translate")
+    earlier = restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, ChoiceOptions(as_of="2026-11-17T14:05:00Z"))
+    point = parse_restore(earlier).point
+    assert point is not None
+    assert point.as_of == "2026-11-17T14:05:00Z"
     with pytest.raises(SpecError, match="is no FROM=TO"):
         restore_spec("nightly", {}, ChoiceOptions(rename=["orders"]))
 

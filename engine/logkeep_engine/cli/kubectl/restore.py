@@ -41,6 +41,10 @@ Rename = Annotated[
     list[str] | None, typer.Option("--rename", metavar="FROM=TO", help="Rename topics: '(.*)=old.\\1'. Repeatable.")
 ]  # fmt: skip
 Exists = Annotated[IfTopicExists | None, typer.Option(help="What to do with a topic that is there; Fail by default.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="The state of a time, such as 2026-11-17T14:05:00Z (spec.point.asOf)."),
+]
 Groups = Annotated[bool, typer.Option("--groups", help="Set consumer groups to where they stood.")]
 
 
@@ -61,6 +65,7 @@ class ChoiceOptions:
     rename: Rename = None
     if_topic_exists: Exists = None
     groups: Groups = False
+    as_of: AsOf = None
 
 
 def register(app: typer.Typer) -> None:
@@ -121,6 +126,8 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         spec["topics"] = topics
     if chosen.if_topic_exists is not None:
         spec["ifTopicExists"] = chosen.if_topic_exists.value
+    if chosen.as_of is not None:
+        spec["point"] = {"asOf": chosen.as_of}
     if chosen.groups:
         spec["consumerGroups"] = {"restore": GroupRestore.TRANSLATE.value}
     return spec
