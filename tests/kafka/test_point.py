@@ -65,7 +65,13 @@ def offset_for(kafka: KafkaBroker, topic: str, partition: int, time: int) -> int
 
 
 def restored_to(kafka: KafkaBroker, root: Path, point: Mapping[str, Any], name: str, **more: Any) -> Any:
-    return bring_back(restore_spec(kafka, root, suffix=f"-{name}", point=point, **more), f"restore-{name}")
+    """The result of a restore, which is verified, too."""
+    spec = restore_spec(kafka, root, suffix=f"-{name}", point=point, verify="Full", **more)
+    result = bring_back(spec, f"restore-{name}")
+    assert result.verification is not None
+    assert result.verification.outcome == "Verified", result.verification
+    assert result.verification.records == result.records
+    return result
 
 
 def check(kafka: KafkaBroker, root: Path, topic: str, name: str, expected: Mapping[int, Sequence[Seen]]) -> None:

@@ -464,12 +464,6 @@ class KafkaRestoreSpec(Model):
     spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()
 
-    @model_validator(mode="after")
-    def _can_be_verified(self) -> KafkaRestoreSpec:
-        if self.verify is RestoreVerification.FULL and self.point is not None:
-            raise ValueError("verify may be Full only without point")
-        return self
-
 
 def parse_backup(spec: Mapping[str, Any]) -> KafkaBackupSpec:
     """The typed spec; raises SpecInvalid whose problems name the fields (`spec.topics.include[0]`)."""
