@@ -18,7 +18,7 @@ from logkeep_engine.cli.kubectl.waiting import follow
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say
 from logkeep_engine.contract.names import BACKUP, RESTORE
-from logkeep_engine.contract.spec import API_VERSION, GroupRestore, IfTopicExists, parse_restore
+from logkeep_engine.contract.spec import API_VERSION, GroupRestore, IfTopicExists, RestoreOffsets, parse_restore
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ Rename = Annotated[
     list[str] | None, typer.Option("--rename", metavar="FROM=TO", help="Rename topics: '(.*)=old.\\1'. Repeatable.")
 ]  # fmt: skip
 Exists = Annotated[IfTopicExists | None, typer.Option(help="What to do with a topic that is there; Fail by default.")]
+Offsets = Annotated[RestoreOffsets | None, typer.Option(help="Same: records keep their offsets; Any by default.")]
 Groups = Annotated[bool, typer.Option("--groups", help="Set consumer groups to where they stood.")]
 
 
@@ -60,6 +61,7 @@ class ChoiceOptions:
     exclude: Exclude = None
     rename: Rename = None
     if_topic_exists: Exists = None
+    offsets: Offsets = None
     groups: Groups = False
 
 
@@ -121,6 +123,8 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         spec["topics"] = topics
     if chosen.if_topic_exists is not None:
         spec["ifTopicExists"] = chosen.if_topic_exists.value
+    if chosen.offsets is not None:
+        spec["offsets"] = chosen.offsets.value
     if chosen.groups:
         spec["consumerGroups"] = {"restore": GroupRestore.TRANSLATE.value}
     return spec
