@@ -45,7 +45,7 @@ def archive(cluster: KafkaCluster, unique: str, tmp_path: Path) -> Path:
 
 def bounds(cluster: KafkaCluster, topic: str) -> tuple[int, int]:
     async def ask() -> tuple[int, int]:
-        async with RawClient(plain(cluster.bootstrap)) as client:
+        async with RawClient(plain(cluster.bootstrap.split(",")[0])) as client:
             return await client.start_offset(topic, 0), await client.log_end(topic, 0)
 
     return asyncio.run(ask())
