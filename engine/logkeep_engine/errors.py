@@ -142,6 +142,12 @@ class TargetChanged(Refused):
     code = "TargetChanged"
 
 
+class RecordsDiffer(Refused):
+    """A verification has found records in the target that are not those of the archive, or lack there."""
+
+    code = "RecordsDiffer"
+
+
 class RestoreUnfinished(Refused):
     """Another run of the same restore has begun to append and has not succeeded."""
 

@@ -129,6 +129,7 @@ class _State:
     topics: dict[str, _TopicState] = field(default_factory=dict)
     samples: deque[_Sample] = field(default_factory=deque)
     executors: int | None = None
+    point: str | None = None
     version: int = 0
 
 
@@ -171,6 +172,12 @@ class Reporter:
         """Tell how many executors the work was given to, 0 if the driver does it itself."""
         with self._lock:
             self._state.executors = count
+            self._state.version += 1
+
+    def point(self, text: str) -> None:
+        """Tell what the point of a restore gives."""
+        with self._lock:
+            self._state.point = text
             self._state.version += 1
 
     def planned(self, ranges: Iterable[ProgressRange], *, topics: int, idle: int = 0) -> None:
@@ -277,6 +284,7 @@ class Reporter:
                 bytes_per_second=rate,
                 seconds_left=seconds_left,
                 executors=state.executors,
+                point=state.point,
             )
 
     def _rate(self, now: float) -> tuple[int | None, int | None]:

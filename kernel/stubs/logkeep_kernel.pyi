@@ -151,6 +151,10 @@ class SegmentFacts:
     def legacy(self) -> bool:
         """Messages of magic 0 or 1 are among them."""
 
+Clip = tuple[int | None, int | None, int | None, Sequence[tuple[int, int, int]]]
+"""The wanted part of a partition: offsets below the first number, times from the second on and below the third (None:
+no bound), and transactions that are wanted though some of their batches are older."""
+
 Made = tuple[int, int, int, bytes | None, tuple[tuple[int, int], ...], int, int | None]
 """A batch to send: the records of the stream before it, its records, its size, its bytes (None if it is in the target
 already), rows (first source offset, count), how many records had the time of the append, and, if only its header is
@@ -162,7 +166,7 @@ class Merger:
     A batch may go with others if it has at most `small` (records, bytes) or must be built anew, and unpacks to at most
     `unpacked` bytes. Together they have at most `limit` archived bytes, and `most` bytes before compression. Of the
     first `done` records only sizes are wanted. `aborted` has (producer id, first offset, last offset) of transactions,
-    those of one producer in their order.
+    those of one producer in their order. Records outside of `clip` are left out.
     """
 
     def __init__(
@@ -175,12 +179,15 @@ class Merger:
         most: int,
         done: int,
         aborted: Sequence[tuple[int, int, int]],
+        clip: Clip | None = None,
     ) -> None: ...
     @property
     def index(self) -> int:
         """The records of the stream so far."""
     def passed(self, records: int) -> None:
         """Note that the caller has made batches of so many records."""
+    def is_cut(self, batch: Buffer) -> bool:
+        """Whether the records of a batch must be looked at one by one, since some may lie outside of the clip."""
     def feed(self, stretch: Buffer, at: int) -> tuple[list[Made], int, Literal["end", "enough", "odd", "damaged"]]:
         """Take the batches of a stretch from position `at` on. Returns those that are ready, the position of the first
         that was not taken, and why: none is left, enough was made for now, the caller must look at it, or the records
@@ -192,7 +199,8 @@ class Merger:
         """The batch that was kept back for more to come. False: a batch is `damaged`."""
     def cut(self, batch: Buffer, packed: Buffer, taken: int) -> tuple[list[Made], bool]:
         """The batches for one that is too large to be built anew as a whole: those behind the first `taken` records,
-        some MiB of them. `packed` are its unpacked records. False: these do not fit together."""
+        some MiB of them. `packed` are its unpacked records; those outside of the clip do not count. False: these do not
+        fit together."""
     def damaged(self) -> tuple[bytes, bytes]:
         """The header and the unpacked records of the batch that was found damaged. Raises ValueError if none was."""
 
@@ -242,6 +250,9 @@ class Rows(Sequence[PlainRecord]):
         headers' keys, and `header_bytes` more for each header."""
     def between(self, start: int, until: int) -> Rows:
         """Those with offsets in [start, until)."""
+    def of_times(self, since: int | None, before: int | None) -> Rows:
+        """Those of a time (ms) from `since` on and below `before`; None: no bound. A record without a timestamp has
+        -1."""
     def positions(self, origin: int) -> list[int]:
         """The positions of each record and of the end of the last in a file in which the buffer lies at `origin`; only
         of `read_records`."""
@@ -356,6 +367,18 @@ class RecordDigest:
     @property
     def value(self) -> bytes:
         """The value of the polynomial, 16 bytes, the highest first."""
+    @property
+    def offsets_value(self) -> bytes:
+        """The same of the polynomial whose coefficients are the offsets of the records that were noted. Two stretches
+        with one value each of both have equal records at equal offsets."""
+    @property
+    def times(self) -> tuple[int, list[tuple[int, int, int]]]:
+        """The records that were noted, by their times: a shift, and buckets of (time >> shift, records, bytes of their
+        canonical form), at most 64, in order. A record without a timestamp has the time -1. Of what was written down,
+        nothing is known here."""
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The lowest and the highest time of these records, None without one."""
 
 def record_digests(rows: Rows, *, offsets: bool) -> bytes:
     """The digests of single records, one behind the other: 16 bytes each, the highest first."""

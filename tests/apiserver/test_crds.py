@@ -265,6 +265,8 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
         ({}, {"source": {"storage": {"uri": S3}}}),
         ({}, {"allowEmpty": True}),
         ({}, {"offsets": "Same"}),
+        ({}, {"point": {"run": "a"}}),
+        ({"point": {"asOf": "2026-11-17T14:05:00Z"}}, {"point": {"timestamp": "2026-11-17T14:05:00Z"}}),
         ({}, {"state": {"uri": S3}}),
         ({"state": {"uri": S3}}, {"state": {"uri": f"{S3}/other"}}),
         ({"state": {"uri": S3}}, {}),
@@ -302,6 +304,21 @@ def test_a_restore_can_be_suspended_and_resumed(namespace: Namespace) -> None:
     for suspend in (False, True, False):
         assert namespace.apply("KafkaRestore", "r", restore_spec(suspend=suspend)).returncode == 0
         assert namespace.get("krst", "r")["spec"]["suspend"] is suspend
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        ({}, "exactly one of run, asOf, timestamp, offsets and window must be set"),
+        ({"run": "a", "asOf": "2026-11-17T14:05:00Z"}, "exactly one of run, asOf"),
+        ({"window": {}}, "from or to must be set"),
+        ({"asOf": "yesterday"}, "should match"),
+        ({"offsets": [{"topic": "a", "partition": 0, "offset": at} for at in (1, 2)]}, "Duplicate value"),
+    ],
+)
+def test_a_restore_has_one_point(namespace: Namespace, point: dict[str, Any], words: str) -> None:
+    answer = namespace.apply("KafkaRestore", "r", restore_spec(point=point))
+    assert words in answer.stderr
 
 
 @pytest.mark.parametrize("source", [{}, {"backupRef": {"name": "b"}, "storage": {"uri": S3}}])

@@ -142,9 +142,11 @@ def test_ten_difficult_topics(kafka: KafkaBroker, unique: str, tmp_path: Path, t
     commit_positions(kafka.bootstrap, group, wanted)
     back_up(backup_spec(kafka, tmp_path, f"{unique}-.*", consumerGroups={"include": [group]}))
     restored = restore_spec(
-        kafka, tmp_path, offsets="Same", consumerGroups={"restore": "Translate", "include": [group]}
+        kafka, tmp_path, offsets="Same", verify="Full", consumerGroups={"restore": "Translate", "include": [group]}
     )
     result = bring_back(restored)
+    assert result.verification is not None
+    assert result.verification.outcome == "Verified", result.verification
     assert result.groups == len(wanted)
     assert len(source.made) == 10
     for topic, partitions in source.made.items():

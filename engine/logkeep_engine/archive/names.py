@@ -6,6 +6,7 @@ catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, 
 topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log .index .timeindex .txnindex
                                                      or .log.zst instead of .log
 runs/<run id>/...
+digests/<topic>/<topic id>/<n>.json                  digests of the records of a partition
 
 In an archive of format Records or Avro topics/ has the folders and names that these formats publish instead:
 
@@ -24,6 +25,7 @@ ARCHIVE = "archive.json"
 CATALOG = "catalog/"
 TOPICS = "topics/"
 RUNS = "runs/"
+DIGESTS = "digests/"
 
 LOG = ".log"
 LOG_ZST = ".log.zst"  # instead of `.log`, if the segment is compressed as a whole
@@ -127,6 +129,13 @@ def run_file(run_id: str, name: str) -> str:
     if not name or any(part in ("", ".", "..") for part in name.split("/")):
         raise ValueError(f"{name!r} is not a file name")
     return f"{RUNS}{run_id}/{name}"
+
+
+def digests_path(topic: str, topic_id: str, partition: int) -> str:
+    """The object with the digests of the records of a partition. Raises ValueError for what is no topic or topic id."""
+    check_topic(topic)
+    check_topic_id(topic_id)
+    return f"{DIGESTS}{topic}/{topic_id}/{partition}.json"
 
 
 def check_topic(topic: str) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, spread
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, refuse, spread
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
 from logkeep_engine.contract.values import human_bytes
 
@@ -26,17 +26,34 @@ def register(app: typer.Typer) -> None:
 Partitions = Annotated[bool, typer.Option("--partitions", help="Show a line for each partition, not for each topic.")]
 
 
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="Show what a restore to this time would give (spec.point), such as 2026-11-17T14:05:00Z.",
+    ),
+]
+
+
 @spread
 def inspect(
     uri: Uri,
     *,
     server: Server,
     partitions: Partitions = False,
+    at: At = None,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Show what an archive holds: runs, topics, consumer groups."""
+    """Show what an archive holds: runs, topics, consumer groups; or what a restore to a time would give."""
     with errors(debug):
+        if at is not None:
+            from logkeep_engine.cli.previewing import show_point
+
+            refuse({"--partitions": partitions}, "has no effect with --at, which shows every partition")
+            show_point(server.archive(uri), at, output)
+            return
         show_archive(server.archive(uri), output, partitions=partitions)
 
 

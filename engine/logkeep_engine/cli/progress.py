@@ -55,6 +55,7 @@ class RunShown(AbstractContextManager["RunShown"]):
         self._tasks: dict[str, TaskID] = {}
         self._last_line = 0.0
         self._phase = ""
+        self._point: str | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -68,6 +69,9 @@ class RunShown(AbstractContextManager["RunShown"]):
             self._bars = None
 
     def show(self, progress: RunProgress) -> None:
+        if progress.point != self._point:
+            self._point = progress.point
+            say(f"point: {self._point}")
         if self._bars is not None:
             self._show_bars(self._bars, progress)
         elif progress.phase != self._phase or time.monotonic() - self._last_line > LINE_EVERY_SECONDS:

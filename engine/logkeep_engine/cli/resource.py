@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,17 +39,27 @@ File = Annotated[
 ]
 
 
-def run_resource(kind: str, file: str, spark: SparkOptions, output: Output, debug: bool) -> None:
-    """Run the one resource of `kind` in a file, and end the command as the run ended."""
+def run_resource(
+    kind: str,
+    file: str,
+    spark: SparkOptions,
+    output: Output,
+    debug: bool,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    only_verify: bool = False,
+) -> None:
+    """Run the one resource of `kind` in a file, and end the command as the run ended. `changes` are fields of its spec
+    that options have set. With `only_verify` nothing is restored: what a run has restored is compared."""
     with errors(debug):
-        request, spec = _read(kind, file, spark)
+        request, spec = _read(kind, file, spark, changes or {})
         from logkeep_engine.spark.conf import uses_s3
 
         started = time.time()
         result: RunResult | None = None
         try:
             with on_spark(request.run_id, kind, spark.master, s3=uses_s3(spec)) as (session, reporter):
-                result = _run(request, spec, spark, session, reporter)
+                result = _run(request, spec, spark, session, reporter, only_verify=only_verify)
                 end(session, reporter, result)
         except (LogkeepError, KeyboardInterrupt) as error:
             if result is not None:  # the run had ended, and was interrupted no more
@@ -71,11 +82,13 @@ def run_resource(kind: str, file: str, spark: SparkOptions, output: Output, debu
         leave(result)
 
 
-def _read(kind: str, file: str, spark: SparkOptions) -> tuple[RunRequest, KafkaBackupSpec | KafkaRestoreSpec]:
+def _read(
+    kind: str, file: str, spark: SparkOptions, changes: Mapping[str, Any]
+) -> tuple[RunRequest, KafkaBackupSpec | KafkaRestoreSpec]:
     from logkeep_engine.cli.documents import read_document
 
     document = read_document(file, kind)
-    spec = document["spec"]
+    spec = {**document["spec"], **changes}
     run_id = spark.run_id_or_new()
     typed = parse_backup(spec) if kind == BACKUP else parse_restore(spec)
     if not isinstance(typed, KafkaBackupSpec) and typed.source.storage is None:
@@ -100,6 +113,8 @@ def _run(
     spark: SparkOptions,
     session: Session,
     reporter: Reporter,
+    *,
+    only_verify: bool,
 ) -> RunResult:
     # Java has been started first, and while it starts, what plans the run is imported here.
     from logkeep_engine.spark.conf import planned_for
@@ -110,9 +125,10 @@ def _run(
 
         return run_backup(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
     with paused():
-        from logkeep_engine.restore.run import restore
+        from logkeep_engine.restore.run import restore, verify_again
 
-    return restore(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
+    perform = verify_again if only_verify else restore
+    return perform(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
 
 
 def _moves_groups(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
@@ -148,4 +164,7 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
         rows.append(("lost offsets", str(result.loss_offsets)))
     if result.offset_map:
         rows.append(("offset map", result.offset_map))
+    if result.verification is not None:
+        found = result.verification
+        rows += [("verification", f"{found.outcome}: {found.message}"), ("report", found.report)]
     return rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES
@@ -9,6 +11,7 @@ from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import SparkOptions
 from logkeep_engine.contract.names import RESTORE
+from logkeep_engine.contract.spec import RestoreVerification
 
 
 def register(app: typer.Typer) -> None:
@@ -17,6 +20,16 @@ def register(app: typer.Typer) -> None:
 
 
 @spread
-def restore(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+def restore(
+    file: File,
+    spark: SparkOptions,
+    verify: Annotated[
+        RestoreVerification | None,
+        typer.Option(help="Instead of spec.verify: Full reads the target back and compares it with the archive."),
+    ] = None,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
     """Bring topics of an archive back, as a KafkaRestore says; secrets come from the environment as for backup."""
-    run_resource(RESTORE, file, spark, output, debug)
+    changes = {} if verify is None else {"verify": verify.value}
+    run_resource(RESTORE, file, spark, output, debug, changes=changes)

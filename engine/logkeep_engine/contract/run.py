@@ -146,7 +146,8 @@ class Progress(_Document):
     MAX_MOVING topics. `bytes_per_second` and `seconds_left` go by the last half minute; None while that is not known.
     """
 
-    _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors"})  # the command line knows no executors
+    # The command line knows no executors, and few restores have a point.
+    _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors", "point"})
 
     run_id: str
     phase: str  # Starting, Planning, Checking, Running, Finishing
@@ -165,6 +166,7 @@ class Progress(_Document):
     bytes_per_second: int | None = None
     seconds_left: int | None = None
     executors: int | None = None  # as many were asked for; 0: the driver does the work itself
+    point: str | None = None  # what the point of a restore gives
 
     @property
     def percent(self) -> int:
@@ -234,14 +236,30 @@ class TopicCoverage:
 
 
 @dataclass(frozen=True)
+class VerificationFacts:
+    """The findings of a verification. `outcome` is Verified, NotVerified or Different, the other numbers
+    but `records` count partitions. `report` is the URI of the page that tells all of it."""
+
+    outcome: str
+    message: str = ""
+    partitions: int = 0
+    verified: int = 0
+    not_verified: int = 0
+    different: int = 0
+    records: int = 0
+    end_time: float = 0.0
+    report: str = ""
+
+
+@dataclass(frozen=True)
 class RunResult(_Document):
     """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of
     their lengths. `earlier_run` is the run that has done the same restore before, and `earlier_end` is its end: then
     this run has done nothing, and the facts are those of the earlier one.
     """
 
-    # Only a backup has the first two, and few restores have an earlier run.
-    _LEFT_OUT = frozenset({"coverage", "archive", "earlier_run", "earlier_end"})
+    # Only a backup has the first two, few restores have an earlier run, and only some are verified.
+    _LEFT_OUT = frozenset({"coverage", "archive", "earlier_run", "earlier_end", "verification"})
 
     run_id: str
     kind: str
@@ -270,6 +288,7 @@ class RunResult(_Document):
     archive: ArchiveReport | None = None  # a backup that has tried everything has it
     earlier_run: str | None = None
     earlier_end: float | None = None
+    verification: VerificationFacts | None = None
 
     @classmethod
     def from_json(cls, text: Text) -> Self:
@@ -283,6 +302,8 @@ class RunResult(_Document):
                 body["archive"] = ArchiveReport.of(told)
             except ValueError as error:
                 raise ContractError(str(error)) from error
+        if (facts := body.get("verification")) is not None:
+            body["verification"] = _record(VerificationFacts, facts)
         return cls(**body)
 
     def to_termination_message(self, limit: int) -> str:
@@ -292,6 +313,9 @@ class RunResult(_Document):
         short = replace(self, loss=(), warnings=(), coverage=numbers, archive=report)
         for length in (2000, 500, 100, 0):
             short = replace(short, message=short.message[:length])
+            if short.verification is not None:
+                facts = short.verification
+                short = replace(short, verification=replace(facts, message=facts.message[:length]))
             text = short.to_json()
             if len(text.encode()) <= limit:
                 return text

@@ -17,6 +17,7 @@ from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
+from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.references import CaRef, S3SecretRef
 from logkeep_engine.contract.values import (
     ArchiveBytes,
@@ -430,6 +431,14 @@ class GroupRestore(StrEnum):
     TRANSLATE = "Translate"
 
 
+class RestoreVerification(StrEnum):
+    """`Counts`: the brokers are asked whether they still have all that was written. `Full`: the target is read back and
+    compared with the archive, record by record."""
+
+    COUNTS = "Counts"
+    FULL = "Full"
+
+
 class RestoreGroups(ConsumerGroups):
     restore: GroupRestore = GroupRestore.NONE
 
@@ -449,6 +458,7 @@ class KafkaRestoreSpec(Model):
     """`state`: where the restore keeps what it must know to go on; None: beside the archive."""
 
     source: SourceSpec
+    point: PointSpec | None = None
     state: StorageSpec | None = None
     cluster: ClusterSpec
     topics: RestoreTopics = RestoreTopics()
@@ -458,6 +468,7 @@ class KafkaRestoreSpec(Model):
     allow_empty: bool = False
     consumer_groups: RestoreGroups = RestoreGroups()
     record_batches: RecordBatches = RecordBatches()
+    verify: RestoreVerification = RestoreVerification.COUNTS
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
@@ -467,6 +478,12 @@ class KafkaRestoreSpec(Model):
     def _new_topics_for_same_offsets(self) -> KafkaRestoreSpec:
         if self.offsets is RestoreOffsets.SAME and self.if_topic_exists is IfTopicExists.APPEND:
             raise ValueError("offsets may be Same only in new topics: ifTopicExists may not be Append with it")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_verified(self) -> KafkaRestoreSpec:
+        if self.verify is RestoreVerification.FULL and self.point is not None:
+            raise ValueError("verify may be Full only without point")
         return self
 
 

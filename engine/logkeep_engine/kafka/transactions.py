@@ -1,7 +1,7 @@
 """Transactions that move the end of one partition's log on: what they write, readers of committed records never see.
 
     transactions = client.transactions("logkeep-71", "orders", 3)
-    await transactions.fence()              # what an earlier holder of the id has begun is over
+    await transactions.hold()               # what an earlier holder of the id has begun is over
     await transactions.write([])            # one offset: the marker alone
     await transactions.write([9, 5])        # fifteen offsets: two aborted batches, and their marker
 
@@ -98,14 +98,21 @@ class PaddingTransactions:
         self._producer = (answer.producer_id, answer.producer_epoch)
         self._sequence = 0
 
+    async def hold(self) -> None:
+        """Fence, unless this holder has done so and knows of nobody who has fenced it since. Whoever then asks for the
+        log's end knows that `write` adds to it only if nobody else has written transactions meanwhile.
+
+        Raises as `fence`.
+        """
+        if self._producer is None:
+            await self.fence()
+
     async def write(self, sizes: Sequence[int]) -> None:
         """Add a transaction to the log: batches of so many empty records and the marker that aborts them, or without
         sizes a marker alone. Returns when all of it is in the log, and nothing more of it will come.
 
-        Raises TransactionOver if it may be there in part only, BrokerUnavailable, BrokerRefused.
+        Raises TransactionOver if nothing is held, or if it may be there in part only, BrokerUnavailable, BrokerRefused.
         """
-        if self._producer is None:
-            await self.fence()
         try:
             await self._begin()
             await self._write(sizes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from logkeep_kernel import RecordDigest, Rows, batch_rows, rows_of
+from logkeep_kernel import RecordDigest, Rows, batch_rows, record_digests, rows_of
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Headers
@@ -26,8 +26,20 @@ from logkeep_engine.log.codec import (
 )
 from logkeep_engine.log.compression import decompress
 from logkeep_engine.log.memory import SMALL_BYTES, lent
+from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL, Spans
 
-__all__ = ["Rows", "as_rows", "kept_rows", "listed_rows", "note_batches", "packed_batch", "rows_of_batch"]
+__all__ = [
+    "RecordDigest",
+    "Rows",
+    "as_rows",
+    "kept_rows",
+    "listed_rows",
+    "note_batches",
+    "note_committed",
+    "packed_batch",
+    "record_digests",
+    "rows_of_batch",
+]
 
 
 def rows_of_batch(batch: memoryview, header: BatchHeader, *, limit: int | None = None) -> Generator[Rows]:
@@ -87,6 +99,16 @@ def note_batches(digest: RecordDigest, stretch: memoryview, headers: Headers) ->
             for rows in rows_of_batch(stretch[at : at + header.size], header):
                 digest.note(rows)
         headers = headers[taken + 1 :]
+
+
+def note_committed(digest: RecordDigest, stretch: memoryview, headers: Headers, aborted: Spans) -> None:
+    """Note the records that a consumer of committed records sees. No CRC is checked. Raises as `note_batches`."""
+    at = 0
+    for number in headers.with_bits(TRANSACTIONAL_OR_CONTROL):
+        if headers[number][1] in aborted:
+            note_batches(digest, stretch, headers[at:number])
+            at = number + 1
+    note_batches(digest, stretch, headers[at:] if at else headers)
 
 
 def _problem_of(batch: memoryview, header: BatchHeader) -> CorruptBatch | BatchTooLarge:

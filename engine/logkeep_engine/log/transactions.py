@@ -25,7 +25,8 @@ from logkeep_engine.log.segment import AbortedTxn
 TRANSACTIONAL_OR_CONTROL = 0x30
 """Bits of a batch's attributes."""
 
-_TRANSACTIONAL = 0x10
+TRANSACTIONAL = 0x10
+"""The bit of a batch's attributes that markers have too."""
 
 
 class Ending(IntEnum):
@@ -115,7 +116,7 @@ class TransactionFollower:
         """Like `observe` for all batches of a stretch that follows offset `at` - 1. Returns parts that end there."""
         ended: list[TransactionPart] = []
         gap = headers.first_gap(at)
-        for number in headers.with_bits(_TRANSACTIONAL):
+        for number in headers.with_bits(TRANSACTIONAL):
             if number >= gap:
                 self.dense = False
             position, header = headers[number]

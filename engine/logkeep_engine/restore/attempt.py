@@ -15,6 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.errors import TargetChanged
 from logkeep_engine.kafka.brokers import Leader
@@ -22,6 +23,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.limits import Throttle
+from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_there
 from logkeep_engine.restore.merge import Rule
@@ -29,6 +31,7 @@ from logkeep_engine.restore.offset_map import OffsetMapBuilder, PartitionSummary
 from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.same import Extent
+from logkeep_engine.restore.straddling import ArchivedPartition
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskProgress
 
@@ -39,6 +42,9 @@ _COPIES_OF_RECORDS = 8
 # A large record lies in the block that was read, as an object, in a batch, and compressed.
 _COPIES_OF_THE_LARGEST = 5
 _MEMORY_OF_RECORDS = 2 * _MEMORY_EACH
+# Batches up to this size, on average, go together with those of other partitions. Larger ones gain nothing by it, and
+# the broker writes those of several connections side by side.
+_SMALL_BATCH = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,8 @@ class RestoreTask:
 
     `start` is the target's end offset before the run. `fresh`: this driver made the plan, so the run has written
     nothing before task attempt 0. `rule` finds the bounds of batches. With `batching` the archive holds records, which
-    become batches of that size. `compacts`: the target may remove records while the run goes on. With an `extent` every
+    become batches of that size. `compacts`: the target may remove records while the run goes on. With `clip` only what
+    is in it is restored; then `kept` are the ranges of offsets that the segments stand for. With an `extent` every
     record goes to its source offset.
     """
 
@@ -71,11 +78,23 @@ class RestoreTask:
     map_path: str
     batching: Batching | None = None
     compacts: bool = False
+    clip: Clip | None = None
+    kept: tuple[Range, ...] = ()
     extent: Extent | None = None
 
     @property
     def place(self) -> TargetPartition:
         return TargetPartition(self.target, self.partition, self.producer_id, self.start, self.created, self.compacts)
+
+    @property
+    def archived(self) -> ArchivedPartition:
+        damaged = self.survey is not None and bool(self.survey.damaged)
+        return ArchivedPartition(self.storage, self.source, self.segments, self.kept, damaged)
+
+    @property
+    def begins(self) -> int:
+        """The target offset from which on the run's records lie, when all is done."""
+        return self.start if self.extent is None else self.extent.start
 
     @property
     def where(self) -> str:
@@ -85,6 +104,11 @@ class RestoreTask:
     def bytes(self) -> int:
         """The bytes of the archived segments."""
         return sum(segment.bytes for segment in self.segments)
+
+    @property
+    def small(self) -> bool:
+        """Whether the archived batches are small on average. It follows from the plan, as `produce_many` wants it."""
+        return self.batching is None and self.bytes <= _SMALL_BATCH * sum(segment.batches for segment in self.segments)
 
     @property
     def memory(self) -> int:
@@ -144,7 +168,9 @@ class Attempt:
         async with (
             aclosing(self._to_send(ahead)) as batches,
             aclosing(
-                client.produce_many(task.target, task.partition, batches, floor=self._end, confirm=confirm)
+                client.produce_many(
+                    task.target, task.partition, batches, floor=self._end, confirm=confirm, small=task.small
+                )
             ) as offsets,
         ):
             async for offset in offsets:

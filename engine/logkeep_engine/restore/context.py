@@ -17,6 +17,7 @@ from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Reporter
+from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.tasks import Demand, Expect, TaskContext, TaskRunner
@@ -75,6 +76,10 @@ class Planned:
     def surveys(self) -> dict[Partition, DamageSurvey]:
         """The surveys of the partitions that have one."""
         return {(item.topic_id, item.partition): item.survey for item in self.plan.surveys}
+
+    def clip(self, key: Partition) -> Clip | None:
+        """The part of an archived partition that is restored; None: all of it."""
+        return None if self.plan.point is None else self.plan.point.clip(key)
 
     def segments(self, topic: TopicPlan, partition: int) -> Sequence[SegmentEntry]:
         """The archived segments that go to a partition of a target topic."""

@@ -16,6 +16,7 @@ from enum import Enum
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, rewritten_header
 from logkeep_engine.log.rows import Rows, listed_rows, packed_batch
 from logkeep_engine.log.transactions import Spans, Unseen, unseen
+from logkeep_engine.restore.clip import Clip
 
 SEQUENCE_SPACE = 1 << 31  # after 2^31 - 1 comes 0 (Kafka, DefaultRecordBatch.incrementSequence)
 PRODUCER_EPOCH = 0
@@ -107,15 +108,18 @@ def rebuilt(
     max_bytes: int,
     done: int = 0,
     most: int | None = None,
+    clip: Clip | None = None,
 ) -> Iterator[Outgoing]:
     """The batches to send for one archived batch of any magic that is built anew: one, or several if one is too large.
 
     `index` is the number of records sent before it. `max_bytes` are the bytes of the largest batch that the target
     topic takes. The stream's first `done` records come with source offsets only. With `most` the batch is cut so that
-    no batch has more bytes before compression; without it the bytes after compression count (`merge.Rule`). Raises
-    CorruptBatch if the records are not what the header says.
+    no batch has more bytes before compression; without it the bytes after compression count (`merge.Rule`). Records
+    outside of `clip` are left out. Raises CorruptBatch if the records are not what the header says.
     """
     rows = listed_rows(batch, header)
+    if clip is not None:
+        rows = clip.of_rows(rows)
     groups = (
         _halves(rows, header, index, producer_id, max_bytes)
         if most is None

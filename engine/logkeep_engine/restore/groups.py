@@ -57,7 +57,9 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
     moved = commit(moves, context.control)
     state.storage.put(state.file(GROUPS), b"".join(report(moved)))
     found = warnings(moved, state.name(GROUPS))
-    return moved, found if moved else [*found, nothing_to_move(archived.groups, wanted)]
+    if moved:
+        return moved, found
+    return moved, [*found, nothing_to_move(archived.groups, wanted, at_point=planned.plan.point is not None)]
 
 
 class PositionOutcome(StrEnum):
@@ -232,12 +234,14 @@ def warnings(moved: Sequence[Moved], document: str) -> list[str]:
     return found
 
 
-def nothing_to_move(archived: Iterable[GroupEntry], wanted: ConsumerGroups) -> str:
+def nothing_to_move(archived: Iterable[GroupEntry], wanted: ConsumerGroups, *, at_point: bool = False) -> str:
     """The warning of a restore that was to move groups and has found no position to move."""
     entries = list(archived)
     names = sorted({entry.group_id for entry in entries})
     if not names:
         why = "the archive holds no positions of consumer groups"
+        if at_point:
+            why += " of the time before spec.point"
     elif select(entries, wanted):
         why = "no archived group that spec.consumerGroups chooses has a position in a restored topic"
     else:

@@ -20,7 +20,8 @@ from logkeep_engine.log.compression import surely_fit
 from logkeep_engine.log.memory import alone
 from logkeep_engine.log.packer import Made, Merger, repacked_size
 from logkeep_engine.log.records import damage_of, unpack
-from logkeep_engine.log.transactions import Spans
+from logkeep_engine.log.transactions import Span, Spans
+from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.filter import Action, Outgoing, decide, rebuilt, unchanged
 
 # A batch sent alone costs 100 to 200 us (both ends, one core), a record merged well below 1 us.
@@ -62,10 +63,21 @@ class BatchStream:
     in order.
 
     `max_bytes` are the bytes of the largest batch that the target topic takes. Batches of the transactions `aborted`
-    are left out. The first `done` records come without data, with source offsets and sizes only.
+    are left out. The first `done` records come without data, with source offsets and sizes only. Records outside of
+    `clip` are left out; the transactions `whole` are inside.
     """
 
-    def __init__(self, *, producer_id: int, max_bytes: int, aborted: Spans, done: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        producer_id: int,
+        max_bytes: int,
+        aborted: Spans,
+        done: int = 0,
+        clip: Clip | None = None,
+        whole: Sequence[Span] = (),
+    ) -> None:
+        self._clip = clip
         self._producer_id = producer_id
         self._max_bytes = max_bytes
         self._aborted = aborted
@@ -79,6 +91,7 @@ class BatchStream:
             most=self._most,
             done=done,
             aborted=aborted.rows(),
+            clip=None if clip is None else (clip.end, clip.since, clip.before, Spans(whole).rows()),
         )
 
     def add(self, stretch: memoryview) -> Iterator[Outgoing]:
@@ -132,7 +145,7 @@ class BatchStream:
                 raise self._damage()
             return
         yield from self.finish()
-        if decide(header, self._aborted) is Action.RAW:
+        if decide(header, self._aborted) is Action.RAW and not self._merger.is_cut(batch):
             index = self._merger.index
             self._merger.passed(header.record_count)
             yield unchanged(batch, header, index=index, producer_id=self._producer_id, done=self._done)
@@ -165,6 +178,8 @@ class BatchStream:
                 yield item
             if damage is not None:
                 raise damage
+            if not made:
+                return  # the other records are left out
 
     def _rebuilt(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
         """The batches for one of magic 0 or 1."""
@@ -176,6 +191,7 @@ class BatchStream:
             max_bytes=self._max_bytes,
             done=self._done,
             most=self._most,
+            clip=self._clip,
         ):
             self._merger.passed(item.count)
             yield item

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from logkeep_engine.errors import BatchTooLarge
 from logkeep_engine.log.batch import BatchHeader, walk
@@ -146,5 +147,5 @@ class OlderStream:
         self._index = item.index + item.count
         return item
 
-    def _sent_by(self) -> dict[str, int]:
+    def _sent_by(self) -> dict[str, Any]:
         return {"producer_id": self._producer_id, "done": self._done}

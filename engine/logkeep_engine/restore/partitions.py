@@ -98,6 +98,8 @@ def restore_task(
         map_path=context.state.map_path(topic.target, partition.partition),
         batching=_batching(planned, topic),
         compacts=topic.compacts,
+        clip=planned.clip((topic.topic_id, partition.partition)),
+        kept=tuple(planned.archived.kept(topic.topic_id, partition.partition)),
         extent=partition.extent,
     )
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import (
@@ -26,12 +27,15 @@ from logkeep_engine.contract.spec import (
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import CODEC, MAX_BYTES, MAX_RECORDS, Batching
 from logkeep_engine.restore.same import Extent
 
 FORMAT = Rule.BY_UNPACKED_SIZE
 FORMATS = tuple(Rule)
+# Versions that do not know of points would restore everything, so they must refuse such a plan.
+FORMAT_WITH_POINT = 4
 
 NO_TASK = -1
 NEEDS_PRODUCER_ID = -2
@@ -80,6 +84,11 @@ class PartitionPlan:
     log_end: int = -1
 
     @property
+    def begins(self) -> int:
+        """The end of the target's log where nothing is restored to it."""
+        return self.start if self.extent is None else self.extent.end
+
+    @property
     def extent(self) -> Extent | None:
         """The offsets of the target's log, if they are those of the source."""
         return Extent(self.log_start, self.log_end) if self.log_end >= 0 else None
@@ -117,6 +126,34 @@ class PartitionSurvey:
 
 
 @dataclass(frozen=True, slots=True)
+class PointPlan:
+    """The point of a restore, in offsets and times. `ends`: the first offsets of partitions that are not restored, for
+    those of which the archive has more. Times (ms) are from `since` on and below `before`. What retention has removed
+    up to the commit `seen` is not in the archive any more.
+    """
+
+    seen: int
+    ends: Mapping[Partition, int] = field(default_factory=dict)
+    since: int | None = None
+    before: int | None = None
+
+    def clip(self, key: Partition) -> Clip | None:
+        """The part of a partition that is restored; None: all of it."""
+        clip = Clip(self.ends.get(key), self.since, self.before)
+        return None if clip == Clip() else clip
+
+    def to_json(self) -> dict[str, Any]:
+        ends = [[*key, end] for key, end in sorted(self.ends.items())]
+        return {"seen": self.seen, "ends": ends, "since": self.since, "before": self.before}
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> PointPlan:
+        """From the plan's JSON. Raises ValueError, KeyError, TypeError."""
+        ends = {(topic_id, partition): end for topic_id, partition, end in body["ends"]}
+        return cls(body["seen"], ends, body["since"], body["before"])
+
+
+@dataclass(frozen=True, slots=True)
 class RestorePlan:
     """`commit` is the last commit of the catalog that the run sees; `spec_digest` tells whether a later start has the
     same spec.
@@ -138,10 +175,11 @@ class RestorePlan:
     warnings: tuple[str, ...] = ()
     rule: Rule = FORMAT
     batching: Batching | None = None
+    point: PointPlan | None = None
 
     def to_json(self) -> bytes:
         body: dict[str, Any] = {
-            "format": int(self.rule),
+            "format": int(self.rule) if self.point is None else FORMAT_WITH_POINT,
             "runId": self.run_id,
             "specDigest": self.spec_digest,
             "archiveId": self.archive_id,
@@ -169,6 +207,8 @@ class RestorePlan:
         }
         if self.batching is not None:  # versions that do not know it do not open such an archive
             body["recordBatches"] = _batching_to_json(self.batching)
+        if self.point is not None:
+            body["point"] = self.point.to_json()
         return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
@@ -176,9 +216,10 @@ class RestorePlan:
         """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
         try:
             body: dict[str, Any] = json.loads(data)
-            if body["format"] not in FORMATS:
+            if body["format"] not in (*FORMATS, FORMAT_WITH_POINT):
                 raise ArchiveMismatch(
-                    f"{name}: restore plan of format {body['format']}, this version reads {min(FORMATS)} to {FORMAT}",
+                    f"{name}: restore plan of format {body['format']}, this version reads {min(FORMATS)} to "
+                    f"{FORMAT_WITH_POINT}",
                     hint="Go on with the version of Logkeep that began this restore.",
                 )
             topics = tuple(
@@ -207,8 +248,9 @@ class RestorePlan:
                 surveys=tuple(_survey_from_json(item) for item in body["surveys"]),
                 loss=tuple(LossFact(*row) for row in body["loss"]),
                 warnings=tuple(body["warnings"]),
-                rule=Rule(body["format"]),
+                rule=Rule(body["format"]) if body["format"] in FORMATS else FORMAT,
                 batching=_batching_from_json(body.get("recordBatches")),
+                point=PointPlan.from_json(body["point"]) if body["format"] == FORMAT_WITH_POINT else None,
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ArchiveDamaged(
@@ -324,6 +366,8 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
         decides["recordBatches"] = spec.record_batches.model_dump(mode="json", by_alias=True)
     if spec.offsets is not RestoreOffsets.ANY:
         decides["offsets"] = spec.offsets.value
+    if spec.point is not None:
+        decides["point"] = spec.point.model_dump(mode="json", by_alias=True, exclude_none=True)
     if spec.source.topic_ids:
         decides["topicIds"] = dict(spec.source.topic_ids)
     if spec.consumer_groups.restore is not GroupRestore.NONE:

@@ -5,22 +5,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading import snapshot
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets
 from logkeep_engine.errors import BrokerRefused, ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
-from logkeep_engine.restore import groups
+from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.keys import refuse_without_key
-from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, RestorePlan, TopicPlan, batching_of, spec_digest
+from logkeep_engine.restore.plan import (
+    NEEDS_PRODUCER_ID,
+    NO_TASK,
+    PointPlan,
+    RestorePlan,
+    TopicPlan,
+    batching_of,
+    spec_digest,
+)
 from logkeep_engine.restore.same import Extent, Extents, refuse_far, transactional_id
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
@@ -61,8 +69,9 @@ class RestorePlanner:
             return planned
         self._refuse_other(known)
         check_same(self._control, known)
-        archived = self._context.archive.load_at(known.commit)
-        return Planned(known, with_branches(archived, self._spec.source.topic_ids), fresh=False)
+        archived = with_branches(self._context.archive.load_at(known.commit), self._spec.source.topic_ids)
+        seen = point.view(self._context.archive, archived, self._spec.point, known.point)
+        return Planned(known, seen, fresh=False)
 
     # ---- the stored plan
 
@@ -104,28 +113,31 @@ class RestorePlanner:
         """The plan for the newest state of the archive. Nothing is written to the cluster."""
         context, spec = self._context, self._spec
         batching = batching_of(context.archive.info.segments, spec.record_batches)
-        seen = snapshot.choose(context.archive)
+        point.refuse_future(spec.point)
+        seen = point.choose(context.archive, spec.point)
         refuse_unfinished(seen, context.archive.storage.uri, spec)
         archived = with_branches(seen.state, spec.source.topic_ids)
-        selection = select_topics(
-            archived, spec.topics, spec.source.topic_ids, shows(context.archive.storage, archived)
-        )
+        sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
+        selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
         choices = selection.choices
+        pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
+        archived = point.view(context.archive, archived, spec.point, pointed.plan)
         existing = self._existing(choices)
-        warnings = [*seen.warnings, *selection.warnings, *told_empty(archived, choices)]
+        warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices)]
         warnings += self._check_targets(archived, choices, existing)
-        findings = self._check_archive(archived, choices)
+        findings = self._check_archive(archived, choices, pointed.plan)
         plan = RestorePlan(
             run_id=context.run_id,
             spec_digest=self._digest,
             archive_id=context.archive.info.archive_id,
             commit=archived.commit,
             cluster_id=context.cluster_id,
-            topics=self._plan_topics(archived, choices, existing),
+            topics=self._plan_topics(archived, choices, existing, pointed.plan),
             surveys=findings.surveys,
             loss=findings.loss,
             warnings=(*warnings, *findings.warnings),
             batching=batching,
+            point=pointed.plan,
         )
         refuse_without_key(context, Planned(plan, archived, fresh=True))
         plan = self._with_producer_ids(plan)
@@ -152,7 +164,7 @@ class RestorePlanner:
         self._check_replicas([choice for choice in choices if choice.target not in existing])
         return warnings
 
-    def _check_archive(self, archived: ArchiveState, choices: Sequence[Choice]) -> Findings:
+    def _check_archive(self, archived: ArchiveState, choices: Sequence[Choice], planned: PointPlan | None) -> Findings:
         """The findings of the check of everything that is restored. Raises the error of an archive that has nothing to
         restore, or that is damaged.
         """
@@ -162,7 +174,7 @@ class RestorePlanner:
         findings = ArchiveCheck(self._context).check(archived, choices)
         if not self._spec.allow_empty:
             refuse_damaged(archived, choices, findings.surveys)
-        return findings
+        return replace(findings, loss=tuple(point.within(planned, choices, findings.loss)))
 
     def _check_replicas(self, created: Sequence[Choice]) -> None:
         """Raises the error of a topic that cannot have its replicas, before anything is written."""
@@ -189,7 +201,11 @@ class RestorePlanner:
         }
 
     def _plan_topics(
-        self, archived: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
+        self,
+        archived: ArchiveState,
+        choices: Sequence[Choice],
+        existing: Mapping[str, ExistingTopic],
+        at: PointPlan | None,
     ) -> tuple[TopicPlan, ...]:
         appended = [
             (choice.target, partition)
@@ -204,7 +220,7 @@ class RestorePlanner:
                 f"topic {missing[0][0]!r} partition {missing[0][1]} vanished while the restore was planned",
                 hint="Try again.",
             )
-        extents = self._extents(archived, choices)
+        extents = self._extents(archived, choices, at)
         return tuple(
             plan_topic(
                 choice,
@@ -224,11 +240,13 @@ class RestorePlanner:
             for choice in choices
         )
 
-    def _extents(self, archived: ArchiveState, choices: Sequence[Choice]) -> dict[str, dict[int, Extent]]:
+    def _extents(
+        self, archived: ArchiveState, choices: Sequence[Choice], at: PointPlan | None
+    ) -> dict[str, dict[int, Extent]]:
         """How far the partitions of each target reach if records keep their offsets. Raises TargetUnsuitable."""
         if self._spec.offsets is not RestoreOffsets.SAME:
             return {}
-        known = Extents(archived)
+        known = Extents(archived, at.ends if at is not None else {})
         found = {
             choice.target: {
                 partition: known.of(choice.source.topic_id, partition) for partition in range(choice.source.partitions)

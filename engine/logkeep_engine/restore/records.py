@@ -14,6 +14,7 @@ from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.rows import Rows, as_rows, packed_batch
+from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing
 from logkeep_engine.restore.merge import Rule, packed_limit
 
@@ -40,6 +41,7 @@ class RecordStream:
 
     `limit` are the bytes of the largest batch that the target topic takes. The first `done` records come without data,
     with source offsets and sizes only. `rule` is that of the plan. `source` and `target` name partitions, for errors.
+    Records outside of `clip` are left out.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class RecordStream:
         limit: int,
         done: int = 0,
         rule: Rule = Rule.BY_UNPACKED_SIZE,
+        clip: Clip | None = None,
     ) -> None:
         self._batching = batching
+        self._clip = clip
         self._exact = rule is Rule.BY_UNPACKED_SIZE
         self._most = min(batching.max_bytes, packed_limit(limit) if self._exact else limit)
         self._source = source
@@ -70,6 +74,8 @@ class RecordStream:
         """The batches that are full when these records are known. Raises TargetUnsuitable for a record that the target
         cannot take."""
         rows = as_rows(records)
+        if self._clip is not None:
+            rows = self._clip.of_rows(rows)
         while rows:
             room = self._most - self._bytes
             taken, size = rows.fitting(max(0, room), self._batching.max_records - self._count, exact=self._exact)

@@ -3,13 +3,16 @@
     result = run_restore(request, spec, session.runner, reporter, os.environ)
 
 The steps: plan (`planner`), create topics (`targets`), restore the partitions in tasks (`partitions`), count (`count`),
-set the positions of consumer groups (`groups`), give topics the source's configuration (`targets`), result. Below
-`runs/<run id>/` in the place of its state (`state`) lie, in this order, what a driver that starts again needs to go on:
+verify if asked (`verification`), set the positions of consumer groups (`groups`), give topics the source's
+configuration (`targets`), result. Below `runs/<run id>/` in the place of its state (`state`) lie, in this order, what a
+driver that starts again needs to go on:
 
     started.json          when the last driver was started: the state can be written
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
+    point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
     counted.json          the target has what was sent; from here on the topics get their own configuration
+    verification.json     what the verification has found, and beside it a page (`verification.html`)
     consumer-groups.json  what became of the positions of consumer groups
     result.json           the end: a run that has succeeded is not done again
 
@@ -27,8 +30,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
-from logkeep_engine.contract.spec import KafkaRestoreSpec
+from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult, VerificationFacts
+from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreVerification
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import connection_from
@@ -42,8 +45,10 @@ from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
+from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import Expect, TaskRunner
 
@@ -82,7 +87,23 @@ def restore(
     return RestoreRun(request, spec, runner_factory, reporter, environ, expect).perform_or_raise()
 
 
+def verify_again(
+    request: RunRequest,
+    spec: KafkaRestoreSpec,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    environ: Mapping[str, str],
+) -> RunResult:
+    """Verify what the run `request.run_id` of this restore has restored, and return its result with what was found.
+
+    Raises SpecError if there is no such run, or it has not succeeded, RecordsDiffer, and what the parts raise.
+    """
+    return RestoreRun(request, spec, runner_factory, reporter, environ, only_verify=True).perform_or_raise()
+
+
 class RestoreRun(DriverRun):
+    """One restore. With `only_verify` nothing is restored: what the run has restored before is verified, anew."""
+
     def __init__(
         self,
         request: RunRequest,
@@ -91,17 +112,21 @@ class RestoreRun(DriverRun):
         reporter: Reporter,
         environ: Mapping[str, str],
         expect: Expect | None = None,
+        *,
+        only_verify: bool = False,
     ) -> None:
         super().__init__(request.run_id, request.kind, time.time())
         self._remembered_as = request.remembered_as
         self._spec = spec
         self._runner_factory = runner_factory
         self._expect = expect
+        self._only_verify = only_verify
         self._reporter = reporter
         self._environ = environ
         self._begun: tuple[Archive, RestoreState] | None = None
         self._earlier: RunResult | None = None
         self._done: RunResult | None = None
+        self._verification: VerificationFacts | None = None
 
     def perform_or_raise(self) -> RunResult:
         """Do the run, as any. A result that is stored tells a later start of the run that it has succeeded."""
@@ -115,18 +140,25 @@ class RestoreRun(DriverRun):
     def execute(self) -> None:
         archive, state = self._open()
         self._earlier = self._earlier_result(archive, state)
-        if self._earlier is not None:
+        if self._earlier is not None and self._is_enough(self._earlier):
             log.info("run %s has succeeded before: nothing to do", self._run_id)
             return
-        state.begin(archive)
-        self._begun = archive, state
+        if self._earlier is None:
+            if self._only_verify:
+                raise SpecError(
+                    f"run {self._run_id} has restored nothing that could be verified",
+                    hint=f"Name a run that has succeeded: it has {state.name(RESULT)}.",
+                )
+            state.begin(archive)
+            self._begun = archive, state
         connection = connection_from(self._spec.cluster, self._environ)
         with ControlPlane(connection) as control:
             cluster_id = control.cluster_id()
-            self._earlier = self._done_before(archive, state, control, cluster_id)
-            if self._earlier is not None:
-                log.info("%s", self._earlier.message)
-                return
+            if self._earlier is None:
+                self._earlier = self._done_before(archive, state, control, cluster_id)
+                if self._earlier is not None and self._is_enough(self._earlier):
+                    log.info("%s", self._earlier.message)
+                    return
             connection = replace(connection, cluster_id=cluster_id)
             control.only(cluster_id)
             context = RestoreContext(
@@ -141,11 +173,58 @@ class RestoreRun(DriverRun):
                 reporter=self._reporter,
                 expect=self._expect,
             )
-            self._done = _perform_steps(context, super().result())
+            if self._earlier is not None:
+                self._verify_earlier(context, self._earlier)
+            else:
+                self._done = self._perform_steps(context, super().result())
+
+    def _is_enough(self, earlier: RunResult) -> bool:
+        """Whether nothing is left to do if an earlier run has done this restore."""
+        if self._only_verify:
+            return False
+        return self._spec.verify is not RestoreVerification.FULL or earlier.verification is not None
+
+    def _verify_earlier(self, context: RestoreContext, earlier: RunResult) -> None:
+        """Verify what another run, or an earlier start of this one, has restored without a verification."""
+        if earlier.earlier_run is not None:
+            context = replace(context, run_id=earlier.earlier_run, state=context.state.of_run(earlier.earlier_run))
+        self._earlier = None  # as long as nobody knows how it ends
+        self._verification = verify_restored(context, RestorePlanner(context).load_or_make())
+        raise_if_different(self._verification)
+        self._earlier = replace(earlier, verification=self._verification)
+
+    def _perform_steps(self, context: RestoreContext, begun: RunResult) -> RunResult:
+        """Do the steps of a restore, in their order, and return `begun` with the facts."""
+        planned = RestorePlanner(context).load_or_make()
+        tell(context, planned)
+        topics = CreatedTopics(context.control, planned.archived, context.spec.topics.replication_factor)
+        counted = is_counted(context.state)
+        if not counted:
+            topics.create(planned.plan, fresh=planned.fresh)
+        summaries = restore_open_partitions(context, planned)
+        context.reporter.phase("Finishing")
+        if not counted:
+            summaries = count_all(context, planned, summaries)
+        if self._spec.verify is RestoreVerification.FULL:
+            self._verification = earlier_facts(context) or verify_restored(context, planned)
+            raise_if_different(self._verification)
+        moved, warnings = move_groups(context, planned)
+        told = [*_append_time_warnings(summaries.values()), *_filled_warnings(planned.plan, summaries)]
+        warnings = [*told, *warnings, *topics.finish(planned.plan)]
+        if planned.plan.point is not None and not any(summary.records for summary in summaries.values()):
+            warnings.append("no record of the archive lies within spec.point: the topics are empty")
+        if self._verification is not None and self._verification.not_verified:
+            warnings.insert(0, f"not verified: {self._verification.message}")
+        return replace(
+            _facts(begun, context, planned, summaries, moved),
+            warnings=tuple([*planned.plan.warnings, *warnings][:MAX_LIST]),
+            verification=self._verification,
+            end_time=time.time(),
+        )
 
     def result(self) -> RunResult:
         """The result of the run that has succeeded, in this start or an earlier one; else that of a failed run."""
-        return self._earlier or self._done or super().result()
+        return self._earlier or self._done or replace(super().result(), verification=self._verification)
 
     def give_up(self, error: BaseException, result: RunResult) -> None:
         """Store the failure beside the plan, if the run has got so far."""
@@ -207,27 +286,6 @@ class RestoreRun(DriverRun):
             earlier_run=found.run_id,
             earlier_end=found.end_time,
         )
-
-
-def _perform_steps(context: RestoreContext, begun: RunResult) -> RunResult:
-    """Do the steps of a restore, in their order, and return `begun` with the facts."""
-    planned = RestorePlanner(context).load_or_make()
-    topics = CreatedTopics(context.control, planned.archived, context.spec.topics.replication_factor)
-    counted = is_counted(context.state)
-    if not counted:
-        topics.create(planned.plan, fresh=planned.fresh)
-    summaries = restore_open_partitions(context, planned)
-    context.reporter.phase("Finishing")
-    if not counted:
-        summaries = count_all(context, planned, summaries)
-    moved, warnings = move_groups(context, planned)
-    told = [*_append_time_warnings(summaries.values()), *_filled_warnings(planned.plan, summaries)]
-    warnings = [*told, *warnings, *topics.finish(planned.plan)]
-    return replace(
-        _facts(begun, context, planned, summaries, moved),
-        warnings=tuple([*planned.plan.warnings, *warnings][:MAX_LIST]),
-        end_time=time.time(),
-    )
 
 
 def _facts(

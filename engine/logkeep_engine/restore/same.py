@@ -7,8 +7,9 @@ is sent, see `same_attempt`. So batches must not reach over a gap.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -39,10 +40,13 @@ class Extent:
 
 
 class Extents:
-    """The extents of archived partitions, as far as the archive knows them."""
+    """The extents of archived partitions, as far as the archive knows them. `ends`: where they end earlier, at a point
+    in time.
+    """
 
-    def __init__(self, state: ArchiveState) -> None:
+    def __init__(self, state: ArchiveState, ends: Mapping[Partition, int] = MappingProxyType({})) -> None:
         self._state = state
+        self._ends = ends
         self._positions: dict[Partition, int] = {}
         for group in state.groups:
             key = (group.topic_id, group.partition)
@@ -57,7 +61,8 @@ class Extents:
         accounted = self._state.accounted_for(topic_id, partition)
         end = accounted[-1][1] if accounted else self._positions.get((topic_id, partition), 0)
         kept = self._state.kept(topic_id, partition)
-        return Extent(kept[0][0] if kept else end, end)
+        end = min(end, self._ends.get((topic_id, partition), end))
+        return Extent(min(kept[0][0], end) if kept else end, end)
 
 
 def transactional_id(producer_id: int) -> str:

@@ -9,8 +9,9 @@ Three rules keep a log from being filled at the wrong place, whatever dies in be
 
 - Records and transactions alternate: a transaction begins when all records before it are acknowledged, and the next
   record is sent when the transaction is complete, so that no marker of it can still come.
-- The end of the log is asked for before and after a transaction, of the same leader by its epoch. Between the two no
-  other leader can have taken it.
+- The end of the log is asked for before and after a transaction, of the same leader by its epoch, so no other leader
+  can have taken it. It is asked for with the transactional id in hand, so no other attempt can have moved it on: a
+  transaction fails if another one has fenced it since.
 - Whoever looks for its place first fences the transactions of earlier attempts, and then reads back the last record
   that must lie in front of that place. It was sent when everything before it was right.
 """
@@ -195,6 +196,7 @@ class SameAttempt(Attempt):
     async def _move_on(self, to: int) -> None:
         """Let one transaction move the end of the log on, at most up to `to`. Raises LookAgain."""
         task, client, sizes = self._task, self._client, sizes_for(to - self._end)
+        await self._transactions.hold()
         before = await client.epoch_end(task.target, task.partition)
         whole = before.end_offset == self._end
         if self._mark is not None and before.leader_epoch != self._mark.epoch:

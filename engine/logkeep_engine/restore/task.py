@@ -44,6 +44,7 @@ from logkeep_engine.restore.outgoing_ahead import OutgoingAhead
 from logkeep_engine.restore.records import Batching, RecordStream
 from logkeep_engine.restore.same import without_gaps
 from logkeep_engine.restore.same_attempt import SameAttempt, look_for_end
+from logkeep_engine.restore.straddling import straddling
 from logkeep_engine.tasks import TaskContext, TaskProgress
 
 # A task finds its place anew when another attempt writes too, or the log was cut off. Each time it must have moved.
@@ -191,8 +192,10 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
         return
     stream = _batch_stream(task, done)
     for segment in task.segments:
+        if task.clip is not None and not task.clip.reaches(segment):
+            continue
         with _sound(task, segment):
-            for stretch in _stretches(task, segment):
+            for stretch in stretches_of(task, segment):
                 yield from stream.add(stretch)
     if task.segments:
         with _sound(task, task.segments[-1]):
@@ -200,10 +203,13 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
 
 
 def _batch_stream(task: RestoreTask, done: int) -> BatchStream | OlderStream:
-    aborted = Spans.of(_aborted(task))
+    aborted = Spans.of(aborted_of(task))
     size = task.max_batch_bytes
     if task.rule is Rule.BY_UNPACKED_SIZE:
-        return BatchStream(producer_id=task.producer_id, max_bytes=size, aborted=aborted, done=done)
+        across = straddling(task.archived, task.clip)
+        aborted, whole = Spans([*aborted.rows(), *across.left_out]), across.whole
+        own = {"producer_id": task.producer_id, "max_bytes": size, "done": done}
+        return BatchStream(**own, aborted=aborted, clip=task.clip, whole=whole)
     return OlderStream(producer_id=task.producer_id, max_bytes=size, aborted=aborted, done=done, rule=task.rule)
 
 
@@ -230,6 +236,7 @@ def _stream_of_records(task: RestoreTask, batching: Batching, done: int) -> Gene
         limit=task.max_batch_bytes,
         done=done,
         rule=task.rule,
+        clip=task.clip,
     )
     damaged = frozenset(task.survey.damaged if task.survey is not None else ())
     whole = [segment for segment in task.segments if segment.base_offset not in damaged]
@@ -238,14 +245,16 @@ def _stream_of_records(task: RestoreTask, batching: Batching, done: int) -> Gene
     yield from stream.finish()
 
 
-def _aborted(task: RestoreTask) -> Sequence[AbortedTxn]:
+def aborted_of(task: RestoreTask) -> Sequence[AbortedTxn]:
+    """The aborted transactions of the archived partition, whose records are left out. Raises ArchiveDamaged."""
     if task.survey is not None and task.survey.aborted is not None:
         return task.survey.aborted
     return list(open_partition(task.storage, task.source, task.segments).transaction_index())
 
 
-def _stretches(task: RestoreTask, segment: SegmentEntry) -> Iterator[memoryview]:
-    """Views on whole batches that lie back to back."""
+def stretches_of(task: RestoreTask, segment: SegmentEntry) -> Iterator[memoryview]:
+    """Views on whole batches of a segment that lie back to back, without what the survey has found damaged. Raises
+    ArchiveDamaged."""
     if task.survey is not None and segment.base_offset in task.survey.damaged:
         yield from _salvaged(task, segment, task.survey)
         return

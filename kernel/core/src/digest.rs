@@ -13,6 +13,7 @@ use crate::header::{HEADER_SIZE, Header, MAGIC};
 use crate::headers::{CONTROL, Placed};
 use crate::records::{Odd, Packed};
 use crate::rows::{Form, Row, Rows, put_field, put_headers};
+use crate::times::Times;
 use crate::varints::put_varint;
 
 const PRIME: u128 = (1 << 127) - 1;
@@ -50,6 +51,26 @@ impl Digest {
     }
 }
 
+/// What is known of records that follow one another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// Their digest.
+    pub digest: Digest,
+    /// The digest of their offsets alone.
+    pub offsets: Digest,
+    /// Which times they have, and how many bytes their canonical form.
+    pub times: Times,
+}
+
+impl Noted {
+    /// Notes the records that `next` knows, and which follow.
+    pub fn follow(&mut self, next: &Noted) {
+        self.digest = self.digest.followed_by(&next.digest);
+        self.offsets = self.offsets.followed_by(&next.offsets);
+        self.times.add(&next.times);
+    }
+}
+
 /// Computes digests of records. It keeps the memory in which their canonical form lies.
 #[derive(Default)]
 pub struct Digester {
@@ -57,10 +78,12 @@ pub struct Digester {
 }
 
 impl Digester {
-    /// Notes all of these in `digest`. With `offsets`, the offset of each counts too.
-    pub fn note(&mut self, rows: &Rows<'_>, offsets: bool, digest: &mut Digest) {
+    /// Notes all of these. With `offsets`, the offset of each is in its digest, too.
+    pub fn note(&mut self, rows: &Rows<'_>, offsets: bool, noted: &mut Noted) {
         for row in rows.rows {
-            digest.note(self.record(rows, row, offsets));
+            noted.digest.note(self.record(rows, row, offsets));
+            noted.offsets.note(u128::from(row.offset as u64));
+            noted.times.note(row.timestamp, self.form.len() as u64);
         }
     }
 
@@ -95,9 +118,9 @@ pub struct BatchDigester {
 }
 
 impl BatchDigester {
-    /// Notes the records of batches in `digest`, but not those of control batches. The first batch lies in `stretch` at
+    /// Notes the records of batches, but not those of control batches. The first batch lies in `stretch` at
     /// position `start`. Returns how many batches were taken. The next one is for the caller to look at: it is no batch
-    /// of magic 2, its records do not fit together, or they have more than `most` bytes; `digest` knows none of them.
+    /// of magic 2, its records do not fit together, or they have more than `most` bytes; none of them is noted.
     pub fn note(
         &mut self,
         stretch: &[u8],
@@ -105,14 +128,17 @@ impl BatchDigester {
         start: usize,
         most: usize,
         offsets: bool,
-        digest: &mut Digest,
+        noted: &mut Noted,
     ) -> usize {
         let origin = batches.first().map_or(0, |(at, _)| *at);
         for (number, (at, header)) in batches.iter().enumerate() {
             let batch = start.checked_add(at - origin).and_then(|at| stretch.get(at..)?.get(..header.size()));
-            let before = *digest;
-            if self.note_batch(batch, header, most, offsets, digest).is_err() {
-                *digest = before;
+            // The records of a batch of one part are all taken apart before the first one is noted.
+            let before = (header.record_count as usize > ROWS).then(|| noted.clone());
+            if self.note_batch(batch, header, most, offsets, noted).is_err() {
+                if let Some(before) = before {
+                    *noted = before;
+                }
                 return number;
             }
         }
@@ -126,7 +152,7 @@ impl BatchDigester {
         header: &Header,
         most: usize,
         offsets: bool,
-        digest: &mut Digest,
+        noted: &mut Noted,
     ) -> Result<(), Odd> {
         if header.magic != MAGIC {
             return Err(Odd);
@@ -154,7 +180,7 @@ impl BatchDigester {
             self.rows.clear();
             records.take(ROWS, &mut self.rows)?;
             let rows = Rows { rows: &self.rows, data, headers: data, form: Form::Packed };
-            self.digester.note(&rows, offsets, digest);
+            self.digester.note(&rows, offsets, noted);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod avro;
+pub mod clip;
 pub mod compression;
 pub mod digest;
 pub mod facts;
@@ -15,5 +16,6 @@ pub mod packer;
 pub mod records;
 pub mod records_format;
 pub mod rows;
+pub mod times;
 pub mod varints;
 pub mod walk;

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::clip::{Clip, Wanted};
 use crate::compression::{Codec, Compressor, Decompressor, Problem};
 use crate::header::{HEADER_SIZE, Header, MAGIC, checksum, checksum_of};
 use crate::headers::{APPEND_TIME, CONTROL, DELETE_HORIZON, TRANSACTIONAL};
@@ -38,6 +39,18 @@ pub struct Plan {
     pub done: i64,
     /// The aborted transactions.
     pub aborted: Spans,
+    /// What of the partition is wanted.
+    pub clip: Clip,
+}
+
+/// Whether one of these transactions has this batch.
+#[inline]
+pub fn holds(transactions: &Spans, header: &Header) -> bool {
+    let Some(spans) = transactions.get(&header.producer_id) else {
+        return false;
+    };
+    let behind = spans.partition_point(|(first, _)| *first <= header.base_offset);
+    behind > 0 && header.base_offset <= spans[behind - 1].1
 }
 
 /// A batch to send.
@@ -156,7 +169,22 @@ impl Merger {
     pub fn member(&mut self, header: Header, batch: &[u8], packed: &[u8], items: &mut Vec<Item>) -> Result<(), Odd> {
         let start = self.arena.len();
         self.arena.extend_from_slice(packed);
-        self.join(header, batch, start, items)
+        let header = if self.is_cut(&header) { self.leave_wanted(&header, start)? } else { header };
+        if header.record_count == 0 { Ok(()) } else { self.join(header, batch, start, items) }
+    }
+
+    /// Whether the records of a batch must be looked at one by one, since some may lie outside of what is wanted.
+    pub fn is_cut(&self, header: &Header) -> bool {
+        self.plan.clip.wanted(header) == Wanted::Some
+    }
+
+    /// Leaves the wanted records of a batch in the arena, whose records lie there from `start` on.
+    fn leave_wanted(&mut self, header: &Header, start: usize) -> Result<Header, Odd> {
+        let left = self.plan.clip.leave(header, &mut self.arena, start);
+        if left.is_err() {
+            self.damaged = Some((*header, self.arena[start..].to_vec()));
+        }
+        left
     }
 
     /// The batch that was kept back for more to come.
@@ -165,8 +193,18 @@ impl Merger {
     }
 
     /// The batches for one that is too large to be built anew as a whole: those behind the first `taken` records, some
-    /// MiB of them. `packed` are its unpacked records.
+    /// MiB of them. `packed` are its unpacked records. Records that are not wanted are left out, and `taken` does not
+    /// count them.
     pub fn cut(&mut self, header: &Header, packed: &[u8], taken: i64, items: &mut Vec<Item>) -> Result<(), Odd> {
+        if !self.is_cut(header) {
+            return self.cut_whole(header, packed, taken, items);
+        }
+        let mut wanted = packed.to_vec();
+        let header = self.plan.clip.leave(header, &mut wanted, 0)?;
+        if header.record_count == 0 { Ok(()) } else { self.cut_whole(&header, &wanted, taken, items) }
+    }
+
+    fn cut_whole(&mut self, header: &Header, packed: &[u8], taken: i64, items: &mut Vec<Item>) -> Result<(), Odd> {
         let codec = Codec::of(header.attributes).ok_or(Odd)?;
         let (most, mut passed, mut made) = (self.plan.most, 0, 0);
         cut(packed, header.record_count, most, |start, end, count| {
@@ -188,8 +226,12 @@ impl Merger {
         if self.is_unseen(&header) {
             return Ok(batch.len());
         }
+        let wanted = self.plan.clip.wanted(&header);
+        if wanted == Wanted::Nothing {
+            return Ok(batch.len());
+        }
         let rebuild = must_be_rebuilt(&header);
-        if !rebuild && !self.is_small(&header) {
+        if wanted == Wanted::All && !rebuild && !self.is_small(&header) {
             self.send_as_it_is(&header, batch, at, items)?;
             return Ok(batch.len());
         }
@@ -200,15 +242,24 @@ impl Merger {
             Err(Problem::NoRoom) => false,
             Err(Problem::Damaged(_)) => return Err(Stop::Odd),
         };
-        if fits {
-            self.join(header, batch, start, items).map_err(|Odd| Stop::Damaged)?;
+        if !fits {
+            self.arena.truncate(start);
+            if rebuild || wanted == Wanted::Some {
+                return Err(Stop::Odd);
+            }
+            self.send_as_it_is(&header, batch, at, items)?;
             return Ok(batch.len());
         }
-        self.arena.truncate(start);
-        if rebuild {
-            return Err(Stop::Odd);
+        let mut left = header;
+        if wanted == Wanted::Some {
+            left = self.leave_wanted(&header, start).map_err(|Odd| Stop::Damaged)?;
         }
-        self.send_as_it_is(&header, batch, at, items)?;
+        if left == header && !rebuild && !self.is_small(&header) {
+            self.arena.truncate(start);
+            self.send_as_it_is(&header, batch, at, items)?;
+        } else if left.record_count > 0 {
+            self.join(left, batch, start, items).map_err(|Odd| Stop::Damaged)?;
+        }
         Ok(batch.len())
     }
 
@@ -222,15 +273,7 @@ impl Merger {
     fn is_unseen(&self, header: &Header) -> bool {
         header.attributes & CONTROL != 0
             || header.record_count == 0
-            || header.attributes & TRANSACTIONAL != 0 && self.is_aborted(header)
-    }
-
-    fn is_aborted(&self, header: &Header) -> bool {
-        let Some(spans) = self.plan.aborted.get(&header.producer_id) else {
-            return false;
-        };
-        let behind = spans.partition_point(|(first, _)| *first <= header.base_offset);
-        behind > 0 && header.base_offset <= spans[behind - 1].1
+            || header.attributes & TRANSACTIONAL != 0 && holds(&self.plan.aborted, header)
     }
 
     /// Adds a member whose records lie in the arena from `start` on; the group before it ends, if both do not fit.

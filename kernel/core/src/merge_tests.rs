@@ -13,6 +13,7 @@ fn plan() -> Plan {
         most: 1 << 19,
         done: 0,
         aborted: Spans::from([(1, vec![(10, 20), (30, 30)])]),
+        clip: Clip::default(),
     }
 }
 

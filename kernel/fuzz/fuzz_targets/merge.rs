@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use logkeep_kernel_core::clip::Clip;
 use logkeep_kernel_core::compression::{Codec, Decompressor};
 use logkeep_kernel_core::header::{HEADER_SIZE, Header, checksum};
 use logkeep_kernel_core::merge::{Item, Merger, Plan, Spans, Stop, whole_batch};
@@ -46,6 +47,7 @@ fn plan(done: i64) -> Plan {
         most: UNPACKED,
         done,
         aborted,
+        clip: Clip::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Digests of records, and the partitions of keys.
 
-use logkeep_kernel_core::digest::{BatchDigester, Digest, Digester};
+use logkeep_kernel_core::digest::{BatchDigester, Digest, Digester, Noted};
 use logkeep_kernel_core::murmur2;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use crate::rows::Rows;
 /// The digest of records that follow one another.
 #[pyclass(module = "logkeep_kernel")]
 struct RecordDigest {
-    digest: Digest,
+    noted: Noted,
     offsets: bool,
 }
 
@@ -29,14 +29,14 @@ impl RecordDigest {
             ),
         };
         let digest = Digest::of(count, value).ok_or_else(|| PyValueError::new_err("no records have this digest"))?;
-        Ok(RecordDigest { digest, offsets })
+        Ok(RecordDigest { noted: Noted { digest, ..Noted::default() }, offsets })
     }
 
     /// Notes records that follow.
     fn note(&mut self, py: Python<'_>, rows: &Rows) {
         let view = rows.view(0);
-        let (digest, offsets) = (&mut self.digest, self.offsets);
-        py.detach(|| Digester::default().note(&view, offsets, digest));
+        let (noted, offsets) = (&mut self.noted, self.offsets);
+        py.detach(|| Digester::default().note(&view, offsets, noted));
     }
 
     /// See the stub.
@@ -50,8 +50,8 @@ impl RecordDigest {
         let bytes = Bytes::of(stretch)?;
         let (slice, batches) = (bytes.get(), headers.placed());
         let start = batches.first().map_or(0, |(at, _)| headers.position(*at));
-        let (digest, offsets) = (&mut self.digest, self.offsets);
-        Ok(py.detach(|| BatchDigester::default().note(slice, batches, start, most, offsets, digest)))
+        let (noted, offsets) = (&mut self.noted, self.offsets);
+        Ok(py.detach(|| BatchDigester::default().note(slice, batches, start, most, offsets, noted)))
     }
 
     /// Notes records that follow, and of which this is the digest.
@@ -59,18 +59,37 @@ impl RecordDigest {
         if next.offsets != self.offsets {
             return Err(PyValueError::new_err("only one of the two digests knows offsets"));
         }
-        self.digest = self.digest.followed_by(&next.digest);
+        self.noted.follow(&next.noted);
         Ok(())
     }
 
     #[getter]
     fn count(&self) -> u64 {
-        self.digest.count
+        self.noted.digest.count
     }
 
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.digest.value.to_be_bytes())
+        PyBytes::new(py, &self.noted.digest.value.to_be_bytes())
+    }
+
+    /// The value of the polynomial of the offsets.
+    #[getter]
+    fn offsets_value<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.noted.offsets.value.to_be_bytes())
+    }
+
+    /// The records that were noted by their times: see the stub.
+    #[getter]
+    fn times(&self) -> (u32, Vec<(i64, u64, u64)>) {
+        let buckets = self.noted.times.buckets.iter();
+        (self.noted.times.shift, buckets.map(|bucket| (bucket.number, bucket.records, bucket.bytes)).collect())
+    }
+
+    /// The lowest and the highest time of a record that was noted.
+    #[getter]
+    fn span(&self) -> Option<(i64, i64)> {
+        self.noted.times.span
     }
 }
 

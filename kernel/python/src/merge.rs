@@ -1,5 +1,6 @@
 //! Merging of small batches.
 
+use logkeep_kernel_core::clip::Clip;
 use logkeep_kernel_core::header::Header;
 use logkeep_kernel_core::merge::{self, Item, Plan, Spans, Stop};
 use logkeep_kernel_core::packer;
@@ -12,6 +13,20 @@ use crate::bytes::Bytes;
 /// Batches that are ready, and whether no damage was found.
 type Made<'py> = (Bound<'py, PyList>, bool);
 
+/// A transaction: its producer, and its first and last offset.
+type Transaction = (i64, i64, i64);
+
+/// What of a partition is wanted: its end, times from one on and below another, and transactions that are whole.
+type Bounds = (Option<i64>, Option<i64>, Option<i64>, Vec<Transaction>);
+
+fn spans(transactions: Vec<Transaction>) -> Spans {
+    let mut spans = Spans::new();
+    for (producer, first, last) in transactions {
+        spans.entry(producer).or_default().push((first, last));
+    }
+    spans
+}
+
 /// The stream of batches of one partition that a restore sends, small ones merged.
 #[pyclass(module = "logkeep_kernel")]
 struct Merger(merge::Merger);
@@ -19,7 +34,8 @@ struct Merger(merge::Merger);
 #[pymethods]
 impl Merger {
     #[new]
-    #[pyo3(signature = (*, producer_id, small, unpacked, limit, most, done, aborted))]
+    #[pyo3(signature = (*, producer_id, small, unpacked, limit, most, done, aborted, clip=None))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         producer_id: i64,
         small: (i32, usize),
@@ -27,13 +43,16 @@ impl Merger {
         limit: usize,
         most: usize,
         done: i64,
-        aborted: Vec<(i64, i64, i64)>,
+        aborted: Vec<Transaction>,
+        clip: Option<Bounds>,
     ) -> Self {
         let (small_records, small_bytes) = small;
-        let mut spans = Spans::new();
-        for (producer, first, last) in aborted {
-            spans.entry(producer).or_default().push((first, last));
-        }
+        let clip = clip.map_or_else(Clip::default, |(end, since, before, whole)| Clip {
+            end: end.unwrap_or(i64::MAX),
+            since: since.unwrap_or(i64::MIN),
+            before: before.unwrap_or(i64::MAX),
+            whole: spans(whole),
+        });
         Merger(merge::Merger::new(Plan {
             producer_id,
             small_records,
@@ -42,7 +61,8 @@ impl Merger {
             limit,
             most,
             done,
-            aborted: spans,
+            aborted: spans(aborted),
+            clip,
         }))
     }
 
@@ -54,6 +74,10 @@ impl Merger {
 
     fn passed(&mut self, records: i64) {
         self.0.passed(records);
+    }
+
+    fn is_cut(&self, batch: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.0.is_cut(&header(batch)?))
     }
 
     fn feed<'py>(

@@ -213,6 +213,22 @@ impl Rows {
         self.part(rows.partition_point(|row| row.offset < start), rows.partition_point(|row| row.offset < until))
     }
 
+    /// Those of a time from `since` on and below `before`; their positions are not known any more.
+    fn of_times(&self, since: Option<i64>, before: Option<i64>) -> Rows {
+        let all = self.view(0).rows;
+        let wanted = |row: &&Row| {
+            since.is_none_or(|since| row.timestamp >= since) && before.is_none_or(|end| row.timestamp < end)
+        };
+        let count = all.iter().filter(wanted).count();
+        if count == all.len() {
+            return self.part(0, count);
+        }
+        let rows = all.iter().filter(wanted).copied().collect();
+        let held = &self.held;
+        let headers = if count == 0 { None } else { held.headers.clone() };
+        Rows::new(Held { data: Arc::clone(&held.data), headers, form: held.form, rows, ends: Vec::new(), begin: 0 })
+    }
+
     /// The positions of each record and of their end, if they were read where records lie one behind the other.
     fn positions(&self, origin: u64) -> Vec<u64> {
         let Range { start, end } = self.range;

@@ -133,6 +133,7 @@ class ProgressStatus(StatusPart):
     bytes_per_second: int | None = None
     seconds_left: int | None = None
     executors: int | None = None
+    point: str | None = None
     moving: tuple[MovingTopic, ...] = ()
     lagging: tuple[Lagging, ...] = ()
 
@@ -225,6 +226,21 @@ class CoverageStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class VerificationStatus(StatusPart):
+    """The findings of a verification. `outcome` is Verified, NotVerified or Different."""
+
+    outcome: str | None = None
+    message: str | None = None
+    partitions: int | None = None
+    verified: int | None = None
+    not_verified: int | None = None
+    different: int | None = None
+    records: int | None = None
+    end_time: str | None = None
+    report: str | None = None
+
+
+@dataclass(frozen=True)
 class HistoryEntry(StatusPart):
     run_id: str = ""
     outcome: str = ""
@@ -242,7 +258,7 @@ class HistoryEntry(StatusPart):
 class Status(StatusWithConditions):
     """Only a KafkaBackup has `last_schedule_time`, `next_schedule_time`, `last_handled_run`,
     `last_handled_backup_runs`, `recovery`, `retention` and `coverage`. Only a KafkaRestore has `last_handled_retry`,
-    `last_handled_run_again`, `restored_by` and `offset_map`. Both kinds have all other fields."""
+    `last_handled_run_again`, `restored_by`, `offset_map` and `verification`. Both kinds have all other fields."""
 
     phase: Phase | None = None
     run: RunStatus | None = None
@@ -259,6 +275,7 @@ class Status(StatusWithConditions):
     last_handled_run_again: str | None = None
     restored_by: str | None = None
     offset_map: str | None = None
+    verification: VerificationStatus | None = None
     coverage: CoverageStatus | None = None
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()

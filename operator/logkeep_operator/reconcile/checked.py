@@ -10,7 +10,14 @@ import re
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from logkeep_engine.contract.run import LossFact, PartitionProgress, Progress, RunResult, TopicCoverage
+from logkeep_engine.contract.run import (
+    LossFact,
+    PartitionProgress,
+    Progress,
+    RunResult,
+    TopicCoverage,
+    VerificationFacts,
+)
 from logkeep_operator.api import StatusOutcome
 
 D = TypeVar("D", Progress, RunResult)
@@ -60,6 +67,8 @@ def _progress(document: Progress) -> None:
     for name, value in (("bytesPerSecond", document.bytes_per_second), ("secondsLeft", document.seconds_left)):
         if value is not None:
             _integer(name, value, 0)
+    if document.point is not None:
+        _text("point", document.point)
     for topic in document.moving:
         _text("topic", topic.topic, MAX_TOPIC)
         _integers(done=topic.done, total=topic.total)
@@ -116,6 +125,22 @@ def _result(document: RunResult) -> None:
         _loss(fact)
     if document.coverage is not None:
         _coverage(document.coverage)
+    if document.verification is not None:
+        _verification(document.verification)
+
+
+def _verification(facts: VerificationFacts) -> None:
+    _word("verification.outcome", facts.outcome)
+    _text("verification.message", facts.message)
+    _text("verification.report", facts.report, MAX_URI)
+    _times(verificationEndTime=facts.end_time)
+    _integers(
+        partitions=facts.partitions,
+        verified=facts.verified,
+        notVerified=facts.not_verified,
+        different=facts.different,
+        records=facts.records,
+    )
 
 
 def _loss(fact: LossFact) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
-from logkeep_operator.api.status import MAX_LISTED, MovingTopic, moment_of, timestamp
+from logkeep_operator.api.status import MAX_LISTED, MovingTopic, VerificationStatus, moment_of, timestamp
 from logkeep_operator.reconcile.conditions import cut
 
 # A run that has ended has no rate, and nothing moves.
@@ -35,6 +35,7 @@ def progress_status(progress: Progress) -> ProgressStatus:
         bytes_per_second=progress.bytes_per_second,
         seconds_left=progress.seconds_left,
         executors=progress.executors,
+        point=None if progress.point is None else cut(progress.point),
         moving=tuple(MovingTopic(t.topic, t.done, t.total) for t in progress.moving[:MAX_MOVING]),
         lagging=tuple(Lagging(p.topic, p.partition, p.at - p.start, p.end - p.start) for p in behind),
     )
@@ -65,3 +66,21 @@ def final_progress(progress: Progress | None, result: RunResult | None, succeede
 def loss_entries(result: RunResult) -> tuple[LossEntry, ...]:
     """The first entries of the loss that the result tells."""
     return tuple(LossEntry(f.topic, f.partition, f.start, f.end, cut(f.reason)) for f in result.loss[:MAX_LISTED])
+
+
+def verification_status(result: RunResult) -> VerificationStatus | None:
+    """The findings of the verification of a restore, None if there was none."""
+    facts = result.verification
+    if facts is None:
+        return None
+    return VerificationStatus(
+        outcome=facts.outcome,
+        message=cut(facts.message),
+        partitions=facts.partitions,
+        verified=facts.verified,
+        not_verified=facts.not_verified,
+        different=facts.different,
+        records=facts.records,
+        end_time=timestamp(moment_of(facts.end_time)),
+        report=facts.report,
+    )

@@ -6,6 +6,7 @@ import traceback
 from typing import Any
 
 import pytest
+import yaml
 
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup, parse_restore
@@ -357,7 +358,26 @@ BAD_RESTORES = [
     (restore(topics={"replicationFactor": 0}), "spec.topics.replicationFactor", "greater than or equal to 1"),
     (restore(source={"storage": {"uri": "file:///a"}, "topicIds": {"a": ""}}), "spec.source.topicIds.a", "at least 1"),
     (restore(ifTopicExists="Resume"), "spec.ifTopicExists", "'Fail' or 'Append'"),
-    (restore(point={"latest": {}}), "spec.point", "unknown field"),
+    (restore(point={"latest": {}}), "spec.point.latest", "unknown field"),
+    (restore(point={}), "spec.point", "exactly one of run, asOf, timestamp, offsets and window must be set"),
+    (restore(point={"run": "a", "asOf": "2026-11-17T14:05:00Z"}), "spec.point", "exactly one of"),
+    (restore(point={"asOf": "2026-11-17T14:05:00"}), "spec.point.asOf", "is not a time with its zone"),
+    (restore(point={"asOf": "2026-11-31T14:05:00Z"}), "spec.point.asOf", "is not a time with its zone"),
+    (restore(point={"timestamp": "2026-11-17T14:05:00.0001Z"}), "spec.point.timestamp", "to the millisecond"),
+    (restore(point={"timestamp": "1969-11-17T14:05:00Z"}), "spec.point.timestamp", "is not a time"),
+    (restore(point={"window": {}}), "spec.point.window", "from or to must be set"),
+    (
+        restore(point={"window": {"from": "2026-11-17T14:05:00Z", "to": "2026-11-17T15:05:00+01:00"}}),
+        "spec.point.window",
+        "from must be before to",
+    ),
+    (restore(point={"offsets": []}), "spec.point.offsets", "at least 1"),
+    (
+        restore(point={"offsets": [{"topic": "a", "partition": 0, "offset": 1}] * 2}),
+        "spec.point",
+        "offsets: topic a partition 0 stands there twice",
+    ),
+    (restore(point={"offsets": [{"topic": "a", "partition": 0}]}), "spec.point.offsets[0].offset", "required"),
     (restore(state={"uri": "bucket"}), "spec.state.uri", "String should match pattern"),
     (restore(state={"uri": "file:///a", "region": "r"}), "spec.state", "region may be set only with an s3:// uri"),
 ]
@@ -368,6 +388,15 @@ def test_a_wrong_restore_is_refused_by_field(spec: dict[str, Any], field: str, w
     with pytest.raises(SpecInvalid) as refused:
         parse_restore(spec)
     assert [path for path, message in refused.value.problems if what in message] == [field]
+
+
+def test_times_of_a_point_are_ms_and_may_be_unquoted_in_yaml() -> None:
+    times = ("2026-11-17T14:05:00Z", "2026-11-17T15:05:00.5+00:30")
+    for start, end in (times, [f'"{time}"' for time in times]):
+        text = f"point: {{window: {{from: {start}, to: {end}}}}}"
+        point = parse_restore(restore(**yaml.safe_load(text))).point
+        assert point is not None
+        assert (point.since, point.before, point.time) == (1794924300000, 1794926100500, 1794926100500)
 
 
 def test_groups_may_be_chosen_where_they_are_moved_and_defaults_written_out() -> None:

@@ -129,3 +129,30 @@ def test_keys_have_the_hashes_and_partitions_of_java(key: bytes, expected: int) 
 def test_a_topic_without_partitions_is_refused() -> None:
     with pytest.raises(ValueError, match="one partition"):
         partitions_of_keys(as_rows([RECORD]), 0)
+
+
+def test_records_are_counted_by_their_times() -> None:
+    digest = RecordDigest(offsets=False)
+    digest.note(as_rows([RECORD._replace(timestamp=time) for time in (1000, 1001, 1001, -1)]))
+    size = len(b"key") + len(b"value") + len(b"a1ba2") + 8 + 2 + 1 + 6  # a time, and a length or number of each part
+    assert digest.times == (0, [(-1, 1, size), (1000, 1, size), (1001, 2, 2 * size)])
+    assert digest.span == (-1, 1001)
+    later = RecordDigest(offsets=False)
+    later.note(as_rows([RECORD._replace(timestamp=time) for time in range(100_000)]))
+    shift, buckets = later.times
+    assert (len(buckets), shift) == (49, 11)
+    digest.follow(later)
+    assert digest.times[0] == 11
+    assert sum(records for _, records, _ in digest.times[1]) == 100_004
+    assert digest.span == (-1, 99_999)
+
+
+def test_offsets_have_a_digest_of_their_own() -> None:
+    def of(*offsets: int) -> tuple[bytes, bytes]:
+        digest = RecordDigest(offsets=False)
+        digest.note(as_rows([RECORD._replace(offset=offset) for offset in offsets]))
+        return digest.value, digest.offsets_value
+
+    assert of(5, 6, 7) == of(5, 6, 7)
+    assert of(5, 6, 7)[0] == of(5, 6, 8)[0]
+    assert len({of(5, 6, 7)[1], of(5, 6, 8)[1], of(5, 7, 8)[1], of(4, 6, 7)[1]}) == 4

@@ -155,7 +155,10 @@ SIZES = {
 @pytest.mark.parametrize(
     ("kind", "others"),
     [
-        ("KafkaBackup", {"offsetMap", "lastHandledRetry", "lastHandledRunAgain", "restoredBy"}),
+        (
+            "KafkaBackup",
+            {"offsetMap", "verification", "lastHandledRetry", "lastHandledRunAgain", "restoredBy", "progress.point"},
+        ),
         (
             "KafkaRestore",
             {"lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", *SCHEDULED, *SIZES},

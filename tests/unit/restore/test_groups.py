@@ -84,6 +84,8 @@ class TestNothingToMove:
     def test_in_an_archive_without_groups(self) -> None:
         expected = f"{self.START}the archive holds no positions of consumer groups"
         assert groups.nothing_to_move([], ConsumerGroups()) == expected
+        told = groups.nothing_to_move([], ConsumerGroups(), at_point=True)
+        assert told.endswith("no positions of consumer groups of the time before spec.point")
 
     def test_for_a_name_that_no_archived_group_has(self) -> None:
         entries = [at(1, group_id=name) for name in ("shop", "billing", "shop")]

@@ -24,11 +24,13 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.plan import (
     MAX_PARTITIONS_PER_TASK,
     PartitionPlan,
     PartitionSurvey,
+    PointPlan,
     RestorePlan,
     TopicPlan,
     batching_of,
@@ -340,6 +342,18 @@ class TestPlan:
         assert json.loads(plan.to_json())["format"] == 3
         assert RestorePlan.from_json(plan.to_json(), "plan") == plan
 
+    def test_it_survives_json_with_a_point_which_earlier_versions_refuse(self) -> None:
+        point = PointPlan(43, {(f"{1:022d}", 0): 7, ("b", 3): 0}, 5, 9)
+        plan = replace(self.PLAN, point=point)
+        body = json.loads(plan.to_json())
+        assert body["format"] == 4
+        assert RestorePlan.from_json(plan.to_json(), "plan") == plan
+        assert (point.clip(("b", 3)), point.clip(("b", 4))) == (Clip(0, 5, 9), Clip(None, 5, 9))
+        assert PointPlan(43).clip(("b", 3)) is None
+        del body["point"]
+        with pytest.raises(ArchiveDamaged, match="plan: not a restore plan"):
+            RestorePlan.from_json(json.dumps(body).encode(), "plan")
+
     def test_replicas_that_are_not_known_are_the_clusters_default(self) -> None:
         choice = Choice(replace(topic("orders"), replication_factor=-1), "copy")
         assert plan_topic(choice, {}, existing=None, end_offsets={}).replication_factor == -1
@@ -359,8 +373,8 @@ class TestPlan:
 
     def test_another_format_and_damage_are_refused(self) -> None:
         body = json.loads(self.PLAN.to_json())
-        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 4, this version reads 1 to 3"):
-            RestorePlan.from_json(json.dumps({**body, "format": 4}).encode(), "plan")
+        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 5, this version reads 1 to 4"):
+            RestorePlan.from_json(json.dumps({**body, "format": 5}).encode(), "plan")
         del body["commit"]
         for data in (json.dumps(body).encode(), b"{", b"[]"):
             with pytest.raises(ArchiveDamaged, match="plan: not a restore plan"):
@@ -406,12 +420,12 @@ class TestDigest:
             "limits": {"bytesPerSecond": "1Mi"},
             "suspend": True,
             "allowEmpty": True,
+            "verify": "Full",
             "state": {"uri": "s3://other"},
         }
         # Think about a field that is in none of the two: may it change between two attempts of one run?
-        decides = {
-            *("source", "topics", "ifTopicExists", "offsets", "onDamagedArchive", "consumerGroups", "recordBatches")
-        }
+        decides = {"source", "point", "topics", "ifTopicExists", "offsets", "onDamagedArchive", "consumerGroups"}
+        decides |= {"recordBatches"}
         asked_of_the_cluster_itself = {"cluster"}
         fields = {to_camel(name) for name in KafkaRestoreSpec.model_fields}
         assert fields == set(changed) | decides | asked_of_the_cluster_itself
@@ -421,6 +435,9 @@ class TestDigest:
         digests = {
             self.digest(),
             self.digest(recordBatches={"maxRecords": 7}),
+            self.digest(point={"run": "a"}),
+            self.digest(point={"asOf": "2026-11-17T14:05:00Z"}),
+            self.digest(point={"timestamp": "2026-11-17T14:05:00Z"}),
             self.digest(recordBatches={"maxRecords": 8}),
             self.digest(recordBatches={"compression": "Zstd"}),
             self.digest(consumerGroups={"restore": "Translate"}),
@@ -429,7 +446,7 @@ class TestDigest:
         source = {"storage": {"uri": "file:///archive"}}
         digests.add(self.digest(topics={"replicationFactor": 1}))
         digests |= {self.digest(source={**source, "topicIds": {"a": topic_id}}) for topic_id in ("1", "2")}
-        assert len(digests) == 9
+        assert len(digests) == 12
         assert self.digest(source={**source, "topicIds": {}}) == self.digest()
 
 

@@ -27,7 +27,7 @@ from logkeep_engine.archive.reading.batch_layout import decoded, sound
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import READERS, reader_of
 from logkeep_engine.archive.reading.log_reader import log_bytes
-from logkeep_engine.archive.reading.outcomes import aborted_in, transaction_index
+from logkeep_engine.archive.reading.outcomes import aborted_in, segment_transactions, transaction_index
 from logkeep_engine.archive.reading.parts import fetched_epoch, read_parts
 from logkeep_engine.archive.reading.record_reader import RecordFormat, RecordObject, RecordReading
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes
@@ -53,6 +53,7 @@ __all__ = [
     "placed_records",
     "read_parts",
     "record_format",
+    "segment_transactions",
     "sound",
 ]
 

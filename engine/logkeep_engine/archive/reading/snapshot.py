@@ -39,6 +39,24 @@ def choose(archive: Archive) -> Snapshot:
     return replace(seen, warnings=(*lost, *seen.warnings))
 
 
+def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> Snapshot | None:
+    """The state at the end of a run; None if it has neither succeeded nor tried everything. Segments that retention has
+    removed since are in it. Raises ArchiveDamaged if the catalog is damaged."""
+    for found in archive.read_commits(range(newest.commit, -1, -1)):
+        if found.run_id == run_id and found.restorable:
+            return Snapshot(archive.load_at(found.number), _told_partial(found))
+    return None
+
+
+def _told_partial(end: Commit) -> tuple[str, ...]:
+    if not end.partial:
+        return ()
+    return (
+        f"run {end.run_id} has failed after it had archived all that it could, and what it archived is taken, with "
+        f"the consumer groups of the last run that succeeded: {end.message}",
+    )
+
+
 def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
     end = _last_end(archive, newest.commit)
     if end is None:
@@ -51,12 +69,7 @@ def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
         return Snapshot(newest, (told,) if newest.segments else (), finished=False)
     commit = _with_removals(archive, end.number, newest.commit)
     state = newest if commit == newest.commit else archive.load_at(commit)
-    warnings = []
-    if end.partial:
-        warnings.append(
-            f"run {end.run_id} has failed after it had archived all that it could, and what it archived is taken, with "
-            f"the consumer groups of the last run that succeeded: {end.message}"
-        )
+    warnings = [*_told_partial(end)]
     for run in newest.runs.values():
         before = state.runs.get(run.run_id)
         if run.segments > (before.segments if before is not None else 0):

@@ -169,6 +169,8 @@ def _run(status: Body, now: datetime) -> list[Row]:
         rows.append(("ended", ago(run.get("endTime"), now)))
     if isinstance(part(status, "progress"), Mapping):
         rows.append(("progress", progress_line(part(status, "progress"))))
+        if part(status, "progress").get("point"):
+            rows.append(("point", str(part(status, "progress")["point"])))
     return rows
 
 

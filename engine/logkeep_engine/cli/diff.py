@@ -1,0 +1,28 @@
+"""The command `logkeep diff`: compares what a restore has brought back with the archive, by digests of records."""
+
+from __future__ import annotations
+
+import typer
+
+from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.resource import File, run_resource
+from logkeep_engine.cli.running import SparkOptions
+from logkeep_engine.contract.names import RESTORE
+from logkeep_engine.errors import SpecError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `logkeep`."""
+    app.command(epilog=EXIT_CODES)(diff)
+
+
+@spread
+def diff(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+    """Compare the topics that a run of a KafkaRestore has restored with the archive, record by record. Exit code 2 if
+    they differ. Nothing is restored; the report lies in the folder of the run.
+    """
+    with errors(debug):
+        if spark.run_id is None:
+            raise SpecError("--run-id is wanted", hint="Name the run that has restored the topics.")
+    run_resource(RESTORE, file, spark, output, debug, only_verify=True)

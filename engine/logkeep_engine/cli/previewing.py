@@ -1,0 +1,63 @@
+"""The command `logkeep inspect --at` prints what a restore to that time would give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logkeep_engine.cli.options import Output
+from logkeep_engine.cli.output import facts, print_json, say, stdout, table
+from logkeep_engine.contract.point import PointSpec, parse_moment
+from logkeep_engine.errors import SpecError
+
+if TYPE_CHECKING:
+    from logkeep_engine.archive.catalog.archive import Archive
+
+
+def show_point(archive: Archive, at: str, output: Output) -> None:
+    """Print what `spec.point.asOf` and `spec.point.timestamp` would give. Raises SpecError for what is no time."""
+    try:
+        parse_moment(at)
+    except ValueError as error:
+        raise SpecError(f"--at: {error}") from error
+    from logkeep_engine.archive.reading import snapshot
+    from logkeep_engine.archive.reading.incarnations import taken_topics
+    from logkeep_engine.archive.reading.visible import shows
+    from logkeep_engine.restore.point import shows_at
+    from logkeep_engine.restore.preview import preview, told_groups
+
+    as_of, by_time = PointSpec(as_of=at), PointSpec(timestamp=at)
+    seen = snapshot.choose(archive)
+    wanted = shows_at(seen.state, as_of, shows(archive.storage, seen.state))
+    topics = list(taken_topics(seen.state, shows=wanted).values())
+    cut, timed = (preview(archive, seen.state, topics, point) for point in (as_of, by_time))
+    if output is Output.JSON:
+        print_json({"at": at, "commit": seen.state.commit, "asOf": cut.to_json(), "timestamp": timed.to_json()})
+        return
+    for warning in (*seen.warnings, *cut.warnings):
+        say(f"warning: {warning}")
+    out = stdout()
+    out.print(
+        facts(
+            (
+                ("point", at),
+                ("asOf", f"at most {cut.records} records"),
+                ("timestamp", f"at most {timed.records} records"),
+                ("groups", told_groups(cut.groups)),
+            )
+        )
+    )
+    shown = table("topic", "partition", "archived", "asOf: offsets", "records at most", "timestamp: records at most")
+    for first, second in zip(cut.partitions, timed.partitions, strict=True):
+        shown.add_row(
+            first.topic,
+            str(first.partition),
+            _offsets(second.start, first.archived_end),
+            _offsets(first.start, first.end),
+            str(first.records),
+            str(second.records),
+        )
+    out.print(shown)
+
+
+def _offsets(start: int, end: int) -> str:
+    return f"{start} to {end - 1}" if start < end else "-"

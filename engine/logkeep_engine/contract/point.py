@@ -1,0 +1,108 @@
+"""The point of a restore: which state of the archived topics it brings back, as written in `spec.point`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from logkeep_engine.contract.model import Model
+
+MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+_MOMENT = re.compile(MOMENT)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+def parse_moment(text: str) -> int:
+    """The ms since the epoch of a time such as `2026-11-17T14:05:00Z`. Raises ValueError."""
+    if _MOMENT.match(text) is not None:
+        try:
+            found = (datetime.fromisoformat(text) - _EPOCH) // _MS
+        except (ValueError, OverflowError):
+            found = -1
+        if found >= 0:
+            return found
+    raise ValueError(f"{text!r} is not a time with its zone such as 2026-11-17T14:05:00Z, to the millisecond")
+
+
+def _moment(text: str) -> str:
+    parse_moment(text)
+    return text
+
+
+def _as_text(value: object) -> object:
+    """YAML makes a time of a text that looks like one, if it is not quoted."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return value
+    return value.isoformat() if value.microsecond % 1000 else value.isoformat(timespec="milliseconds")
+
+
+Moment = Annotated[str, BeforeValidator(_as_text), AfterValidator(_moment)]
+RunName = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class OffsetPoint(Model):
+    """The first offset of a partition that is not restored. `topic` is the archived name."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=249)]
+    partition: Annotated[int, Field(ge=0)]
+    offset: Annotated[int, Field(ge=0)]
+
+
+class TimeWindow(Model):
+    """Records of a time from `from` on and before `to`."""
+
+    from_: Annotated[Moment | None, Field(alias="from")] = None
+    to: Moment | None = None
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> TimeWindow:
+        if self.from_ is None and self.to is None:
+            raise ValueError("from or to must be set")
+        if self.from_ is not None and self.to is not None and parse_moment(self.from_) >= parse_moment(self.to):
+            raise ValueError("from must be before to")
+        return self
+
+
+class PointSpec(Model):
+    """`run`: the state at the end of that run. `asOf`: of each partition what lies before the first record of that time
+    or later. `timestamp`: the records of an earlier time, wherever they lie. `offsets`: of these partitions what lies
+    before an offset. `window`: the records of the times in it.
+    """
+
+    run: RunName | None = None
+    as_of: Moment | None = None
+    timestamp: Moment | None = None
+    offsets: Annotated[tuple[OffsetPoint, ...], Field(min_length=1)] | None = None
+    window: TimeWindow | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> PointSpec:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError("exactly one of run, asOf, timestamp, offsets and window must be set")
+        places = Counter((item.topic, item.partition) for item in self.offsets or ())
+        for (topic, partition), count in places.items():
+            if count > 1:
+                raise ValueError(f"offsets: topic {topic} partition {partition} stands there twice")
+        return self
+
+    @property
+    def before(self) -> int | None:
+        """The time (ms) from which on records are left out by their own time."""
+        text = self.timestamp if self.window is None else self.window.to
+        return None if text is None else parse_moment(text)
+
+    @property
+    def since(self) -> int | None:
+        """The time (ms) before which records are left out by their own time."""
+        return None if self.window is None or self.window.from_ is None else parse_moment(self.window.from_)
+
+    @property
+    def time(self) -> int | None:
+        """The time (ms) of the point, if it has one."""
+        return self.before if self.as_of is None else parse_moment(self.as_of)

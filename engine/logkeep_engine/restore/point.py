@@ -1,0 +1,268 @@
+"""The point of a restore: which state of the archive it sees, and where each partition ends.
+
+    seen = choose(archive, spec.point)
+    made = plan_point(archive, seen.state, topics, spec.point)  # topics of seen.state
+    archived = view(archive, seen.state, spec.point, made.plan)
+
+The plan keeps the point as offsets and times, so a later start has the same. Records of a time are those before it: a
+record with exactly the time of the point is left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Commit, CommitKind, GroupEntry, Partition, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.packed import pack
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.moments import iso
+from logkeep_engine.archive.ranges import add_range
+from logkeep_engine.archive.reading import snapshot
+from logkeep_engine.archive.reading.completeness import complete_until
+from logkeep_engine.archive.reading.incarnations import Shows
+from logkeep_engine.archive.reading.partition import first_since
+from logkeep_engine.archive.reading.snapshot import Snapshot
+from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.contract.run import LossFact
+from logkeep_engine.errors import SpecError
+from logkeep_engine.restore.clip import clipped
+from logkeep_engine.restore.plan import PointPlan
+from logkeep_engine.restore.selection import Choice, shown
+from logkeep_engine.storage import Storage
+
+_READERS = 16
+_RUNS_SHOWN = 5
+
+
+def choose(archive: Archive, point: PointSpec | None) -> Snapshot:
+    """The state of the archive that a restore to the point sees. Raises SpecError for a run that has no such state."""
+    if point is None or point.run is None:
+        return snapshot.choose(archive)
+    newest = archive.load()
+    run = newest.runs.get(point.run)
+    if run is None:
+        names = [run.run_id for run in newest.runs.values() if run.outcome is RunOutcome.SUCCEEDED][-_RUNS_SHOWN:]
+        raise SpecError(
+            f"spec.point.run: the archive has no run {point.run!r}",
+            hint=f"The last that succeeded are {', '.join(names) or 'none'}; logkeep inspect shows all.",
+        )
+    found = snapshot.at_end_of(archive, newest, point.run)
+    if found is None:
+        raise SpecError(
+            f"spec.point.run: run {point.run} is {run.outcome.value}, so the archive has no state at its end",
+            hint="Choose a run that has succeeded, or a time with spec.point.asOf.",
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class PlannedPoint:
+    """The point as the plan has it; `warnings` say what of it the archive does not have."""
+
+    plan: PointPlan | None
+    warnings: tuple[str, ...] = ()
+
+
+def plan_point(
+    archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec | None
+) -> PlannedPoint:
+    """The point in these topics. Raises SpecError for offsets that the archive does not have."""
+    if point is None:
+        return PlannedPoint(None)
+    if point.run is not None:
+        return PlannedPoint(PointPlan(archive.load().commit))
+    warnings = [] if point.time is None else _told_incomplete(archive, archived, topics, point.time)
+    if point.as_of is not None:
+        assert point.time is not None
+        plan = PointPlan(archived.commit, ends_as_of(archive.storage, archived, topics, point.time))
+    elif point.offsets is not None:
+        plan = PointPlan(archived.commit, _ends(archived, topics, point))
+    else:
+        plan = PointPlan(archived.commit, since=point.since, before=point.before)
+    return PlannedPoint(plan, tuple(warnings))
+
+
+def ends_as_of(
+    storage: Storage, archived: ArchiveState, topics: Iterable[TopicEntry], moment: int
+) -> dict[Partition, int]:
+    """The offset of the first record of that time (ms) or later, as a broker would find it, of each partition that has
+    one. Raises ArchiveDamaged for damage on the way."""
+
+    def end(item: tuple[TopicEntry, int]) -> int | None:
+        topic, partition = item
+        for entry in archived.segments.get((topic.topic_id, partition), ()):
+            if entry.times.max_timestamp >= moment:
+                found = first_since(storage, topic.name, entry, moment)
+                if found is not None:
+                    return found
+        return None
+
+    places = [(topic, partition) for topic in topics for partition in range(topic.partitions)]
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-point") as pool:
+        ends = pool.map(end, places)
+        return {
+            (topic.topic_id, partition): found
+            for (topic, partition), found in zip(places, ends, strict=True)
+            if found is not None
+        }
+
+
+def _ends(archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec) -> dict[Partition, int]:
+    by_name = {topic.name: topic for topic in topics}
+    ends = {}
+    for item in point.offsets or ():
+        topic = by_name.get(item.topic)
+        if topic is None:
+            raise SpecError(
+                f"spec.point.offsets: topic {item.topic!r} is not restored",
+                hint=f"Write the archived name of a topic that spec.topics chooses: {shown(sorted(by_name))}.",
+            )
+        where = f"spec.point.offsets: topic {item.topic} partition {item.partition}"
+        if item.partition >= topic.partitions:
+            raise SpecError(f"{where}: the archived topic has {topic.partitions} partitions")
+        key = (topic.topic_id, item.partition)
+        accounted = archived.accounted_for(*key)
+        archived_end = accounted[-1][1] if accounted else 0
+        if item.offset > archived_end:
+            raise SpecError(
+                f"{where}: offset {item.offset} lies behind the archived end {archived_end}",
+                hint="Write an offset up to the archived end, or leave the partition out to restore all of it.",
+            )
+        if item.offset < archived_end:
+            ends[key] = item.offset
+    return ends
+
+
+def _told_incomplete(archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], moment: int) -> list[str]:
+    """The warning for topics of which the archive does not have everything up to a time."""
+    complete = complete_until(archive, archived, [topic.topic_id for topic in topics])
+    short = {topic.name: complete[topic.topic_id] for topic in topics if complete.get(topic.topic_id, moment) < moment}
+    if not short:
+        return []
+    least = min(short.values())
+    return [
+        f"the archive does not reach the point {iso(moment)}: what was written after {iso(least)} is not archived for "
+        f"{shown(sorted(short))}"
+    ]
+
+
+def shows_at(archived: ArchiveState, point: PointSpec | None, shows: Shows) -> Shows:
+    """Like `shows`, for incarnations that had records before the time of the point: a topic that was created again
+    later is not the one that is asked for."""
+    moment = None if point is None else point.time
+    if moment is None:
+        return shows
+    limit = moment
+
+    def ask(topic: TopicEntry) -> bool:
+        entries = (entry for at in range(topic.partitions) for entry in archived.segments.get((topic.topic_id, at), ()))
+        return any(entry.records and entry.times.min_base_timestamp < limit for entry in entries) and shows(topic)
+
+    return ask
+
+
+def within(plan: PointPlan | None, choices: Iterable[Choice], loss: Iterable[LossFact]) -> Iterator[LossFact]:
+    """The losses of what a restore to the point wants."""
+    ids = {choice.source.name: choice.source.topic_id for choice in choices}
+    for fact in loss:
+        clip = None if plan is None else plan.clip((ids[fact.topic], fact.partition))
+        if clip is None or clip.end is None or fact.end <= clip.end:
+            yield fact
+        elif fact.start < clip.end:
+            yield replace(fact, end=clip.end)
+
+
+def view(archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None) -> ArchiveState:
+    """The archive as a restore to the point sees it: without segments of which nothing is wanted, and those that
+    retention has removed since, and with the consumer groups of the point."""
+    if point is None or plan is None:
+        return archived
+    if plan.seen > archived.commit:
+        archived = _without_gone(archived, archive.load_at(plan.seen))
+    found = clipped(archived, plan.clip)
+    found.groups = groups_at(archive, archived, point, plan).groups
+    return found
+
+
+def _without_gone(archived: ArchiveState, later: ArchiveState) -> ArchiveState:
+    """The earlier state without the segments that the later one has no more."""
+    found = ArchiveState()
+    found.__dict__.update(archived.__dict__)
+    found.segments, found.removed = archived.segments.copy(), dict(archived.removed)
+    for key in archived.segments:
+        if archived.segments.rows(key) == later.segments.rows(key):
+            continue
+        there = {_identity(entry) for entry in later.segments.get(key, ())}
+        there |= {_identity(entry) for branch in later.branches.get(key, ()) for entry in branch.segments}
+        entries = list(archived.segments[key])
+        left = [entry for entry in entries if _identity(entry) in there]
+        found.segments.replace_rows(key, b"".join(map(pack, left)))
+        removed = list(found.removed.get(key, ()))
+        for entry in entries:
+            if _identity(entry) not in there:
+                add_range(removed, entry.base_offset, entry.next_offset)
+        if removed:
+            found.removed[key] = removed
+    return found
+
+
+def _identity(entry: SegmentEntry) -> tuple[int, int, int]:
+    return entry.base_offset, entry.epoch, entry.attempt
+
+
+@dataclass(frozen=True)
+class PointGroups:
+    """The positions of consumer groups at a point. `run_id` is the run that has archived them, and `time` (ms) when it
+    ended; empty if there is no such run, or not one for all."""
+
+    groups: tuple[GroupEntry, ...] = ()
+    run_id: str = ""
+    time: int = -1
+
+
+def groups_at(archive: Archive, archived: ArchiveState, point: PointSpec, plan: PointPlan) -> PointGroups:
+    """The newest archived positions at or before the point: those of the last run that had ended by then. With offsets,
+    of each partition the newest position that does not lie behind its offset."""
+    if point.time is not None:
+        for commit in _ends_of_runs(archive, archived.commit):
+            if commit.time <= point.time:
+                return PointGroups(commit.groups, commit.run_id, commit.time)
+        return PointGroups()
+    if plan.ends:
+        return PointGroups(tuple(_not_behind(archive, archived, plan)))
+    last = next(iter(_ends_of_runs(archive, archived.commit)), None)
+    return PointGroups(archived.groups) if last is None else PointGroups(archived.groups, last.run_id, last.time)
+
+
+def _ends_of_runs(archive: Archive, commit: int) -> Iterator[Commit]:
+    """The ends of runs that succeeded, the newest first."""
+    for found in archive.read_commits(range(commit, -1, -1)):
+        if found.kind is CommitKind.END and found.outcome is RunOutcome.SUCCEEDED:
+            yield found
+
+
+def _not_behind(archive: Archive, archived: ArchiveState, plan: PointPlan) -> list[GroupEntry]:
+    wanted = {(entry.group_id, entry.topic_id, entry.partition): entry for entry in archived.groups}
+    ends = {where: plan.ends.get(where[1:]) for where in wanted}
+    found = {where: entry for where, entry in wanted.items() if (end := ends[where]) is None or entry.offset <= end}
+    if len(found) < len(wanted):
+        for commit in _ends_of_runs(archive, archived.commit):
+            for entry in commit.groups:
+                where = (entry.group_id, entry.topic_id, entry.partition)
+                end = ends.get(where)
+                if where not in found and end is not None and entry.offset <= end:
+                    found[where] = entry
+            if len(found) == len(wanted):
+                break
+    return [found[where] for where in wanted if where in found]
+
+
+def refuse_future(point: PointSpec | None) -> None:
+    """Raises SpecError for archive order at a time that has not come yet."""
+    if point is not None and point.as_of is not None and point.time is not None and point.time > time.time() * 1000:
+        raise SpecError(f"spec.point.asOf: {point.as_of} lies in the future", hint="Leave spec.point out.")

@@ -1,0 +1,131 @@
+"""Finds out what a point would give, from the catalog and few bytes of the archive: nothing is written to Kafka for it.
+
+Numbers of records are bounds. The catalog counts records of aborted transactions too, and only the records themselves
+tell how many of a batch lie within a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.moments import moment
+from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.restore import point as points
+from logkeep_engine.restore.clip import Clip
+from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.plan import PointPlan
+from logkeep_engine.restore.point import PointGroups
+
+FORMAT = 1
+POINT = "point.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedPartition:
+    """The part of a partition that would be restored: offsets from `start` on and below `end`, of those that are
+    archived up to `archived_end`, and at most so many `records`."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    archived_end: int
+    records: int
+
+
+@dataclass(frozen=True)
+class PointPreview:
+    """All that a point would give. `groups` says whose positions consumer groups would get."""
+
+    partitions: tuple[PreviewedPartition, ...]
+    groups: PointGroups
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """The most records that would be restored."""
+        return sum(item.records for item in self.partitions)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document, whose partitions are rows."""
+        columns = ["topic", "topicId", "partition", "start", "end", "archivedEnd", "recordsAtMost"]
+        return {
+            "format": FORMAT,
+            "recordsAtMost": self.records,
+            "groups": {
+                "runId": self.groups.run_id,
+                "time": self.groups.time,
+                "positions": len(self.groups.groups),
+            },
+            "warnings": list(self.warnings),
+            "columns": columns,
+            "partitions": [
+                [item.topic, item.topic_id, item.partition, item.start, item.end, item.archived_end, item.records]
+                for item in self.partitions
+            ],
+        }
+
+    def __str__(self) -> str:
+        cut = sum(item.end < item.archived_end for item in self.partitions)
+        return (
+            f"at most {self.records} records; {cut} of {len(self.partitions)} partitions end before their archived "
+            f"end; {told_groups(self.groups)}"
+        )
+
+
+def told_groups(groups: PointGroups) -> str:
+    """Whose positions consumer groups would get."""
+    if groups.run_id:
+        return f"consumer groups as run {groups.run_id} has archived them, which ended at {moment(groups.time)}"
+    if groups.groups:
+        return "consumer groups as they were archived last before these offsets"
+    return "no positions of consumer groups were archived before the point"
+
+
+def preview(archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec) -> PointPreview:
+    """Find out what a restore of these topics to the point would give. Raises SpecError for offsets that the archive
+    does not have, and ArchiveDamaged for damage on the way."""
+    made = points.plan_point(archive, archived, topics, point)
+    assert made.plan is not None
+    view = points.view(archive, archived, point, made.plan)
+    groups = points.groups_at(archive, archived, point, made.plan)
+    return PointPreview(tuple(_partitions(view, topics, made.plan)), groups, made.warnings)
+
+
+def tell(context: RestoreContext, planned: Planned) -> None:
+    """Write down what the point of a restore gives, and tell it, before the first record is written to Kafka."""
+    spec, plan = context.spec.point, planned.plan.point
+    if spec is None or plan is None:
+        return
+    topics = [planned.archived.topics[topic.topic_id] for topic in planned.plan.topics]
+    groups = points.groups_at(context.archive, planned.archived, spec, plan)
+    found = PointPreview(tuple(_partitions(planned.archived, topics, plan)), groups)
+    context.state.storage.put(context.state.file(POINT), json.dumps(found.to_json(), ensure_ascii=False).encode())
+    context.reporter.point(str(found))
+
+
+def _partitions(archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan) -> Iterator[PreviewedPartition]:
+    for topic in topics:
+        for partition in range(topic.partitions):
+            key = (topic.topic_id, partition)
+            kept = archived.kept(*key)
+            start, end = (kept[0][0], kept[-1][1]) if kept else (0, 0)
+            clip = plan.clip(key) or Clip()
+            records = sum(_most(entry, clip) for entry in archived.segments.get(key, ()) if clip.reaches(entry))
+            wanted_end = min(clip.stop, end)
+            yield PreviewedPartition(
+                topic.name, topic.topic_id, partition, min(start, wanted_end), wanted_end, end, records
+            )
+
+
+def _most(entry: SegmentEntry, clip: Clip) -> int:
+    """The most records of a segment that lie within a clip."""
+    return entry.records if clip.end is None else min(entry.records, max(0, clip.end - entry.base_offset))

@@ -1,0 +1,316 @@
+"""A restore that is verified: what is right is called so, and what is wrong is found and named."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
+from logkeep_engine.contract.spec import parse_restore
+from logkeep_engine.errors import RecordsDiffer, SpecError
+from logkeep_engine.log.batch import parse_header, walk
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record as LogRecord
+from logkeep_engine.log.records import decode, encode
+from logkeep_engine.report import Reporter
+from logkeep_engine.restore.run import verify_again
+from logkeep_engine.spark.runner import SparkRunner
+from tests.cluster.kafka import KafkaBroker
+from tests.data.topics import NO_RETENTION, Record, create_topic, produce
+from tests.kafka.restores import ThreadRunner, back_up, backup_spec, bring_back, restore_spec, transactions
+
+NOW = int(time.time() * 1000) - 3_600_000
+FULL = {"verify": "Full"}
+
+
+def numbered(count: int, *, partition: int = 0, start: int = 0) -> Iterator[Record]:
+    for number in range(start, start + count):
+        headers: list[tuple[str, str | bytes | None]] = [("h", b"%d" % number), ("g", None), ("h", b"2")]
+        yield Record(b"k%d" % number, b"v%d" % number, NOW + number, headers, partition)
+
+
+def facts_of(result: RunResult) -> VerificationFacts:
+    assert result.verification is not None
+    return result.verification
+
+
+def report(root: Path, run_id: str = "restore-1") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "runs" / run_id / "verification.json").read_bytes())
+    page = (root / "runs" / run_id / "verification.html").read_text()
+    assert found["outcome"] == {"v": "Verified", "n": "NotVerified", "d": "Different"}[page.split(": ")[1][0]]
+    return found
+
+
+def again(spec: dict[str, Any], run_id: str = "restore-1") -> RunResult:
+    """Verify what a run has restored."""
+    request = RunRequest("KafkaRestore", "test", "", run_id, spec)
+    return verify_again(request, parse_restore(spec), ThreadRunner, Reporter(run_id), os.environ)
+
+
+class TestRight:
+    def test_topics_of_all_kinds_are_verified(
+        self, kafka: KafkaBroker, second_kafka: KafkaBroker, spark_context: SparkContext, unique: str, tmp_path: Path
+    ) -> None:
+        plain, stamped, txn, empty = (f"{unique}-{name}" for name in ("plain", "stamped", "txn", "empty"))
+        create_topic(
+            kafka.bootstrap, plain, 3, {**NO_RETENTION, "cleanup.policy": "compact", "segment.bytes": "1048576"}
+        )
+        create_topic(kafka.bootstrap, stamped, 1, {"message.timestamp.type": "LogAppendTime"})
+        create_topic(kafka.bootstrap, txn, 1)
+        create_topic(kafka.bootstrap, empty, 2)
+        for partition, codec in enumerate(("zstd", "none")):
+            produce(kafka.bootstrap, plain, numbered(30_000, partition=partition), compression=codec)
+        produce(kafka.bootstrap, stamped, numbered(500), compression="lz4")
+        produce(kafka.bootstrap, stamped, numbered(50), compression="none")
+        transactions(kafka, txn, [10, -5, 20, -1, 3])
+        back_up(backup_spec(kafka, tmp_path, f"{unique}.*"))
+
+        spec = {**restore_spec(second_kafka, tmp_path), "topics": {}, **FULL}
+        result = bring_back(spec, runner=SparkRunner(spark_context))
+
+        facts = facts_of(result)
+        assert (facts.outcome, facts.verified, facts.partitions) == ("Verified", 7, 7), report(tmp_path)
+        assert facts.records == result.records == 60_000 + 550 + 33
+        assert facts.report == f"{tmp_path.as_uri()}/runs/restore-1/verification.html"
+        found = report(tmp_path)
+        assert found["segmentsRead"] > 0
+        for partition in found["partitions"]:
+            counts = [sum(row[1] for row in partition[side]["buckets"]) for side in ("before", "after")]
+            assert counts == [partition["expected"]] * 2
+            sizes = [sum(row[2] for row in partition[side]["buckets"]) for side in ("before", "after")]
+            assert sizes[0] == sizes[1]
+
+    def test_a_second_verification_reads_nothing_of_the_archive(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, 2)
+        for partition in range(2):
+            produce(kafka.bootstrap, unique, numbered(100, partition=partition))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = restore_spec(kafka, tmp_path)
+        assert bring_back(spec).verification is None
+        assert facts_of(bring_back({**spec, **FULL})).outcome == "Verified"  # the run had succeeded without
+        assert report(tmp_path)["segmentsRead"] == 2
+        for path in (tmp_path / "topics").rglob("*.log"):
+            path.rename(path.with_suffix(".away"))
+        assert facts_of(again(spec)).outcome == "Verified"
+        assert report(tmp_path)["segmentsRead"] == 0
+
+    @pytest.mark.parametrize("name", ["Records", "Avro"])
+    def test_other_formats(self, kafka: KafkaBroker, unique: str, tmp_path: Path, name: str) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(3000))
+        transactions(kafka, unique, [10, -5, 20])
+        back_up({**backup_spec(kafka, tmp_path, unique), "format": name})
+        facts = facts_of(bring_back({**restore_spec(kafka, tmp_path), **FULL}))
+        assert (facts.outcome, facts.records) == ("Verified", 3030), facts.message
+
+
+Change = Callable[[list[LogRecord]], list[LogRecord]]
+
+
+def altered(broker: KafkaBroker, topic: str, changes: dict[int, Change]) -> None:
+    """Stop the broker, change the records in its log, and start it: as if it had lost or altered them."""
+    broker.stop()
+    for partition, change in changes.items():
+        folder = broker.data_dir / f"{topic}-{partition}"
+        log = folder / "00000000000000000000.log"
+        data = log.read_bytes()
+        first = parse_header(data)
+        records = [record for at, _ in walk(data) for record in decode(memoryview(data), at)]
+        new = [record._replace(offset=at) for at, record in enumerate(change(records))]
+        batches = [
+            encode(
+                new[at : at + 500],
+                codec=Codec.ZSTD,
+                base_offset=at,
+                producer_id=first.producer_id,
+                producer_epoch=0,
+                base_sequence=at,
+                leader_epoch=first.leader_epoch,
+            )
+            for at in range(0, len(new), 500)
+        ]
+        log.write_bytes(b"".join(batches))
+        for path in folder.iterdir():
+            if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
+                path.unlink()
+    (broker.data_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    checkpoints = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
+    for name in checkpoints:
+        (broker.data_dir / name).unlink(missing_ok=True)
+    broker.start()
+
+
+AT = 1234
+
+
+def changed_byte(records: list[LogRecord]) -> list[LogRecord]:
+    records[AT] = records[AT]._replace(value=b"V1234")
+    return records
+
+
+def swapped(records: list[LogRecord]) -> list[LogRecord]:
+    records[AT], records[AT + 1] = records[AT + 1], records[AT]
+    return records
+
+
+def lost(records: list[LogRecord]) -> list[LogRecord]:
+    return records[:AT] + records[AT + 1 :]
+
+
+def doubled(records: list[LogRecord]) -> list[LogRecord]:
+    return [*records[: AT + 1], *records[AT:]]
+
+
+def header_order(records: list[LogRecord]) -> list[LogRecord]:
+    one, two, three = records[AT].headers
+    records[AT] = records[AT]._replace(headers=(three, two, one))
+    return records
+
+
+def later(records: list[LogRecord]) -> list[LogRecord]:
+    records[AT] = records[AT]._replace(timestamp=records[AT].timestamp + 1)
+    return records
+
+
+def cut_off(records: list[LogRecord]) -> list[LogRecord]:
+    return records[:AT]
+
+
+def one_more(records: list[LogRecord]) -> list[LogRecord]:
+    return [*records, records[-1]]
+
+
+CHANGES: dict[Change, tuple[str, int | None, int | None, int, list[str]]] = {
+    changed_byte: ("Changed", AT, AT, 1, ["value"]),
+    swapped: ("Swapped", AT, AT, 1, []),
+    lost: ("Lost", AT, None, 1, []),
+    doubled: ("Twice", None, AT + 1, 1, []),
+    header_order: ("Changed", AT, AT, 1, ["headers"]),
+    later: ("Changed", AT, AT, 1, ["timestamp"]),
+    cut_off: ("Lost", AT, None, 3000 - AT, []),
+    one_more: ("Twice", None, 3000, 1, []),
+}
+
+
+class TestWrong:
+    def test_each_change_is_found_and_named(
+        self, kafka: KafkaBroker, second_kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, len(CHANGES) + 1, NO_RETENTION)
+        for partition in range(len(CHANGES) + 1):
+            produce(kafka.bootstrap, unique, numbered(3000, partition=partition))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = restore_spec(second_kafka, tmp_path)
+        assert facts_of(bring_back({**spec, **FULL})).outcome == "Verified"
+
+        altered(second_kafka, f"{unique}-copy", dict(enumerate(CHANGES)))
+
+        first = f"{unique}-copy partition 0: source offset {AT} and target offset {AT} differ in value, and 7 more"
+        with pytest.raises(RecordsDiffer, match=first):
+            again(spec)
+        found = report(tmp_path)
+        assert (found["outcome"], found["different"], found["verified"]) == ("Different", len(CHANGES), 1)
+        for partition, (change, expected) in enumerate(CHANGES.items()):
+            part = found["partitions"][partition]
+            assert part["verdict"] == "Different", change
+            keys = ("kind", "sourceOffset", "targetOffset", "records", "fields")
+            assert [tuple(item[key] for key in keys) for item in part["differences"]] == [expected], change
+        assert found["partitions"][-1]["verdict"] == "Verified"
+
+
+class TestNotVerified:
+    def test_a_target_that_others_write_to(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(100))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = restore_spec(kafka, tmp_path)
+        bring_back(spec)
+        produce(kafka.bootstrap, f"{unique}-copy", numbered(3, start=500))
+        with pytest.raises(RecordsDiffer, match="target offset 100 and the 2 after it are not in the archive"):
+            again(spec)
+        assert "others have written 3 records to the target, from offset 100 on" in str(report(tmp_path))
+
+    def test_records_behind_those_of_a_topic_that_was_there(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(100))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        create_topic(kafka.bootstrap, f"{unique}-copy")
+        produce(kafka.bootstrap, f"{unique}-copy", numbered(7))
+        spec = {**restore_spec(kafka, tmp_path), "ifTopicExists": "Append", **FULL}
+        assert facts_of(bring_back(spec)).outcome == "Verified"
+        produce(kafka.bootstrap, f"{unique}-copy", numbered(3, start=500))
+        facts = facts_of(again(spec))
+        assert (facts.outcome, facts.not_verified) == ("NotVerified", 1)
+        assert "others have written 3 records to the target, from offset 107 on" in facts.message
+
+    def test_a_compacted_target(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(100))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        create_topic(kafka.bootstrap, f"{unique}-copy", 1, {"cleanup.policy": "compact"})
+        result = bring_back({**restore_spec(kafka, tmp_path), "ifTopicExists": "Append", **FULL})
+        assert facts_of(result).outcome == "NotVerified"
+        assert "cleanup.policy=compact" in facts_of(result).message
+        assert result.warnings[0].startswith("not verified: ") or any("not verified" in one for one in result.warnings)
+
+    def test_an_archive_of_which_a_part_cannot_be_read(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique)
+        for start in (0, 100):
+            produce(kafka.bootstrap, unique, numbered(100, start=start))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        (log,) = (tmp_path / "topics").rglob("*.log")
+        data = bytearray(log.read_bytes())
+        data[-5] ^= 1
+        log.write_bytes(data)
+        facts = facts_of(bring_back({**restore_spec(kafka, tmp_path), "onDamagedArchive": "Skip", **FULL}))
+        assert (facts.outcome, facts.records) == ("NotVerified", 100)
+        assert "the archive lacks offsets 100 to 199" in facts.message
+        assert not list((tmp_path / "digests").rglob("*.json"))
+
+    def test_a_target_whose_beginning_is_gone(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import AdminClient
+
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(100))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = restore_spec(kafka, tmp_path)
+        bring_back(spec)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        for done in admin.delete_records([TopicPartition(f"{unique}-copy", 0, 40)]).values():
+            done.result(30)
+        facts = facts_of(again(spec))
+        assert facts.outcome == "NotVerified"
+        assert "begins at offset 40" in facts.message
+
+
+def test_a_run_that_has_restored_nothing_cannot_be_verified(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    create_topic(kafka.bootstrap, unique)
+    produce(kafka.bootstrap, unique, numbered(3))
+    back_up(backup_spec(kafka, tmp_path, unique))
+    with pytest.raises(SpecError, match="has restored nothing"):
+        again(restore_spec(kafka, tmp_path))
+
+
+def test_transactions_in_the_target_are_read_as_a_consumer_reads_them(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    create_topic(kafka.bootstrap, unique)
+    produce(kafka.bootstrap, unique, numbered(10))
+    back_up(backup_spec(kafka, tmp_path, unique))
+    create_topic(kafka.bootstrap, f"{unique}-copy")
+    spec = {**restore_spec(kafka, tmp_path), "ifTopicExists": "Append", **FULL}
+    bring_back(spec)
+    transactions(kafka, f"{unique}-copy", [-5])
+    assert facts_of(again(spec)).outcome == "Verified"
+    transactions(kafka, f"{unique}-copy", [4])
+    assert facts_of(again(spec)).outcome == "NotVerified"

@@ -1,0 +1,195 @@
+"""Which state of an archive, which offsets and which positions of groups a point stands for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Branching, GroupEntry, RemovedSegment, RunOutcome, branch_id
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.contract.run import LossFact
+from logkeep_engine.errors import BrokerUnavailable, SpecError
+from logkeep_engine.restore import point as points
+from logkeep_engine.restore.plan import PointPlan
+from logkeep_engine.restore.selection import Choice
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, chunk, write_segment
+
+KEY = (ORDERS.topic_id, 0)
+
+
+@pytest.fixture
+def storage(tmp_path: object) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+def group(offset: int, partition: int = 0, name: str = "readers") -> GroupEntry:
+    return GroupEntry(name, ORDERS.name, ORDERS.topic_id, partition, offset)
+
+
+def run(storage: Storage, run_id: str, start: int, end: int, *groups: GroupEntry, failed: bool = False) -> int:
+    """A run that archives [start, end) of partition 0; returns the time (ms) of its end."""
+    archive = Archive.create_or_open(storage, CLUSTER)
+    with begin_run(archive, run_id, wait=FAST) as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, start, end, epoch=writer.epoch)])
+        if failed:
+            error = BrokerUnavailable("gone")
+            writer.give_up(error, error.message)
+        else:
+            writer.end(RunOutcome.SUCCEEDED, groups=groups)
+    return archive.read_commit(archive.load().commit).time
+
+
+def point(**fields: Any) -> PointSpec:
+    return PointSpec.model_validate(fields)
+
+
+def offsets(*ends: tuple[int, int]) -> PointSpec:
+    return point(offsets=[{"topic": "orders", "partition": partition, "offset": offset} for partition, offset in ends])
+
+
+def seen(storage: Storage, wanted: PointSpec) -> ArchiveState:
+    archive = Archive.open(storage)
+    state = points.choose(archive, wanted).state
+    made = points.plan_point(archive, state, [ORDERS], wanted)
+    return points.view(archive, state, wanted, made.plan)
+
+
+def held(state: ArchiveState) -> list[tuple[int, int]]:
+    return [(entry.base_offset, entry.next_offset) for entry in state.segments.get(KEY, ())]
+
+
+def test_a_run_is_the_state_at_its_end(storage: Storage) -> None:
+    run(storage, "one", 0, 10, group(3))
+    run(storage, "two", 10, 20, group(12))
+    run(storage, "broken", 20, 30, failed=True)
+    assert held(seen(storage, point(run="one"))) == [(0, 10)]
+    assert seen(storage, point(run="one")).groups == (group(3),)
+    assert held(seen(storage, point(run="two"))) == [(0, 10), (10, 20)]
+    with pytest.raises(SpecError, match="run broken is Failed, so the archive has no state at its end"):
+        seen(storage, point(run="broken"))
+    with pytest.raises(SpecError, match="no run 'three'") as refused:
+        seen(storage, point(run="three"))
+    assert "one, two" in refused.value.hint
+
+
+def test_what_retention_has_removed_since_is_not_in_the_state_of_a_run(storage: Storage) -> None:
+    run(storage, "one", 0, 10)
+    run(storage, "two", 10, 20)
+    run(storage, "three", 20, 30)
+    with begin_run(Archive.open(storage), "four", wait=FAST) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove([RemovedSegment(*KEY, 0)])
+        writer.purged()
+    state = seen(storage, point(run="two"))
+    assert held(state) == [(10, 20)]
+    assert state.removed[KEY] == [(0, 10)]
+    assert state.kept(*KEY) == [(10, 20)]
+    # A later start of the run has the same, whatever is removed after that.
+    archive = Archive.open(storage)
+    plan = points.plan_point(archive, state, [ORDERS], point(run="two")).plan
+    assert plan is not None
+    with begin_run(archive, "five", wait=FAST) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove([RemovedSegment(*KEY, 10)])
+    again = points.view(archive, points.choose(archive, point(run="two")).state, point(run="two"), plan)
+    assert held(again) == [(10, 20)]
+
+
+def test_a_log_that_was_cut_off_later_is_still_the_one_of_the_run(storage: Storage) -> None:
+    run(storage, "one", 0, 10)
+    run(storage, "two", 10, 30)
+    with begin_run(Archive.open(storage), "three", wait=FAST) as writer:
+        copy = write_segment(storage, [Batch(10).encode()], epoch=writer.epoch)
+        writer.branch([Branching(*KEY, branch_id(ORDERS.topic_id, 1), 20)], [copy])
+        writer.commit(receipts=[chunk(storage, 20, 50, epoch=writer.epoch)])
+        writer.end(RunOutcome.SUCCEEDED)
+    state = seen(storage, point(run="two"))
+    assert held(state) == [(0, 10), (10, 30)]
+    assert [entry.epoch for entry in state.segments[KEY]] == [1, 2]
+
+
+def test_an_end_is_where_a_broker_would_find_the_time(storage: Storage) -> None:
+    run(storage, "one", 0, 20)
+    run(storage, "two", 20, 40)
+    archive = Archive.open(storage)
+    state = archive.load()
+    for time, end in {-1: 0, 0: 0, 1: 1, 15: 15, 20: 20, 39: 39, 40: None}.items():
+        found = points.ends_as_of(storage, state, [ORDERS], TIME + time)
+        assert found == ({} if end is None else {KEY: end})
+    assert held(seen(storage, point(asOf=iso(TIME + 15)))) == [(0, 20)]
+    assert held(seen(storage, point(asOf=iso(TIME + 20)))) == [(0, 20)]
+    assert held(seen(storage, point(asOf=iso(TIME + 21)))) == [(0, 20), (20, 40)]
+
+
+def test_of_segments_only_those_that_cannot_hold_a_time_are_left_out(storage: Storage) -> None:
+    for start in (0, 20, 40):
+        run(storage, f"run-{start}", start, start + 20)
+    # A batch may hold a record that is older than its first.
+    assert held(seen(storage, point(timestamp=iso(TIME + 10)))) == [(0, 20), (20, 40), (40, 60)]
+    assert held(seen(storage, point(window={"from": iso(TIME + 39)}))) == [(20, 40), (40, 60)]
+    assert held(seen(storage, point(window={"from": iso(TIME + 40)}))) == [(40, 60)]
+
+
+def test_groups_are_those_of_the_last_run_that_had_ended(storage: Storage) -> None:
+    one = run(storage, "one", 0, 10, group(3), group(4, name="others"))
+    two = run(storage, "two", 10, 20, group(12))
+    expected: Mapping[int, Sequence[GroupEntry]] = {
+        one - 1: (),
+        one: (group(3), group(4, name="others")),
+        two - 1: (group(3), group(4, name="others")),
+        two: (group(12),),
+    }
+    if one == two:
+        pytest.skip("both ended within a millisecond")
+    for time, groups in expected.items():
+        for wanted in (point(asOf=iso(time)), point(timestamp=iso(time)), point(window={"to": iso(time)})):
+            assert seen(storage, wanted).groups == groups
+    assert seen(storage, point(window={"from": iso(one)})).groups == (group(12),)
+
+
+def test_positions_at_offsets_are_the_newest_that_do_not_lie_behind(storage: Storage) -> None:
+    run(storage, "one", 0, 10, group(3), group(5, 1))
+    run(storage, "two", 10, 20, group(12), group(8, 1), group(15, name="late"))
+    assert seen(storage, offsets((0, 12))).groups == (group(12), group(8, 1))
+    assert seen(storage, offsets((0, 11))).groups == (group(3), group(8, 1))
+    assert seen(storage, offsets((0, 2))).groups == (group(8, 1),)
+    assert seen(storage, offsets((0, 20))).groups == (group(12), group(8, 1), group(15, name="late"))
+
+
+def test_offsets_that_the_archive_does_not_have_are_refused(storage: Storage) -> None:
+    run(storage, "one", 0, 10)
+    assert held(seen(storage, offsets((0, 0), (1, 0)))) == []
+    for wanted, message in {
+        offsets((0, 11)): "topic orders partition 0: offset 11 lies behind the archived end 10",
+        offsets((1, 1)): "topic orders partition 1: offset 1 lies behind the archived end 0",
+        offsets((2, 0)): "the archived topic has 2 partitions",
+        point(offsets=[{"topic": "other", "partition": 0, "offset": 0}]): "topic 'other' is not restored",
+    }.items():
+        with pytest.raises(SpecError, match=message):
+            seen(storage, wanted)
+
+
+def test_an_incarnation_of_after_the_point_is_not_taken(storage: Storage) -> None:
+    newer = replace(ORDERS, topic_id="b" * 22)
+    archive = Archive.create_or_open(storage, CLUSTER)
+    with begin_run(archive, "one", wait=FAST) as writer:
+        old, new = chunk(storage, 0, 10), chunk(storage, 100, 110, topic=newer)
+        writer.commit(topics=[ORDERS, newer], receipts=[old, new])
+        writer.end(RunOutcome.SUCCEEDED)
+    state = archive.load()
+    for time, shown in {50: [True, False], 101: [True, True], 0: [False, False]}.items():
+        shows = points.shows_at(state, point(timestamp=iso(TIME + time)), lambda topic: True)
+        assert [shows(ORDERS), shows(newer)] == shown
+
+
+def test_losses_behind_the_point_are_none_of_the_restore() -> None:
+    plan = PointPlan(0, {KEY: 15})
+    facts = [LossFact("orders", 0, start, start + 10, "r") for start in (0, 10, 20)]
+    found = points.within(plan, [Choice(ORDERS, "orders")], [*facts, LossFact("orders", 1, 20, 30, "r")])
+    assert [(fact.partition, fact.start, fact.end) for fact in found] == [(0, 0, 10), (0, 10, 15), (1, 20, 30)]
