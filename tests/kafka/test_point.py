@@ -1,8 +1,11 @@
 """Restores to a point, of what a real broker has, with times that are out of order by hours."""
 
 import json
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,19 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import NothingToRestore, SpecError
+from tests import examples
 from tests.cluster.kafka import KafkaBroker
-from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, end_transaction, produce
+from tests.data.topics import (
+    NO_RETENTION,
+    Record,
+    commit_positions,
+    create_topic,
+    end_transaction,
+    produce,
+    random_records,
+)
 from tests.kafka.restores import (
     Only,
     Seen,
@@ -23,6 +36,8 @@ from tests.kafka.restores import (
     committed,
     offset_map,
     restore_spec,
+    start_driver,
+    wait_for_more,
     without_offsets,
 )
 from tests.kafka.test_restore_groups import TRANSLATE, positions
@@ -135,7 +150,7 @@ class TestPoints:
     def test_before_the_first_and_behind_the_last_record(self, kafka: KafkaBroker, unique: str, archived: Path) -> None:
         early, late = iso(NOON - 9 * HOUR), iso(NOON + 99 * HOUR)
         source = {partition: committed(kafka, unique, partition) for partition in range(2)}
-        with pytest.raises(NothingToRestore):
+        with pytest.raises(NothingToRestore, match=r"lies outside of spec\.point"):
             restored_to(kafka, archived, {"asOf": early}, "early")
         result = restored_to(kafka, archived, {"asOf": early}, "early", allowEmpty=True)
         assert result.records == 0
@@ -174,6 +189,47 @@ class TestPoints:
         for number, (point, message) in enumerate(refused):
             with pytest.raises(SpecError, match=message):
                 restored_to(kafka, archived, point, f"refused-{number}")
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "asOf"][: examples.number(1, deep=2)])
+def test_a_killed_driver_started_again_sends_the_same(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, kind: str
+) -> None:
+    """Times are out of order inside of each batch, so about every batch is taken apart."""
+    source, copy, seed = f"{unique}-s", f"{unique}-s-copy", int.from_bytes(unique.encode()[-4:])
+    chance = random.Random(seed)
+    create_topic(kafka.bootstrap, source, 2, NO_RETENTION)
+    records = [
+        replace(record, timestamp=NOON + chance.randrange(4 * HOUR))
+        for record in random_records(2, 16, record_bytes=1000)
+    ]
+    produce(kafka.bootstrap, source, records, config={"batch.size": 16_000}, compression="zstd")
+    root = tmp_path / "archive"
+    back_up(backup_spec(kafka, root, source))
+    time = NOON + 3 * HOUR if kind == "timestamp" else NOON + 4 * HOUR - 5
+    slow = restore_spec(kafka, root, point={kind: iso(time)}, limits={"bytesPerSecond": "1Mi"})
+    file = tmp_path / "request.json"
+    file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
+    driver = start_driver(file)
+    assert wait_for_more(kafka, copy, driver, 1_500_000)
+    assert driver.poll() is None, "the run was over before it could be killed"
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    fast = {**slow, "limits": {}}
+    file.write_text(RunRequest("KafkaRestore", "test", "", "r1", fast).to_json())
+    driver = start_driver(file)
+    assert driver.wait(180) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+    for partition in range(2):
+        end = offset_for(kafka, source, partition, time)
+        expected = [
+            record
+            for record in committed(kafka, source, partition)
+            if (record[4] < time if kind == "timestamp" else end < 0 or record[0] < end)
+        ]
+        found = committed(kafka, copy, partition)
+        assert without_offsets(found) == without_offsets(expected), seed
+        translated = offset_map(root, "r1", copy, partition)
+        assert [translated.translate(record[0]) for record in expected] == [record[0] for record in found]
 
 
 class TestTransactions:

@@ -216,6 +216,10 @@ def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
     chosen = ChoiceOptions(offsets=RestoreOffsets.SAME)
     same = parse_restore(restore_spec("nightly", {"bootstrapServers": ["k:1"]}, chosen))
     assert same.offsets is RestoreOffsets.SAME
+    earlier = restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, ChoiceOptions(as_of="2026-11-17T14:05:00Z"))
+    point = parse_restore(earlier).point
+    assert point is not None
+    assert point.as_of == "2026-11-17T14:05:00Z"
     with pytest.raises(SpecError, match="is no FROM=TO"):
         restore_spec("nightly", {}, ChoiceOptions(rename=["orders"]))
 

@@ -41,16 +41,17 @@ def refuse_unfinished(seen: Snapshot, uri: str, spec: KafkaRestoreSpec) -> None:
     )
 
 
-def told_empty(state: ArchiveState, choices: Sequence[Choice]) -> list[str]:
-    """The warnings for topics of which the archive holds no record."""
+def told_empty(state: ArchiveState, choices: Sequence[Choice], whole: ArchiveState) -> list[str]:
+    """The warnings for topics of which the archive holds no record. `state` is the part of the `whole` archive that
+    lies within the point of the restore."""
     found: dict[str, list[str]] = {}
     for choice in choices:
         if not any(_with_records(state, choice.source)):
-            found.setdefault(_why_empty(state, choice.source), []).append(choice.source.name)
+            found.setdefault(_why_empty(state, choice.source, whole), []).append(choice.source.name)
     return [f"the archive holds no record of {_topics(names)} ({why}): {shown(names)}" for why, names in found.items()]
 
 
-def refuse_empty(storage: Storage, state: ArchiveState, choices: Sequence[Choice]) -> None:
+def refuse_empty(storage: Storage, state: ArchiveState, choices: Sequence[Choice], whole: ArchiveState) -> None:
     """Raises NothingToRestore if none of the topics has a record that a consumer of committed records sees."""
     # Consumers see every record outside of transactions. Only without such records, outcomes must be looked up.
     if any(not entry.transactional for choice in choices for entry in _with_records(state, choice.source)):
@@ -60,7 +61,7 @@ def refuse_empty(storage: Storage, state: ArchiveState, choices: Sequence[Choice
     for choice in choices:
         topic = choice.source
         if not any(_with_records(state, topic)):
-            why[topic.name] = _why_empty(state, topic)
+            why[topic.name] = _why_empty(state, topic, whole)
         elif seen(topic):
             return
         else:
@@ -96,8 +97,10 @@ def _with_records(state: ArchiveState, topic: TopicEntry) -> Iterator[SegmentEnt
         yield from (entry for entry in state.segments.get((topic.topic_id, partition), ()) if entry.records)
 
 
-def _why_empty(state: ArchiveState, topic: TopicEntry) -> str:
+def _why_empty(state: ArchiveState, topic: TopicEntry, whole: ArchiveState) -> str:
     keys = [(topic.topic_id, partition) for partition in range(topic.partitions)]
+    if any(_with_records(whole, topic)) and all(state.removed.get(key) == whole.removed.get(key) for key in keys):
+        return "all that there is lies outside of spec.point"
     if any(state.removed.get(key) for key in keys):
         return "retention has removed all of it"
     if any(state.gaps.get(key) for key in keys):

@@ -121,11 +121,12 @@ class RestorePlanner:
         selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
         choices = selection.choices
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
+        whole = archived
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
         existing = self._existing(choices)
-        warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices)]
+        warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
         warnings += self._check_targets(archived, choices, existing)
-        findings = self._check_archive(archived, choices, pointed.plan)
+        findings = self._check_archive(archived, choices, pointed.plan, whole)
         plan = RestorePlan(
             run_id=context.run_id,
             spec_digest=self._digest,
@@ -164,13 +165,15 @@ class RestorePlanner:
         self._check_replicas([choice for choice in choices if choice.target not in existing])
         return warnings
 
-    def _check_archive(self, archived: ArchiveState, choices: Sequence[Choice], planned: PointPlan | None) -> Findings:
+    def _check_archive(
+        self, archived: ArchiveState, choices: Sequence[Choice], planned: PointPlan | None, whole: ArchiveState
+    ) -> Findings:
         """The findings of the check of everything that is restored. Raises the error of an archive that has nothing to
         restore, or that is damaged.
         """
         self._context.reporter.phase("Checking")
         if not self._spec.allow_empty:
-            refuse_empty(self._context.archive.storage, archived, choices)
+            refuse_empty(self._context.archive.storage, archived, choices, whole)
         findings = ArchiveCheck(self._context).check(archived, choices)
         if not self._spec.allow_empty:
             refuse_damaged(archived, choices, findings.surveys)

@@ -229,14 +229,22 @@ def groups_at(archive: Archive, archived: ArchiveState, point: PointSpec, plan: 
     """The newest archived positions at or before the point: those of the last run that had ended by then. With offsets,
     of each partition the newest position that does not lie behind its offset."""
     if point.time is not None:
-        for commit in _ends_of_runs(archive, archived.commit):
-            if commit.time <= point.time:
-                return PointGroups(commit.groups, commit.run_id, commit.time)
-        return PointGroups()
+        return _before(archive, archived, point.time)
     if plan.ends:
         return PointGroups(tuple(_not_behind(archive, archived, plan)))
     last = next(iter(_ends_of_runs(archive, archived.commit)), None)
     return PointGroups(archived.groups) if last is None else PointGroups(archived.groups, last.run_id, last.time)
+
+
+def _before(archive: Archive, archived: ArchiveState, moment: int) -> PointGroups:
+    ended = [
+        run
+        for run in archived.runs.values()
+        if run.outcome is RunOutcome.SUCCEEDED and run.end_time is not None and run.end_time <= moment
+    ]
+    last = max(ended, key=lambda run: run.epoch, default=None)
+    end = None if last is None else snapshot.end_of(archive, last, archived.commit)
+    return PointGroups() if end is None else PointGroups(end.groups, end.run_id, end.time)
 
 
 def _ends_of_runs(archive: Archive, commit: int) -> Iterator[Commit]:

@@ -6,10 +6,13 @@ left out by their times, the time of a transaction is that of its latest record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.partition import open_damaged, open_partition, segment_transactions
@@ -17,6 +20,8 @@ from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.transactions import TRANSACTIONAL, Ending, Span, TransactionFollower
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.storage import Storage
+
+_READERS = 16
 
 
 @dataclass(slots=True)
@@ -57,29 +62,48 @@ def straddling(partition: ArchivedPartition, clip: Clip | None) -> Straddling:
 def _open_at(partition: ArchivedPartition, end: int) -> list[Span]:
     """The transactions that have begun before offset `end`, and whose markers lie at `end` or behind it. Where records
     are missing before `end`, the marker is taken to be among them."""
-    begun: dict[int, int] = {}
-    before: SegmentEntry | None = None
-    told: OnDamage | None = (lambda damage: None) if partition.damaged else None
-    for entry in partition.entries:
-        if entry.base_offset >= end:
-            break
-        if before is not None and _is_hole(before.next_offset, entry.base_offset, partition.kept):
-            begun.clear()  # the markers lie there
-        before = entry
-        if entry.next_offset > end:
-            _follow(partition, entry, end, begun)
-            continue
-        facts = segment_transactions(partition.storage, partition.topic, entry, told)
-        ended = {known.part.producer_id: known.part for known in facts.parts}  # the last part of each decides
-        if facts.holed:
-            begun = {producer: first for producer, first in begun.items() if producer in ended}
-        for producer_id, part in ended.items():
-            first = begun.pop(producer_id, None)
-            if part.ending is Ending.OPEN:
-                begun[producer_id] = first if part.begun and first is not None else part.first
-    if before is not None and _is_hole(before.next_offset, end, partition.kept):
-        begun.clear()
+    entries = [entry for entry in partition.entries if entry.base_offset < end]
+    whole = entries[:-1] if entries and entries[-1].next_offset > end else entries
+    *_, begun = ({}, *_open_behind(partition, whole))
+    last = whole[-1].next_offset if whole else 0
+    for entry in entries[len(whole) :]:
+        if whole and _is_hole(last, entry.base_offset, partition.kept):
+            begun = {}
+        _follow(partition, entry, end, begun)
+        last = entry.next_offset
+    if entries and _is_hole(last, end, partition.kept):
+        begun = {}
     return [(producer_id, first, end - 1) for producer_id, first in begun.items()]
+
+
+def _open_behind(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) -> Iterator[dict[int, int]]:
+    """The transactions that are open at the end of each segment: the offset at which each begins, by producer id."""
+    storage, topic = partition.storage, partition.topic
+    told: OnDamage | None = (lambda damage: None) if partition.damaged else None
+
+    def facts(entry: SegmentEntry) -> SegmentTransactions:
+        return segment_transactions(storage, topic, entry, told)
+
+    begun: dict[int, int] = {}
+    last: int | None = None
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
+        for entry, found in zip(entries, pool.map(facts, entries), strict=True):
+            if last is not None and _is_hole(last, entry.base_offset, partition.kept):
+                begun = {}  # the markers lie there
+            begun = _behind(begun, found)
+            last = entry.next_offset
+            yield begun
+
+
+def _behind(begun: dict[int, int], facts: SegmentTransactions) -> dict[int, int]:
+    """The open transactions behind a segment, from those before it."""
+    ended = {known.part.producer_id: known.part for known in facts.parts}  # the last part of each decides
+    left = {producer: first for producer, first in begun.items() if producer not in ended and not facts.holed}
+    for producer_id, part in ended.items():
+        if part.ending is Ending.OPEN:
+            first = begun.get(producer_id)
+            left[producer_id] = first if part.begun and first is not None else part.first
+    return left
 
 
 def _is_hole(start: int, end: int, kept: Sequence[Range]) -> bool:
@@ -154,31 +178,56 @@ class _TimesOfTransactions:
 
 
 def _times_of(partition: ArchivedPartition, clip: Clip) -> Straddling:
-    """The transactions with batches on both sides of a time."""
+    """The transactions with batches on both sides of a time. Only segments that may have some are read."""
     follower = _TimesOfTransactions(clip)
     entries = [entry for entry in partition.entries if entry.transactional]
-    if not _may_straddle(entries, clip):
-        return follower.found
-    before: SegmentEntry | None = None
-    for entry in partition.entries:
-        if before is not None and _is_hole(before.next_offset, entry.base_offset, partition.kept):
+    last = -1
+    for at in _segments_across(partition, entries, clip):
+        if at > last + 1 or (at and _is_hole(entries[at - 1].next_offset, entries[at].base_offset, partition.kept)):
             follower.end()
-        before = entry
-        if entry.transactional:
-            for stretch in _stretches(partition, (entry,)):
-                follower.note(stretch)
+        last = at
+        for stretch in _stretches(partition, (entries[at],)):
+            follower.note(stretch)
     follower.end()
     return follower.found
 
 
-def _may_straddle(entries: Sequence[SegmentEntry], clip: Clip) -> bool:
-    """Whether a transaction may have batches on both sides of a time, by the catalog alone."""
-    return any(
-        any(entry.times.max_timestamp >= time for entry in entries)
-        and any(entry.times.min_base_timestamp < time for entry in entries)
+def _segments_across(partition: ArchivedPartition, entries: Sequence[SegmentEntry], clip: Clip) -> list[int]:
+    """The numbers of the segments with transactions across a bound of the clip, from their beginnings to their ends.
+
+    The catalog tells whether a segment has batches before a time, and whether it has some from it on. A transaction
+    lies in several segments if it is open at the end of one.
+    """
+    sides = [
+        [(entry.times.min_base_timestamp < time, entry.times.max_timestamp >= time) for entry in entries]
         for time in (clip.since, clip.before)
         if time is not None
-    )
+    ]
+    if not any(any(side[0] for side in of_time) and any(side[1] for side in of_time) for of_time in sides):
+        return []
+    begun = list(_open_behind(partition, entries))
+    wanted = {at for of_time in sides for at, side in enumerate(of_time) if all(side)}
+    for of_time in sides:
+        for at, (side, following) in enumerate(pairwise(of_time)):
+            if side != following and begun[at]:
+                wanted |= {at, at + 1}
+    for at in sorted(wanted):
+        wanted.update(_reaching_into(entries, begun, at))
+    return sorted(wanted)
+
+
+def _reaching_into(entries: Sequence[SegmentEntry], begun: Sequence[dict[int, int]], at: int) -> Iterator[int]:
+    """The segments before and behind one that have the rest of its transactions."""
+    first = min(begun[at - 1].values(), default=entries[at].base_offset) if at else 0
+    before = at
+    while before > 0 and entries[before - 1].next_offset > first:
+        before -= 1
+        yield before
+    left, behind = set(begun[at].items()), at
+    while left and behind + 1 < len(entries):
+        behind += 1
+        yield behind
+        left &= set(begun[behind].items())
 
 
 def _stretches(partition: ArchivedPartition, entries: Sequence[SegmentEntry]) -> Iterable[Stretch]:

@@ -11,6 +11,7 @@ cluster may have been lost during the first backup. In both cases it is known ho
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -42,9 +43,18 @@ def choose(archive: Archive) -> Snapshot:
 def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> Snapshot | None:
     """The state at the end of a run; None if it has neither succeeded nor tried everything. Segments that retention has
     removed since are in it. Raises ArchiveDamaged if the catalog is damaged."""
-    for found in archive.read_commits(range(newest.commit, -1, -1)):
-        if found.run_id == run_id and found.restorable:
-            return Snapshot(archive.load_at(found.number), _told_partial(found))
+    end = end_of(archive, newest.runs[run_id], newest.commit)
+    return None if end is None else Snapshot(archive.load_at(end.number), _told_partial(end))
+
+
+def end_of(archive: Archive, run: RunEntry, last: int) -> Commit | None:
+    """The commit up to `last` that ended the run's last attempt; None if a restore may not see the archive as it was
+    then. Epochs rise from commit to commit, so few are read. Raises ArchiveDamaged if the catalog is damaged."""
+    behind = bisect_right(range(last + 1), run.epoch, key=lambda number: archive.read_commit(number).epoch)
+    for number in range(behind - 1, -1, -1):
+        found = archive.read_commit(number)
+        if found.epoch != run.epoch or found.restorable:
+            return found if found.epoch == run.epoch else None
     return None
 
 

@@ -42,6 +42,10 @@ Rename = Annotated[
 ]  # fmt: skip
 Exists = Annotated[IfTopicExists | None, typer.Option(help="What to do with a topic that is there; Fail by default.")]
 Offsets = Annotated[RestoreOffsets | None, typer.Option(help="Same: records keep their offsets; Any by default.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="The state of a time, such as 2026-11-17T14:05:00Z (spec.point.asOf)."),
+]
 Groups = Annotated[bool, typer.Option("--groups", help="Set consumer groups to where they stood.")]
 
 
@@ -63,6 +67,7 @@ class ChoiceOptions:
     if_topic_exists: Exists = None
     offsets: Offsets = None
     groups: Groups = False
+    as_of: AsOf = None
 
 
 def register(app: typer.Typer) -> None:
@@ -125,6 +130,8 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         spec["ifTopicExists"] = chosen.if_topic_exists.value
     if chosen.offsets is not None:
         spec["offsets"] = chosen.offsets.value
+    if chosen.as_of is not None:
+        spec["point"] = {"asOf": chosen.as_of}
     if chosen.groups:
         spec["consumerGroups"] = {"restore": GroupRestore.TRANSLATE.value}
     return spec
