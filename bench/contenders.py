@@ -280,14 +280,16 @@ def floor_restore(stage: Stage) -> Sample:
         return measured(stage, command, records=topic.records)
 
 
-def engine_restore(stage: Stage, *, processes: int = 1, label: str = "") -> Sample:
-    """A restore run from an archive that `engine_backup` kept."""
+def engine_restore(stage: Stage, *, processes: int = 1, label: str = "", verified: bool = False) -> Sample:
+    """A restore run from an archive that `engine_backup` kept. `verified`: the run verifies what it has restored, and
+    its work is that alone, with the digests of the archive made anew."""
     storage = stage.bed.storage(stage.storage, _archive_name(stage, label))
-    spec = restore_spec(stage.bed.bootstrap, storage)
+    spec = restore_spec(stage.bed.bootstrap, storage, **({"verify": "Full"} if verified else {}))
+    if verified:
+        stage.bed.drop(stage.storage, f"{_archive_name(stage, label)}/digests")
+    command = worker("engine", kind="KafkaRestore", spec=spec, processes=processes, verified=verified)
     with _gone_afterwards(stage):
-        return measured(
-            stage, worker("engine", kind="KafkaRestore", spec=spec, processes=processes), records=stage.loaded.visible
-        )
+        return measured(stage, command, records=stage.loaded.visible)
 
 
 def spark_restore(stage: Stage, *, cores: int = 2) -> Sample:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from bench.plan import VERIFIED
 from bench.requests import per_tib, writes
 from bench.results import Results, Row
 
@@ -34,6 +35,10 @@ def lines(found: Results, peer: str) -> Iterator[Line]:
         )
     if peer:
         yield from _of_peer(found, peer)
+    for topic in found.topics:
+        engine, verified = found.find("restore", topic, "engine"), found.find("restore", topic, VERIFIED)
+        if engine and verified:
+            yield "Full verification, records/s of the restore", topic, "≥ 0.5", _rates(verified, engine)
     for topic in found.topics:
         yield from _compared(found, "decode", topic, "librdkafka", "records taken apart, records/s of librdkafka", 4.0)
     yield from _of_native(found)

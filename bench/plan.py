@@ -29,6 +29,7 @@ DECODED = ("lz4-100", "plain-1k")
 FORMATS = ("plain-1k", "lz4-100")
 MANY_BATCHES = ("single-2m",)  # the floor of a restore, a request for each batch, would take minutes
 CONVERSIONS = (("Kafka", "Records"), ("Kafka", "Avro"), ("Avro", "Kafka"))
+VERIFIED = "engine, Full verification"
 BROKER_CORE, ENGINE_CORE = 0, 1
 
 
@@ -126,6 +127,8 @@ def _restore(topic: Topic, clients: bool, options: Options) -> Group:
     quick: list[tuple[str, Contender]] = [("engine", c.engine_restore)]
     if topic.name not in MANY_BATCHES:
         quick.insert(0, ("floor", c.floor_restore))
+    if topic.name in MAIN:
+        quick.append((VERIFIED, partial(c.engine_restore, verified=True)))
     slow = _peer(options, "restore")
     if clients:
         slow += [("librdkafka", c.librdkafka_produce), ("java", c.java_produce)]

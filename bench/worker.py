@@ -38,20 +38,24 @@ def floor_restore(bootstrap: str, topic: str, ends: list[int], target: str) -> d
     return _clocked(lambda: {"work": floor.restore(bootstrap, requests)})
 
 
-def engine(kind: str, spec: dict[str, Any], processes: int = 1, one_piece: bool = False) -> dict[str, Any]:
-    """A whole run of the engine, tasks in this process or in `processes`."""
+def engine(
+    kind: str, spec: dict[str, Any], processes: int = 1, one_piece: bool = False, verified: bool = False
+) -> dict[str, Any]:
+    """A whole run of the engine, tasks in this process or in `processes`. `verified`: its work is the verification."""
     from bench.engine import run_in_process
 
-    return _clocked(lambda: _told(run_in_process(kind, spec, processes, one_piece=one_piece)))
+    movers = VERIFIERS if verified else MOVERS
+    return _clocked(lambda: _told(run_in_process(kind, spec, processes, one_piece=one_piece), movers))
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
-    moved = [t for t in outcome.times if t.function in MOVERS]
+def _told(outcome: Outcome, movers: tuple[str, ...] = ()) -> dict[str, Any]:
+    movers = movers or MOVERS
+    moved = [t for t in outcome.times if t.function in movers]
     return {
         "records": outcome.records,
         "bytes": outcome.bytes,
         "run_wall": outcome.wall,
-        "work": sum(span for name, span in outcome.spans.items() if name in MOVERS),
+        "work": sum(span for name, span in outcome.spans.items() if name in movers),
         "work_cpu": sum(t.cpu for t in moved),
         "tasks": len(moved),
         "executor": sum(t.wall for t in outcome.times),
@@ -63,6 +67,9 @@ def _told(outcome: Outcome) -> dict[str, Any]:
 
 MOVERS = ("archive_pieces", "restore_partition", "restore_partitions", "convert_chunk")
 """The tasks that move records; others check the archive first."""
+
+VERIFIERS = ("make_expected", "verify_partitions")
+"""The tasks that verify a restore: digests of the archive's records, and of the target's."""
 
 
 def decode(bootstrap: str, topic: str, ends: list[int]) -> dict[str, Any]:

@@ -480,12 +480,6 @@ class KafkaRestoreSpec(Model):
             raise ValueError("offsets may be Same only in new topics: ifTopicExists may not be Append with it")
         return self
 
-    @model_validator(mode="after")
-    def _can_be_verified(self) -> KafkaRestoreSpec:
-        if self.verify is RestoreVerification.FULL and self.point is not None:
-            raise ValueError("verify may be Full only without point")
-        return self
-
 
 def parse_backup(spec: Mapping[str, Any]) -> KafkaBackupSpec:
     """The typed spec; raises SpecInvalid whose problems name the fields (`spec.topics.include[0]`)."""

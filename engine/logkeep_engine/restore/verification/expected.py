@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
 from logkeep_engine.archive.care.kept_digests import DigestsPlace
 from logkeep_engine.archive.care.record_digests import (
@@ -21,7 +22,8 @@ from logkeep_engine.log.batch import runs
 from logkeep_engine.log.transactions import Span, Spans
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import RestoreContext
-from logkeep_engine.restore.task import aborted_of, stretches_of
+from logkeep_engine.restore.task import stretches_of
+from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.tasks import TaskContext
 
 _READ_BYTES = 256 << 20  # archived bytes that one task reads
@@ -67,9 +69,36 @@ def expected_records(context: RestoreContext, tasks: Sequence[RestoreTask]) -> l
         of[index].add(found)
 
     context.run_tasks(work, make_expected, on_result)
+    _clip(context, partitions)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
         list(pool.map(_Partition.keep, partitions))
     return [partition.expected() for partition in partitions]
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedWork:
+    """A segment of which a restore to a point brings a part only, with its digests. Pickles without secrets."""
+
+    task: RestoreTask
+    digests: SegmentDigests
+
+
+def clip_expected(work: ClippedWork, context: TaskContext) -> SegmentDigests:
+    """Runs on an executor: the digests of that part. Raises ArchiveDamaged."""
+    return RestoredRecords(work.task).of(work.digests)
+
+
+def _clip(context: RestoreContext, partitions: Sequence[_Partition]) -> None:
+    """Have the digests of parts made."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
+        cut = list(pool.map(_Partition.cut, partitions))
+    of = [partition for partition, some in zip(partitions, cut, strict=True) for _ in some]
+    work = [ClippedWork(partition.task, digests) for partition, digests in zip(of, chain(*cut), strict=True)]
+
+    def on_result(index: int, digests: SegmentDigests) -> None:
+        of[index].clipped[digests.base_offset] = digests
+
+    context.run_tasks(work, clip_expected, on_result)
 
 
 def make_expected(work: ExpectedWork, context: TaskContext) -> tuple[SegmentDigests, ...]:
@@ -103,26 +132,33 @@ class _Partition:
 
     def __init__(self, context: RestoreContext, task: RestoreTask) -> None:
         self.task = task
-        # Only batches can be aborted; a survey may have found transactions that no index names.
-        surveyed = task.survey is not None and task.survey.aborted is not None
-        transactional = surveyed or any(entry.transactional for entry in task.segments)
-        self.aborted = Spans.of(aborted_of(task) if transactional else ())
+        self._wanted = RestoredRecords(task)
+        self.aborted = self._wanted.aborted
         self._place = DigestsPlace(context.state.storage, task.source, task.topic_id, task.partition)
         self._kept = self._place.load()
         others: Mapping[int, SegmentDigests] = {}
         if not context.state.beside:
             others = DigestsPlace(context.archive.storage, task.source, task.topic_id, task.partition).load()
         self._known: dict[int, SegmentDigests] = {}
-        for entry in task.segments:
+        for entry in task.segments:  # also of those beyond a point: they are kept
             for kept in (self._kept, others):
                 found = kept.get(entry.base_offset)
                 if found is not None and not _is_damaged(task, entry) and found.fits(entry, self.aborted):
                     self._known[entry.base_offset] = found
-        self.missing = [entry for entry in task.segments if entry.base_offset not in self._known]
+        clip = task.clip
+        self._entries = [entry for entry in task.segments if clip is None or clip.reaches(entry)]
+        self.missing = [entry for entry in self._entries if entry.base_offset not in self._known]
+        self.clipped: dict[int, SegmentDigests] = {}
+        """The digests of parts, by the base offsets of segments."""
 
     def add(self, digests: Sequence[SegmentDigests]) -> None:
         """Take digests that were made."""
         self._known.update((found.base_offset, found) for found in digests)
+
+    def cut(self) -> list[SegmentDigests]:
+        """The digests of segments of which only a part is wanted."""
+        known = [self._known[entry.base_offset] for entry in self._entries]
+        return [digests for digests in known if not self._wanted.is_whole(digests)]
 
     def keep(self) -> None:
         """Keep what was made, beside what is kept of segments that this restore does not know. Those that retention has
@@ -138,11 +174,12 @@ class _Partition:
 
     def expected(self) -> ExpectedRecords:
         """All of it, in the order of the segments."""
-        found = [self._known[entry.base_offset] for entry in self.task.segments]
+        known = {**self._known, **self.clipped}
+        found = [known[entry.base_offset] for entry in self._entries]
         return ExpectedRecords(
             tuple(stretch for digests in found for stretch in digests.stretches),
             RecordTimes.together(digests.times for digests in found),
-            len(self.missing),
+            len(self.missing) + len(self.clipped),
         )
 
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 
 from logkeep_engine.archive.care.record_digests import RecordTimes, StretchDigest
-from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.partition import open_damaged, open_partition
 from logkeep_engine.errors import OffsetOutOfRange
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.log.rows import Rows, as_rows
 from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.task import aborted_of
 from logkeep_engine.restore.verification.aligning import (
     WINDOW,
     Alignment,
@@ -27,6 +22,7 @@ from logkeep_engine.restore.verification.aligning import (
 )
 from logkeep_engine.restore.verification.comparing import StretchComparison
 from logkeep_engine.restore.verification.target import TargetReader
+from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
 MAX_DIFFERENCES = 20
@@ -132,6 +128,7 @@ class _Verification:
         restored = task.restored
         self._task = task
         self._restored = restored
+        self._wanted = RestoredRecords(restored)
         self._client = client
         self._pool = pool
         self._progress = progress
@@ -197,7 +194,7 @@ class _Verification:
         assert stretch is not None
         loop = asyncio.get_running_loop()
         most = stretch.records + WINDOW
-        archived = await loop.run_in_executor(self._pool, archived_records, self._restored, stretch.start, most)
+        archived = await loop.run_in_executor(self._pool, self._wanted.listed, stretch.start, most)
         target = await self._reader.listed(comparison.began, end, most)
         found: Alignment = await loop.run_in_executor(
             self._pool, lambda: align(archived, target, stretch.records, offsets=self._task.offsets)
@@ -222,14 +219,15 @@ class _Verification:
         stretch, missing = self._comparison.stretch, self._comparison.missing
         assert stretch is not None
         self._differences.append(RecordDifference(RecordDifferenceKind.LOST, stretch.start, None, missing))
-        self._differing.append((stretch.start, self._task.expected[-1].end))
+        self._differing.append((stretch.start, self._end))
 
     async def _what_is_behind(self, found: ListedRecords) -> RecordDifference:
         """Records behind all that the archive has."""
         comparison = self._comparison
-        last = self._task.expected[-1]
         loop = asyncio.get_running_loop()
-        archived = await loop.run_in_executor(self._pool, archived_records, self._restored, last.start, last.records)
+        archived = ListedRecords()
+        for last in self._task.expected[-1:]:
+            archived = await loop.run_in_executor(self._pool, self._wanted.listed, last.start, last.records)
         again = bool(found.digests) and found.digests[0] in archived.digests
         kind = RecordDifferenceKind.TWICE if again else RecordDifferenceKind.ADDED
         return RecordDifference(kind, None, comparison.extra_from, comparison.extra)
@@ -243,7 +241,12 @@ class _Verification:
     def _reached(self) -> int:
         """The source offset up to which the comparison has come."""
         stretch = self._comparison.stretch
-        return self._task.expected[-1].end if stretch is None else stretch.start
+        return self._end if stretch is None else stretch.start
+
+    @property
+    def _end(self) -> int:
+        """The source offset behind all that is expected."""
+        return self._task.expected[-1].end if self._task.expected else 0
 
     def _found(self) -> VerifiedPartition:
         task, comparison, others = self._restored, self._comparison, self._reader.others
@@ -273,29 +276,6 @@ class _Verification:
             stretches=comparison.at,
             differing=tuple(self._differing),
             times=comparison.times,
-            offsets=(self._task.expected[0].start, self._task.expected[-1].end),
+            offsets=(self._task.expected[0].start if self._task.expected else 0, self._end),
             compared_until=self._reached,
         )
-
-
-def archived_records(task: RestoreTask, start: int, count: int) -> ListedRecords:
-    """The first `count` records from source offset `start` on that a restore brings. Raises ArchiveDamaged."""
-    found = ListedRecords()
-    for rows in _parts(task, start):
-        found.add(rows[: count - len(found)])
-        if len(found) >= count:
-            break
-    return found
-
-
-def _parts(task: RestoreTask, start: int) -> Iterator[Rows]:
-    aborted = () if task.batching is not None else aborted_of(task)
-    damaged = frozenset(task.survey.damaged if task.survey is not None else ())
-    if not damaged or task.batching is not None:
-        whole = [entry for entry in task.segments if entry.base_offset not in damaged]
-        for records in open_partition(task.storage, task.source, whole, aborted=aborted).records(start):
-            yield as_rows(records)
-        return
-    for item in open_damaged(task.storage, task.source, task.segments, aborted=aborted).records(start):
-        if not isinstance(item, Damage):
-            yield as_rows(item)

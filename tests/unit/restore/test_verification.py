@@ -1,0 +1,274 @@
+"""Comparing a target with the digests of an archive: stretches are cut where they end, and records are aligned."""
+
+import random
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logkeep_engine.archive.care.record_digests import RecordTimes, StretchDigest
+from logkeep_engine.log.batch import headers_of, walk
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.consumed import PlainRecord
+from logkeep_engine.log.records import Record, encode
+from logkeep_engine.log.rows import RecordDigest, as_rows
+from logkeep_engine.restore.verification.aligning import (
+    WINDOW,
+    ListedRecords,
+    RecordDifference,
+    RecordDifferenceKind,
+    align,
+)
+from logkeep_engine.restore.verification.comparing import StretchComparison
+from logkeep_engine.restore.verification.document import VerificationReport, facts_of
+from logkeep_engine.restore.verification.page import page_of
+from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition
+from tests.examples import scaled
+
+TIME = 1_700_000_000_000
+
+
+def record(number: int, offset: int | None = None, value: bytes | None = None) -> PlainRecord:
+    content = b"v%d" % number if value is None else value
+    return PlainRecord(number if offset is None else offset, TIME + number, 0, b"k", content, ())
+
+
+def listed(*records: PlainRecord) -> ListedRecords:
+    return ListedRecords([as_rows(records)] if records else [])
+
+
+def numbered(*numbers: int, start: int = 0) -> list[PlainRecord]:
+    """Records with these contents, at offsets that follow one another."""
+    return [record(number, offset) for offset, number in enumerate(numbers, start)]
+
+
+def digests(*parts: Sequence[PlainRecord]) -> list[StretchDigest]:
+    found, at = [], 0
+    for part in parts:
+        digest = RecordDigest(offsets=False)
+        digest.note(as_rows(part))
+        found.append(StretchDigest.of(at, at + len(part), digest))
+        at += len(part)
+    return found
+
+
+def compared(
+    expected: Sequence[StretchDigest], target: Sequence[PlainRecord], sizes: Sequence[int], *, offsets: bool = False
+) -> StretchComparison:
+    """The target in batches of these sizes, one stretch of them at a time, until a stretch differs."""
+    comparison = StretchComparison(expected, 0, offsets=offsets)
+    at = 0
+    for size in [*sizes, len(target)]:
+        part = [Record(r.offset, r.timestamp or 0, r.key, r.value, ()) for r in target[at : at + size]]
+        if not part:
+            break
+        data = encode(part, codec=Codec.ZSTD, base_offset=part[0].offset)
+        if not comparison.feed(memoryview(data), headers_of(walk(data))):
+            break
+        at += size
+    return comparison
+
+
+class TestStretches:
+    @given(st.lists(st.integers(1, 9), min_size=1), st.lists(st.integers(1, 9)))
+    @settings(max_examples=scaled(100), deadline=None)
+    def test_bounds_of_batches_make_no_difference(self, stretches: list[int], batches: list[int]) -> None:
+        records = [record(number) for number in range(sum(stretches))]
+        parts, at = [], 0
+        for size in stretches:
+            parts.append(records[at : at + size])
+            at += size
+        comparison = compared(digests(*parts), records, batches, offsets=True)
+        assert comparison.is_whole
+        assert (comparison.records, comparison.extra, comparison.missing) == (len(records), 0, 0)
+        assert sum(count for _, count, _ in comparison.times.buckets) == len(records)
+
+    @given(st.integers(0, 99), st.lists(st.integers(1, 30)))
+    @settings(max_examples=scaled(50), deadline=None)
+    def test_the_first_stretch_that_differs_is_found(self, at: int, batches: list[int]) -> None:
+        records = [record(number) for number in range(100)]
+        expected = digests(*(records[start : start + 10] for start in range(0, 100, 10)))
+        records[at] = record(at, value=b"other")
+        comparison = compared(expected, records, batches)
+        assert not comparison.is_whole
+        assert comparison.stretch is not None
+        assert (comparison.at, comparison.stretch.start, comparison.began) == (at // 10, at // 10 * 10, at // 10 * 10)
+
+    def test_the_order_of_records_counts(self) -> None:
+        assert compared(digests(numbered(1, 2, 3)), numbered(1, 2, 3), []).is_whole
+        assert not compared(digests(numbered(1, 2, 3)), numbered(2, 1, 3), []).is_whole
+
+    def test_offsets_count_if_they_must_be_the_same(self) -> None:
+        moved = numbered(1, 2, start=7)
+        assert compared(digests(numbered(1, 2)), moved, []).is_whole
+        assert not compared(digests(numbered(1, 2)), moved, [], offsets=True).is_whole
+
+    def test_a_target_that_ends_too_early_or_too_late(self) -> None:
+        short = compared(digests(numbered(0, 1), numbered(2, 3)), numbered(0, 1, 2), [])
+        assert (short.is_whole, short.at, short.began, short.missing) == (False, 1, 2, 2)
+        long = compared(digests(numbered(0, 1)), numbered(0, 1, 2, 3), [3])
+        assert (long.is_whole, long.extra, long.extra_from) == (True, 2, 2)
+
+    def test_it_goes_on_behind_a_stretch_that_was_passed_over(self) -> None:
+        target = numbered(0, 9, 2, 3)
+        comparison = compared(digests(numbered(0, 1), numbered(2, 3)), target, [2])
+        assert comparison.at == 0
+        comparison.passed([as_rows(target[:2])], 2)
+        data = encode(
+            [Record(r.offset, r.timestamp or 0, r.key, r.value, ()) for r in target], codec=Codec.NONE, base_offset=0
+        )
+        assert comparison.feed(memoryview(data), headers_of(walk(data)))
+        assert comparison.is_whole
+        assert comparison.records == 4
+
+
+Row = tuple[str, int | None, int | None, int]
+
+
+def rows(found: Sequence[RecordDifference]) -> list[Row]:
+    return [(item.kind.value, item.source_offset, item.target_offset, item.records) for item in found]
+
+
+class TestAlignment:
+    @pytest.mark.parametrize(
+        ("target", "expected", "taken"),
+        [
+            ((0, 1, 2, 3, 4, 5), [], 4),
+            ((0, 9, 2, 3, 4, 5), [("Changed", 1, 1, 1)], 4),
+            ((0, 2, 1, 3, 4, 5), [("Swapped", 1, 1, 1)], 4),
+            ((0, 2, 3, 4, 5), [("Lost", 1, None, 1)], 3),
+            ((3, 4, 5), [("Lost", 0, None, 3)], 1),
+            ((0, 1, 2, 4, 5), [("Lost", 3, None, 1)], 3),
+            ((0, 1, 1, 2, 3, 4, 5), [("Twice", None, 2, 1)], 5),
+            ((0, 1, 8, 9, 2, 3, 4), [("Added", None, 2, 2)], 6),
+            ((8, 9, 2, 3, 4), [("Changed", 0, 0, 1), ("Changed", 1, 1, 1)], 4),
+            ((0, 1), [("Lost", 2, None, 2)], 2),
+            ((), [("Lost", 0, None, 4)], 0),
+        ],
+    )
+    def test_what_differs_is_named(self, target: tuple[int, ...], expected: list[Row], taken: int) -> None:
+        archived = listed(*numbered(0, 1, 2, 3, 4, 5))  # the last two belong to the next stretch
+        found = align(archived, listed(*numbered(*target)), 4)
+        assert rows(found.differences) == expected
+        assert found.taken == taken
+
+    def test_the_fields_that_differ_are_named(self) -> None:
+        one = PlainRecord(0, TIME, 0, b"k", b"v", (("a", b"1"), ("b", None)))
+        others = {
+            ("key",): one._replace(key=None),
+            ("value",): one._replace(value=b""),
+            ("headers",): one._replace(headers=(("b", None), ("a", b"1"))),
+            ("timestamp",): one._replace(timestamp=TIME + 1),
+            ("key", "value"): one._replace(key=b"x", value=None),
+        }
+        for fields, other in others.items():
+            found = align(listed(one), listed(other), 1)
+            assert [item.fields for item in found.differences] == [fields]
+
+    def test_records_at_other_offsets_are_named_if_these_count(self) -> None:
+        found = align(listed(*numbered(0, 1)), listed(*numbered(0, 1, start=5)), 2, offsets=True)
+        assert rows(found.differences) == [("Moved", 0, 5, 1), ("Moved", 1, 6, 1)]
+
+    @given(st.integers(0, 2**32), st.integers(1, 6))
+    @settings(max_examples=scaled(50), deadline=None)
+    def test_the_differences_account_for_all_records(self, seed: int, changes: int) -> None:
+        chance = random.Random(seed)
+        target = list(range(60))
+        for _ in range(changes):
+            at = chance.randrange(len(target))
+            match chance.randrange(3):
+                case 0:
+                    del target[at]
+                case 1:
+                    target.insert(at, 1000 + at)
+                case _:
+                    target[at] = 2000 + at
+        found = align(listed(*numbered(*range(60))), listed(*numbered(*target)), 60)
+        lost = sum(item.records for item in found.differences if item.kind is RecordDifferenceKind.LOST)
+        more = sum(
+            item.records
+            for item in found.differences
+            if item.kind in (RecordDifferenceKind.ADDED, RecordDifferenceKind.TWICE)
+        )
+        assert 60 - lost + more == found.taken <= len(target)
+
+    def test_behind_many_lost_records_the_rest_is_found_again(self) -> None:
+        count = 3 * WINDOW
+        archived = listed(*numbered(*range(count)))
+        found = align(archived, listed(*numbered(*range(WINDOW - 10, count))), count - WINDOW)
+        assert rows(found.differences) == [("Lost", 0, None, WINDOW - 10)]
+
+
+def partition(number: int, verdict: Verdict, *differences: RecordDifference, reason: str = "") -> VerifiedPartition:
+    return VerifiedPartition(
+        source="orders",
+        target="<orders>",
+        partition=number,
+        verdict=verdict,
+        expected=10,
+        records=9,
+        bytes=1000,
+        reasons=(reason,) if reason else (),
+        differences=differences,
+        stretches=3,
+        differing=((3, 7),) if differences else (),
+        times=RecordTimes(10, ((TIME >> 10, 9, 90), (-1, 1, 3))),
+        offsets=(0, 10),
+        compared_until=10,
+    )
+
+
+LOST = RecordDifference(RecordDifferenceKind.LOST, 4, None)
+
+
+def report(*partitions: VerifiedPartition, idle: dict[tuple[str, int], int] | None = None) -> VerificationReport:
+    before = {item.where: RecordTimes(4, ((TIME >> 4, 10, 100),)) for item in partitions}
+    return VerificationReport("run-1", "a", "c", 1.0, 2.0, partitions, idle or {}, before)
+
+
+class TestReport:
+    def test_the_worst_partition_decides(self) -> None:
+        good = partition(0, Verdict.VERIFIED)
+        other = partition(1, Verdict.NOT_VERIFIED, reason="it compacts")
+        bad = partition(2, Verdict.DIFFERENT, LOST)
+        assert report(good, idle={("t", 0): 0}).outcome is Verdict.VERIFIED
+        assert report(good, idle={("t", 0): 1}).outcome is Verdict.NOT_VERIFIED
+        assert report(good, other).outcome is Verdict.NOT_VERIFIED
+        assert report(good, other, bad).outcome is Verdict.DIFFERENT
+        assert report(good, other, bad).message == "topic <orders> partition 2: source offset 4 is not in the target"
+        assert report(good, other).message == "topic <orders> partition 1 is not verified: it compacts"
+        facts = report(good, other, bad, idle={("t", 0): 0}).facts("uri")
+        assert (facts.partitions, facts.verified, facts.not_verified, facts.different) == (4, 2, 1, 1)
+
+    def test_the_facts_are_read_again(self) -> None:
+        found = report(partition(0, Verdict.VERIFIED), partition(1, Verdict.DIFFERENT, LOST), idle={("t", 0): 2})
+        assert facts_of(found.to_json(), "uri") == found.facts("uri")
+        for wrong in (b"", b"[]", b"{}", found.to_json().replace(b'"format": 1', b'"format": 2')):
+            assert facts_of(wrong, "uri") is None
+
+    def test_the_page_stands_alone_and_names_are_text(self) -> None:
+        page = page_of(
+            report(
+                partition(0, Verdict.VERIFIED),
+                partition(1, Verdict.NOT_VERIFIED, reason="<b>"),
+                partition(2, Verdict.DIFFERENT, LOST),
+                idle={("t<", 0): 4},
+            )
+        )
+        tree = ElementTree.fromstring(
+            page.removeprefix("<!DOCTYPE html>\n").replace('<meta charset="utf-8">', "").replace("&nbsp;", " ")
+        )
+        assert len(list(tree.iter("svg"))) == 4
+        assert not [node for node in tree.iter() if node.get("src") or node.get("href")]
+        text = "".join(tree.itertext())
+        assert "source offset 4 is not in the target" in text
+        assert "<orders>" in text
+
+    def test_times_of_other_widths_are_put_together(self) -> None:
+        wide, narrow = RecordTimes(10, ((5, 1, 10),)), RecordTimes(0, ((5 << 10, 2, 20), (7, 3, 30)))
+        for parts in ((wide, narrow), (narrow, wide)):
+            assert RecordTimes.together(parts) == RecordTimes(10, ((0, 3, 30), (5, 3, 30)))
+        many = RecordTimes(0, tuple((number, 1, 1) for number in range(64)))
+        assert RecordTimes.together([many], 10) == RecordTimes(3, tuple((number, 8, 8) for number in range(8)))
