@@ -60,11 +60,13 @@ format:  ## let ruff and rustfmt mend what they can
 
 # With ARGS this is one pytest. Without, it runs every test, in lanes side by side. Each lane's output and the duration
 # of each test are in test-logs/. RECORD=1 keeps the durations in tests/durations.json, by which lanes choose what they
-# take next.
+# take next. With AGAIN=1, as CI has it, one or two tests with real parts that failed run a second time, alone.
 LANES ?= 5
 RECORD ?=
+AGAIN ?=
 test: setup lint  ## set up, lint, every test: LANES=5 side by side; RECORD=1 keeps their durations
-	$(python) -m $(if $(ARGS),pytest $(ARGS),tests.lanes --lanes $(LANES) $(if $(RECORD),--record))
+	$(python) -m $(if $(ARGS),pytest $(ARGS),tests.lanes --lanes $(LANES) $(if $(RECORD),--record) \
+	  $(if $(AGAIN),--again))
 
 test-deep:  ## tests with random examples, seeds and rounds, with many more (hours)
 	$(python) -m pytest tests -m 'hypothesis or deep' --hypothesis-profile=deep --timeout=7200 $(ARGS)

@@ -324,6 +324,29 @@ def test_a_request_stays_small_and_a_partition_is_in_it_once(kafka: KafkaBroker,
     run(work())
 
 
+def test_small_batches_of_all_partitions_share_requests(advertised: Advertised, unique: str) -> None:
+    port, broker = advertised.port, advertised.broker
+
+    async def requests(first: int, *, small: bool) -> int:
+        """How many requests take 20 batches to each of the partitions."""
+        async with Proxy(port, broker.bootstrap, deaf_after=1 << 30) as proxy:
+            if not first:
+                await asyncio.to_thread(create, broker, unique, 4)
+            async with RawClient(plain(f"127.0.0.1:{port}")) as client:
+
+                async def one(number: int) -> None:
+                    producer_id, _ = await client.init_producer_id()
+                    sent = each(numbered(producer_id, 20, 5))
+                    written = [at async for at in client.produce_many(unique, number, sent, small=small)]
+                    assert written == list(range(first, first + 100, 5))
+
+                await asyncio.gather(*(one(number) for number in range(4)))
+            return proxy.produced
+
+    assert run(requests(0, small=False)) == 80
+    assert run(requests(100, small=True)) <= 40
+
+
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_answers_lost_for_several_partitions_at_once_repeat_nothing(
     advertised: Advertised, unique: str, clean: bool

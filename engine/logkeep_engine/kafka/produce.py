@@ -64,6 +64,7 @@ class _Target:
     partition: int
     timeout_ms: int
     acks: int = -1
+    small: bool = False
 
     @property
     def key(self) -> tuple[str, int]:
@@ -285,6 +286,7 @@ class Producer:
         floor: int | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         confirm: Confirm | None = None,
+        small: bool = False,
     ) -> AsyncGenerator[int, None]:
         """Write batches in order and yield the base offset of each, in order, when all replicas in sync have it.
 
@@ -294,10 +296,12 @@ class Producer:
         acknowledged is sent again in order. Acks: -1. `floor`: an offset below which none of the batches can be; by
         default the partition's end. `confirm` is asked before the first batch goes to a leader, and again before one
         goes to a leader of another epoch: nothing is sent to it unless it returns, and what it raises ends all.
+        `small`: the batches are small, so they share a connection, and requests, with those of other such partitions.
+        Every call for a partition must say the same.
 
         Raises what `produce` raises; batches after the one that failed may or may not be written then.
         """
-        target = _Target(topic, partition, timeout_ms)
+        target = _Target(topic, partition, timeout_ms, small=small)
         guard = _Guard(confirm)
         if floor is None:
             floor = await self._fetcher.list_offset(topic, partition, LATEST)
@@ -433,6 +437,8 @@ class Producer:
 
 def _lane(target: _Target) -> int:
     """The connection of a partition. It is always the same one: that keeps its batches in order."""
+    if target.small:
+        return LANES + 1
     return LANES + 1 + (zlib.crc32(target.topic.encode()) + target.partition) % LANES
 
 

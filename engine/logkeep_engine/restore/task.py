@@ -60,6 +60,9 @@ _COPIES_OF_RECORDS = 8
 # A large record lies in the block that was read, as an object, in a batch, and compressed.
 _COPIES_OF_THE_LARGEST = 5
 _MEMORY_OF_RECORDS = 2 * _MEMORY_EACH
+# Batches up to this size, on average, go together with those of other partitions. Larger ones gain nothing by it, and
+# the broker writes those of several connections side by side.
+_SMALL_BATCH = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,11 @@ class RestoreTask:
     def bytes(self) -> int:
         """The bytes of the archived segments."""
         return sum(segment.bytes for segment in self.segments)
+
+    @property
+    def small(self) -> bool:
+        """Whether the archived batches are small on average. It follows from the plan, as `produce_many` wants it."""
+        return self.batching is None and self.bytes <= _SMALL_BATCH * sum(segment.batches for segment in self.segments)
 
     @property
     def memory(self) -> int:
@@ -271,7 +279,9 @@ class _Attempt:
         async with (
             aclosing(self._to_send(ahead)) as batches,
             aclosing(
-                client.produce_many(task.target, task.partition, batches, floor=self._end, confirm=confirm)
+                client.produce_many(
+                    task.target, task.partition, batches, floor=self._end, confirm=confirm, small=task.small
+                )
             ) as offsets,
         ):
             async for offset in offsets:
