@@ -244,7 +244,7 @@ def _before(archive: Archive, archived: ArchiveState, moment: int) -> PointGroup
     ]
     last = max(ended, key=lambda run: run.epoch, default=None)
     end = None if last is None else snapshot.end_of(archive, last, archived.commit)
-    return PointGroups() if end is None else PointGroups(end.groups, end.run_id, end.time)
+    return PointGroups() if end is None else PointGroups(archived.in_branches(end.groups), end.run_id, end.time)
 
 
 def _ends_of_runs(archive: Archive, commit: int) -> Iterator[Commit]:
@@ -260,7 +260,7 @@ def _not_behind(archive: Archive, archived: ArchiveState, plan: PointPlan) -> li
     found = {where: entry for where, entry in wanted.items() if (end := ends[where]) is None or entry.offset <= end}
     if len(found) < len(wanted):
         for commit in _ends_of_runs(archive, archived.commit):
-            for entry in commit.groups:
+            for entry in archived.in_branches(commit.groups):
                 where = (entry.group_id, entry.topic_id, entry.partition)
                 end = ends.get(where)
                 if where not in found and end is not None and entry.offset <= end:

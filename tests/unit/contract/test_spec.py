@@ -363,6 +363,7 @@ BAD_RESTORES = [
     (restore(point={"run": "a", "asOf": "2026-11-17T14:05:00Z"}), "spec.point", "exactly one of"),
     (restore(point={"asOf": "2026-11-17T14:05:00"}), "spec.point.asOf", "is not a time with its zone"),
     (restore(point={"asOf": "2026-11-31T14:05:00Z"}), "spec.point.asOf", "is not a time with its zone"),
+    (restore(point={"asOf": "2026-11-17T14:05:00+05:99"}), "spec.point.asOf", "is not a time with its zone"),
     (restore(point={"timestamp": "2026-11-17T14:05:00.0001Z"}), "spec.point.timestamp", "to the millisecond"),
     (restore(point={"timestamp": "1969-11-17T14:05:00Z"}), "spec.point.timestamp", "is not a time"),
     (restore(point={"window": {}}), "spec.point.window", "from or to must be set"),

@@ -16,7 +16,7 @@ from logkeep_engine.contract.run import LossFact
 from logkeep_engine.errors import BrokerUnavailable, SpecError
 from logkeep_engine.restore import point as points
 from logkeep_engine.restore.plan import PointPlan
-from logkeep_engine.restore.selection import Choice
+from logkeep_engine.restore.selection import Choice, with_branches
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, chunk, write_segment
 
@@ -112,6 +112,25 @@ def test_a_log_that_was_cut_off_later_is_still_the_one_of_the_run(storage: Stora
     state = seen(storage, point(run="two"))
     assert held(state) == [(0, 10), (10, 30)]
     assert [entry.epoch for entry in state.segments[KEY]] == [1, 2]
+
+
+def test_positions_of_a_point_are_those_in_the_branch_that_is_restored(storage: Storage) -> None:
+    """A group has read on in the later log: in the one of before, records behind the fork would be passed over."""
+    run(storage, "one", 0, 10, group(3))
+    run(storage, "two", 10, 40, group(12))
+    branch = branch_id(ORDERS.topic_id, 1)
+    with begin_run(Archive.open(storage), "three", wait=FAST) as writer:
+        copy = write_segment(storage, [Batch(10).encode()], epoch=writer.epoch)
+        writer.branch([Branching(*KEY, branch, 20)], [copy])
+        writer.commit(receipts=[chunk(storage, 20, 50, epoch=writer.epoch)])
+        writer.end(RunOutcome.SUCCEEDED, groups=[group(35)])
+    archive = Archive.open(storage)
+    chosen = {"orders": branch}
+    for wanted in (point(asOf=iso(TIME * 2)), point(timestamp=iso(TIME * 2)), point(window={"to": iso(TIME * 2)})):
+        state = with_branches(points.choose(archive, wanted).state, chosen)
+        assert state.groups == (group(20),)
+        plan = points.plan_point(archive, state, [ORDERS], wanted).plan
+        assert points.view(archive, state, wanted, plan).groups == (group(20),)
 
 
 def test_an_end_is_where_a_broker_would_find_the_time(storage: Storage) -> None:

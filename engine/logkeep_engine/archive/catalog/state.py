@@ -47,6 +47,7 @@ class ArchiveState:
     leaders   by (topic id, partition): the epoch of the last leader whose log began with all that the
               archive accounted for then
     branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
+    followed  the branches that stand in the place of the newest logs, see `with_branch`
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
     """
@@ -63,6 +64,7 @@ class ArchiveState:
         self.epochs: dict[Partition, list[EpochStart]] = {}
         self.leaders: dict[Partition, int] = {}
         self.branches: dict[Partition, list[Branch]] = {}
+        self.followed: tuple[Branch, ...] = ()
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
 
@@ -200,8 +202,15 @@ class ArchiveState:
             at = next((at for at, branch in enumerate(branches) if branch.id == branch_id), None)
             if key[0] == topic_id and at is not None:
                 view._hold(key, rejoined(self._held(key), branches[at:]))
+                view.followed = (*view.followed, branches[at])
                 view.groups = tuple(_in_branch(group, branches[at]) for group in view.groups)
         return view
+
+    def in_branches(self, groups: Iterable[GroupEntry]) -> tuple[GroupEntry, ...]:
+        """Positions as they were archived, in the branches that this state shows: see `with_branch`."""
+        for branch in self.followed:
+            groups = [_in_branch(group, branch) for group in groups]
+        return tuple(groups)
 
     def _held(self, key: Partition) -> PartitionFacts:
         return PartitionFacts(
