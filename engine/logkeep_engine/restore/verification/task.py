@@ -172,7 +172,9 @@ class _Verification:
                 following = await self._locate(end)
             if following is None or len(self._differences) >= MAX_DIFFERENCES:
                 return
-        if comparison.extra:
+        others = self._reader.others
+        only_others = others.records >= comparison.extra and others.first >= comparison.extra_from
+        if comparison.extra and not only_others:
             found = await self._reader.listed(comparison.extra_from, end, 1)
             self._differences.append(await self._what_is_behind(found))
 
