@@ -238,6 +238,11 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ({"recordBatches": {"compression": "lz4"}}, 'Unsupported value: "lz4"'),
         ({"state": {"uri": "file:///state"}}, "volume must be set with a file:// uri"),
         ({"state": {"uri": S3, "volume": {"claimName": "c"}}}, "volume may be set only with a file:// uri"),
+        (
+            {"offsets": "Same", "ifTopicExists": "Append"},
+            "offsets may be Same only in new topics: ifTopicExists may not be Append with it",
+        ),
+        ({"offsets": "Exact"}, 'Unsupported value: "Exact"'),
         ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],
 )
@@ -259,6 +264,7 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
         ({"recordBatches": {"compression": "Zstd"}}, {}),
         ({}, {"source": {"storage": {"uri": S3}}}),
         ({}, {"allowEmpty": True}),
+        ({}, {"offsets": "Same"}),
         ({}, {"point": {"run": "a"}}),
         ({"point": {"asOf": "2026-11-17T14:05:00Z"}}, {"point": {"timestamp": "2026-11-17T14:05:00Z"}}),
         ({}, {"state": {"uri": S3}}),

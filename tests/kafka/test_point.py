@@ -239,8 +239,8 @@ def test_a_killed_driver_started_again_sends_the_same(
 
 
 class TestTransactions:
-    @pytest.fixture
-    def archived(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> Path:
+    @pytest.fixture(params=["Passthrough", "Zstd"])
+    def archived(self, kafka: KafkaBroker, unique: str, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         """Offsets: 0 and 1 plain, 2 a, 3 b, 4 plain, 5 a, 6 end of b, 7 c, 8 end of a, 9 plain, 10 abort of c, 11 b,
         12 end of b. Each record has the time NOON + its offset in minutes, but 9 is an hour early."""
         create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
@@ -256,7 +256,7 @@ class TestTransactions:
 
         plain(0, 1)
         self._write(kafka, unique, plain, at)
-        back_up(backup_spec(kafka, tmp_path, unique))
+        back_up(backup_spec(kafka, tmp_path, unique, segment={"compression": request.param}))
         return tmp_path
 
     def _write(self, kafka: KafkaBroker, topic: str, plain: Any, at: Any) -> None:

@@ -2,8 +2,10 @@
 
 import secrets
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -11,11 +13,22 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from pyspark import SparkContext
 
+from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.point import parse_moment
 from logkeep_engine.spark.runner import SparkRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, end_transaction
 from tests.examples import scaled
-from tests.kafka.restores import back_up, backup_spec, bring_back, committed, offset_map, restore_spec, without_offsets
+from tests.kafka.restores import (
+    Seen,
+    back_up,
+    backup_spec,
+    bring_back,
+    committed,
+    offset_map,
+    restore_spec,
+    without_offsets,
+)
 
 PARTITIONS = 2
 START = int(time.time() * 1000) - 3_600_000
@@ -46,9 +59,13 @@ class Write:
 
 @dataclass(frozen=True)
 class Example:
+    """`point`: the share of the times, or of the offsets, that lie before the point of a second restore."""
+
     append_time: bool
     compacted: bool
     writes: tuple[Write, ...]
+    point: float
+    by_time: bool
 
 
 headers = st.lists(
@@ -76,7 +93,8 @@ def examples(draw: st.DrawFn) -> Example:
         st.sampled_from([None, None, True, False]),
         st.booleans(),
     )
-    return Example(draw(st.booleans()), compacted, tuple(draw(st.lists(writes, min_size=1, max_size=4))))
+    some = tuple(draw(st.lists(writes, min_size=1, max_size=4)))
+    return Example(draw(st.booleans()), compacted, some, draw(st.floats(0, 1)), draw(st.booleans()))
 
 
 def send(kafka: KafkaBroker, topic: str, write: Write) -> None:
@@ -110,6 +128,37 @@ def let_the_cleaner_run(kafka: KafkaBroker, topic: str) -> None:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline and f"{topic} " not in checkpoint.read_text():
         time.sleep(0.1)
+
+
+def point_of(topic: str, example: Example, source: Sequence[Sequence[Seen]]) -> dict[str, Any]:
+    """The point of the example, in what the topic holds."""
+    if example.by_time:
+        times = sorted(record[4] for records in source for record in records)
+        return {"timestamp": iso(times[round(example.point * (len(times) - 1))])}
+    ends = [round(example.point * (records[-1][0] + 1)) if records else 0 for records in source]
+    return {"offsets": [{"topic": topic, "partition": at, "offset": end} for at, end in enumerate(ends)]}
+
+
+def within(example: Example, partition: int, source: Sequence[Seen], point: Mapping[str, Any]) -> list[Seen]:
+    """The records of a partition that lie within the point. Transactions follow one another, and the marker of one is
+    right behind its last record."""
+    found: list[Seen] = []
+    rest = list(source)
+    for write in example.writes:
+        if write.outcome is False:
+            continue
+        count = sum(row.partition == partition for row in write.rows)
+        own, rest = rest[:count], rest[count:]
+        of_transaction = bool(own) and write.outcome is not None
+        if "timestamp" in point:
+            end = parse_moment(point["timestamp"])
+            latest = max((record[4] for record in own), default=0)
+            found += [record for record in own if (latest if of_transaction else record[4]) < end]
+        else:
+            end = point["offsets"][partition]["offset"]
+            found += [record for record in own if (own[-1][0] + 1 if of_transaction else record[0]) < end]
+    assert not rest
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +210,12 @@ def test_a_committed_consumer_sees_the_same_records(
         if source:
             found = offset_map(root, "restore-1", f"{topic}-copy", partition)
             assert [found.translate(record[0]) for record in source] == [record[0] for record in copy]
+
+    if example.compacted or not any(before):
+        return
+    point = point_of(topic, example, before)
+    spec = restore_spec(kafka, root, suffix="-point", allowEmpty=True, point=point)
+    bring_back(spec, "restore-2", runner=runner)
+    for partition, source in enumerate(before):
+        expected = within(example, partition, source, point)
+        assert without_offsets(committed(kafka, f"{topic}-point", partition)) == without_offsets(expected), point

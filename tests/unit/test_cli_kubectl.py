@@ -20,7 +20,7 @@ from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
 from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.references import S3SecretRef
-from logkeep_engine.contract.spec import IfTopicExists, StorageTls, parse_restore
+from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, StorageTls, parse_restore
 from logkeep_engine.errors import CredentialsMissing, SpecError
 
 ROOT = Path(__file__).parents[2]
@@ -208,11 +208,14 @@ def test_a_cluster_without_the_crds_is_told_from_a_missing_object() -> None:
 def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
     spec = restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, ChoiceOptions())
     assert spec == {"source": {"backupRef": {"name": "nightly"}}, "cluster": {"bootstrapServers": ["k:9092"]}}
-    chosen = ChoiceOptions(["orders.*"], ["orders.test"], ["(.*)=old.\\1"], IfTopicExists.APPEND, True)
+    chosen = ChoiceOptions(["orders.*"], ["orders.test"], ["(.*)=old.\\1"], IfTopicExists.APPEND, groups=True)
     typed = parse_restore(restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, chosen))
     assert (typed.topics.include, typed.topics.exclude) == (("orders.*",), ("orders.test",))
     assert (typed.topics.rename[0].from_, typed.topics.rename[0].to) == ("(.*)", "old.\\1")
     assert (typed.if_topic_exists, typed.consumer_groups.restore.value) == (IfTopicExists.APPEND, "Translate")
+    chosen = ChoiceOptions(offsets=RestoreOffsets.SAME)
+    same = parse_restore(restore_spec("nightly", {"bootstrapServers": ["k:1"]}, chosen))
+    assert same.offsets is RestoreOffsets.SAME
     earlier = restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, ChoiceOptions(as_of="2026-11-17T14:05:00Z"))
     point = parse_restore(earlier).point
     assert point is not None

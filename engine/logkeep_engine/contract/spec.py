@@ -390,6 +390,15 @@ class IfTopicExists(StrEnum):
     APPEND = "Append"
 
 
+class RestoreOffsets(StrEnum):
+    """`Any`: records get the offsets that the target gives them, and offset maps say which. `Same`: every record gets
+    its source offset, or nothing is restored.
+    """
+
+    ANY = "Any"
+    SAME = "Same"
+
+
 class OnDamagedArchive(StrEnum):
     """`Refuse`: every object is read and checked before the first record is written, and a backup must have come to its
     end. `Skip`: what is whole is restored.
@@ -455,6 +464,7 @@ class KafkaRestoreSpec(Model):
     cluster: ClusterSpec
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
+    offsets: RestoreOffsets = RestoreOffsets.ANY
     on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
     allow_empty: bool = False
     consumer_groups: RestoreGroups = RestoreGroups()
@@ -464,6 +474,12 @@ class KafkaRestoreSpec(Model):
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()
+
+    @model_validator(mode="after")
+    def _new_topics_for_same_offsets(self) -> KafkaRestoreSpec:
+        if self.offsets is RestoreOffsets.SAME and self.if_topic_exists is IfTopicExists.APPEND:
+            raise ValueError("offsets may be Same only in new topics: ifTopicExists may not be Append with it")
+        return self
 
 
 def parse_backup(spec: Mapping[str, Any]) -> KafkaBackupSpec:

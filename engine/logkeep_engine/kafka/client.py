@@ -25,6 +25,7 @@ from logkeep_engine.kafka.fetched import Fetched, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST
 from logkeep_engine.kafka.queries import EpochEnd
+from logkeep_engine.kafka.transactions import PaddingTransactions
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for, refused
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
@@ -59,6 +60,10 @@ class RawClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._pool.__aexit__(kind, error, trace)
+
+    def transactions(self, transactional_id: str, topic: str, partition: int) -> PaddingTransactions:
+        """Transactions that move the end of a partition's log on."""
+        return PaddingTransactions(self._pool, transactional_id, topic, partition)
 
     async def start_offset(self, topic: str, partition: int) -> int:
         """The log start offset."""
@@ -101,6 +106,35 @@ class RawClient:
             return answer
 
         return await self._pool.ask_leader(topic, partition, what, ask)
+
+    async def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Let the log start at offset `before`, which is not behind its high watermark. Harmless when done again.
+
+        Needs the ACL DELETE on the topic. Raises TopicGone, BrokerUnavailable, BrokerRefused.
+        """
+        what = "remove records of"
+
+        async def ask(leader: Leader) -> None:
+            answer = await self._pool.send(leader.node, 0, protocol.delete_records(topic, partition, before))
+            broker = self._pool.name(leader.node)
+            raise_for(answer.code, topic, partition, what, "DELETE", broker)
+            if answer.code == Code.OFFSET_OUT_OF_RANGE:  # a new leader starts with a high watermark of before
+                raise BrokerTrouble(f"{broker} says OFFSET_OUT_OF_RANGE")
+            if answer.code != Code.NONE:
+                raise refused(answer.code, topic, partition, what, broker)
+
+        await self._pool.ask_leader(topic, partition, what, ask)
+
+    async def may_delete_records(self, topic: str) -> bool:
+        """Whether the user may remove records of a topic that need not be there. Raises BrokerUnavailable."""
+        patience = self.patience(f"ask for the rights on topic {topic!r}")
+        while True:
+            try:
+                answer = await self._pool.send(self._pool.any_node(), 0, protocol.delete_records(topic, 0, 0))
+            except BrokerTrouble as trouble:
+                await patience.wait(trouble)
+            else:
+                return answer.code != Code.TOPIC_AUTHORIZATION_FAILED
 
     def patience(self, what: str) -> Patience:
         """Waits between attempts of the caller's own, as long as the connection's limits allow."""

@@ -20,7 +20,7 @@ from logkeep_engine.kafka.encoding import Call, Reader, pack_string
 from logkeep_engine.kafka.trouble import BrokerTrouble
 
 _AT_ONCE = 50
-_KIND_GROUP = 0
+GROUP, TRANSACTION = 0, 1  # what a coordinator keeps (FindCoordinatorRequest.CoordinatorType)
 # A coordinator writes the positions of a request as one batch, which must fit the max.message.bytes of
 # __consumer_offsets (1 MiB by default).
 _COMMIT_BYTES = 256 << 10
@@ -57,7 +57,9 @@ class CommitAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Coordinator:
+class Coordinator:
+    """The node that keeps what was asked for, or an error code."""
+
     code: int
     throttle_ms: int
     node: int
@@ -131,15 +133,15 @@ def _requests(group: str, positions: Sequence[FetchedPosition]) -> Iterator[list
         yield part
 
 
-def find_coordinator(group: str) -> Call[_Coordinator]:
-    """The broker that keeps the positions of `group`."""
+def find_coordinator(name: str, kind: int = GROUP) -> Call[Coordinator]:
+    """The broker that keeps the positions of the group `name`, or the transactions of that id."""
 
-    def answer(read: Reader) -> _Coordinator:
+    def answer(read: Reader) -> Coordinator:
         throttle, code = read.int32(), read.int16()
         read.string()
-        return _Coordinator(code, throttle, read.int32())
+        return Coordinator(code, throttle, read.int32())
 
-    return Call(10, 1, (pack_string(group) + struct.pack(">b", _KIND_GROUP),), answer)
+    return Call(10, 1, (pack_string(name) + struct.pack(">b", kind),), answer)
 
 
 def fetch_positions(group: str) -> Call[FetchedPositions]:

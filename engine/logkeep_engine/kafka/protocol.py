@@ -202,13 +202,19 @@ class ProduceAnswers:
 
 
 def produce(
-    batches: Sequence[tuple[str, int, Sequence[Buffer]]], *, acks: int, timeout_ms: int
+    batches: Sequence[tuple[str, int, Sequence[Buffer]]],
+    *,
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None = None,
 ) -> Call[ProduceAnswers]:
-    """One batch, in pieces, to each of several (topic, partition) of one leader, outside a transaction."""
+    """One batch, in pieces, to each of several (topic, partition) of one leader. Transactional batches need the id of
+    their transaction.
+    """
     by_topic: dict[str, list[tuple[int, Sequence[Buffer]]]] = {}
     for topic, partition, pieces in batches:
         by_topic.setdefault(topic, []).append((partition, pieces))
-    body: list[Buffer] = [struct.pack(">hhii", -1, acks, timeout_ms, len(by_topic))]
+    body: list[Buffer] = [pack_string(transactional_id) + struct.pack(">hii", acks, timeout_ms, len(by_topic))]
     for topic, parts in by_topic.items():
         body.append(pack_string(topic) + INT32.pack(len(parts)))
         for partition, pieces in parts:
@@ -242,7 +248,7 @@ def produce(
     return Call(0, 8, tuple(body), answer)
 
 
-# ---- ListOffsets, InitProducerId, DescribeLogDirs
+# ---- ListOffsets, InitProducerId, DeleteRecords, DescribeLogDirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +307,31 @@ def init_producer_id() -> Call[ProducerIdAnswer]:
     """A new producer id without a transactional id."""
     body = pack_string(None) + INT32.pack(60_000)
     return Call(22, 1, (body,), lambda read: ProducerIdAnswer(read.int32(), read.int16(), read.int64(), read.int16()))
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAnswer:
+    """`code` is that of the partition."""
+
+    throttle_ms: int
+    code: int
+
+
+def delete_records(topic: str, partition: int, before: int) -> Call[DeleteAnswer]:
+    """Let the log of a partition start at offset `before`."""
+    entry = struct.pack(">iiq", 1, partition, before)
+    body = pack_array([pack_string(topic) + entry]) + INT32.pack(30_000)
+
+    def answer(read: Reader) -> DeleteAnswer:
+        throttle = read.int32()
+        read.int32()
+        read.string()
+        read.int32()
+        read.int32()
+        read.int64()
+        return DeleteAnswer(throttle, read.int16())
+
+    return Call(21, 1, (body,), answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.offset_map import OffsetMapBuilder, PartitionSummary
 from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
 from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.same import Extent
 from logkeep_engine.restore.straddling import ArchivedPartition
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskProgress
@@ -54,7 +55,8 @@ class RestoreTask:
     `start` is the target's end offset before the run. `fresh`: this driver made the plan, so the run has written
     nothing before task attempt 0. `rule` finds the bounds of batches. With `batching` the archive holds records, which
     become batches of that size. `compacts`: the target may remove records while the run goes on. With `clip` only what
-    is in it is restored; then `kept` are the ranges of offsets that the segments stand for.
+    is in it is restored; then `kept` are the ranges of offsets that the segments stand for. With an `extent` every
+    record goes to its source offset.
     """
 
     number: int
@@ -78,6 +80,7 @@ class RestoreTask:
     compacts: bool = False
     clip: Clip | None = None
     kept: tuple[Range, ...] = ()
+    extent: Extent | None = None
 
     @property
     def place(self) -> TargetPartition:
@@ -87,6 +90,11 @@ class RestoreTask:
     def archived(self) -> ArchivedPartition:
         damaged = self.survey is not None and bool(self.survey.damaged)
         return ArchivedPartition(self.storage, self.source, self.segments, self.kept, damaged)
+
+    @property
+    def begins(self) -> int:
+        """The target offset from which on the run's records lie, when all is done."""
+        return self.start if self.extent is None else self.extent.start
 
     @property
     def where(self) -> str:
@@ -139,7 +147,12 @@ class Attempt:
         self._mark = landed.mark
         self._end = task.start if landed.mark is None else landed.mark.end
         self._epoch = -1
+        self._client: RawClient
         self.acknowledged = landed.records
+
+    def knew(self, landed: Landed) -> bool:
+        """Whether this attempt knows of all that has landed."""
+        return landed.records == self.acknowledged
 
     def close(self) -> None:
         self._map.close()
@@ -147,6 +160,7 @@ class Attempt:
 
     async def run(self, client: RawClient, ahead: OutgoingAhead) -> PartitionSummary:
         task = self._task
+        self._client = client
 
         async def confirm(leader: Leader) -> None:
             await self._confirm(client, leader)
@@ -234,13 +248,17 @@ class Attempt:
         self._bytes += item.size
         self._append_times += item.append_times
         if item.data is None:
-            self._progress.tell(_update(self._task, item.source_end, self._made, self._bytes))
+            self._progress.tell(update_of(self._task, item.source_end, self._made, self._bytes))
+
+    def _place(self, item: Outgoing) -> int:
+        """Where a batch must land in a topic to which nobody else writes."""
+        return self._task.start + item.index
 
     def _acknowledge(self, item: Outgoing, offset: int) -> None:
         """Note where the broker has put a batch. Raises LookAgain if it cannot lie there."""
         task = self._task
         if task.created:
-            expected = task.start + item.index
+            expected = self._place(item)
             if offset not in (expected, -1):
                 raise LookAgain
             offset = expected
@@ -250,8 +268,9 @@ class Attempt:
         self._end = offset + item.count
         self._mark = Mark(self._epoch, self._end)
         self.acknowledged = item.index + item.count
-        self._progress.tell(_update(task, item.source_end, self.acknowledged, self._bytes))
+        self._progress.tell(update_of(task, item.source_end, self.acknowledged, self._bytes))
 
 
-def _update(task: RestoreTask, at: int, records: int, size: int) -> PartitionUpdate:
+def update_of(task: RestoreTask, at: int, records: int, size: int) -> PartitionUpdate:
+    """The progress of a partition: how far its source offsets, records and bytes have come."""
     return PartitionUpdate(task.target, task.partition, task.number, at, records, size)

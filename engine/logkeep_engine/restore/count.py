@@ -87,7 +87,7 @@ def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> l
                 topic.target, part.partition, part.producer_id, part.start, topic.created, topic.compacts
             )
             summary = None if part.producer_id == NO_TASK else summaries[topic.target, part.partition]
-            if summary is not None and summary.records:
+            if summary is not None and summary.target_end > summary.target_start:
                 found.append(Written(target, Mark(summary.target_epoch, summary.target_end)))
             elif topic.created:
                 found.append(Written(target, None))

@@ -12,7 +12,7 @@ that the group has in the target already, and nothing for a group with members.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,6 +25,7 @@ from logkeep_engine.kafka.groups import GroupPosition, NotSet
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.offset_map import OffsetMap, OffsetPlace, read_offset_map
 from logkeep_engine.restore.plan import NO_TASK, TopicPlan
+from logkeep_engine.restore.same import Extent
 
 FORMAT = 1
 GROUPS = "consumer-groups.json"
@@ -119,8 +120,10 @@ def translate(
         topic = plans[key[0]]
         part = topic.partitions[key[1]]
         end = archived_end(*key)
-        found = None if part.producer_id == NO_TASK else read_map(topic.target, part.partition)
         made = []
+        if part.extent is not None:
+            return [(number, _kept(entry, topic.target, part.extent)) for number, entry in by_partition[key]]
+        found = None if part.producer_id == NO_TASK else read_map(topic.target, part.partition)
         for number, entry in by_partition[key]:
             offset, place = (part.start, OffsetPlace.END) if found is None else found.find(entry.offset)
             made.append((number, Move(entry, topic.target, offset, place, entry.offset > end)))
@@ -131,16 +134,40 @@ def translate(
     return [move for _, move in sorted(numbered, key=lambda item: item[0])]
 
 
+def _kept(entry: GroupEntry, target: str, extent: Extent) -> Move:
+    """The position of a group whose records have their source offsets: it stays what it is."""
+    offset = extent.nearest(entry.offset)
+    place = OffsetPlace.RECORD if offset == entry.offset else OffsetPlace.GAP
+    return Move(entry, target, offset, place, entry.offset > extent.end)
+
+
 def commit(moves: Sequence[Move], control: ControlPlane) -> list[Moved]:
-    """Set the positions that may be set. Safe to repeat: what was set before is as it should be.
+    """Set the positions that may be set, and read them back. Safe to repeat: what was set before is as it should be.
 
     Raises what the control plane does if coordinators cannot be reached.
     """
-    found = control.group_offsets(move.group.group_id for move in moves).offsets
-    there = {(item.group_id, item.topic, item.partition): item.offset for item in found}
+    there = _offsets(moves, control)
     free = [move for move in moves if _key(move.position) not in there]
     refused = {_key(item.position): item for item in control.set_group_offsets(move.position for move in free)}
-    return [_moved(move, there.get(_key(move.position)), refused.get(_key(move.position))) for move in moves]
+    moved = [_moved(move, there.get(_key(move.position)), refused.get(_key(move.position))) for move in moves]
+    now = _offsets(free, control)
+    new = {_key(move.position) for move in free}
+    return [_compared(item, now) if _key(item.move.position) in new else item for item in moved]
+
+
+def _offsets(moves: Sequence[Move], control: ControlPlane) -> dict[tuple[str, str, int], int]:
+    """The positions that these groups have now."""
+    found = control.group_offsets(move.group.group_id for move in moves).offsets
+    return {(item.group_id, item.topic, item.partition): item.offset for item in found}
+
+
+def _compared(item: Moved, now: Mapping[tuple[str, str, int], int]) -> Moved:
+    """The outcome of a position that was set, by what the cluster says of it now."""
+    offset = now.get(_key(item.move.position))
+    if item.outcome is not PositionOutcome.SET or offset == item.move.offset:
+        return item
+    said = "no position" if offset is None else f"offset {offset}"
+    return Moved(item.move, PositionOutcome.REFUSED, f"it was set to {item.move.offset}, and the cluster has {said}")
 
 
 def _key(position: GroupPosition) -> tuple[str, str, int]:

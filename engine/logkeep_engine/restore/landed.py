@@ -114,6 +114,11 @@ class Landed:
     rows: LandedRows = field(default_factory=LandedRows)
     mark: Mark | None = None
 
+    @property
+    def end(self) -> int:
+        """One past the last offset of the run."""
+        return self.mark.end if self.mark is not None else 0
+
     def close(self) -> None:
         self.rows.close()
 
@@ -197,14 +202,22 @@ async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *
             await patience.wait(BrokerTrouble(error.message))
 
 
+async def batch_at(client: RawClient, target: TargetPartition, offset: int) -> BatchHeader:
+    """The header of the batch that holds an offset. Raises BrokerTrouble if the leader does not give it now, and what
+    the client raises.
+    """
+    fetched = await client.fetch(target.topic, target.partition, offset, max_bytes=1, max_wait_ms=500, committed=False)
+    found = next((header for _, header in walk(fetched.data) if header.base_offset <= offset), None)
+    if found is None:
+        raise BrokerTrouble(f"its leader does not give the batch at offset {offset}")
+    return found
+
+
 async def _last_one(client: RawClient, target: TargetPartition, end: int) -> Landed:
     """Find out by the last batch of a created topic, which holds batches of the run and nothing else. Raises
     BrokerTrouble if the leader does not give that batch now.
     """
-    fetched = await client.fetch(target.topic, target.partition, end - 1, max_bytes=1, max_wait_ms=500, committed=False)
-    last = next((header for _, header in walk(fetched.data) if header.base_offset < end), None)
-    if last is None:
-        raise BrokerTrouble(f"its leader does not give the last batch, before offset {end}")
+    last = await batch_at(client, target, end - 1)
     if last.magic < 2 or last.producer_id != target.producer_id:
         raise TopicExists(
             f"{target} holds records that this restore has not written.",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.report import ProgressRange
 from logkeep_engine.restore.attempt import RestoreTask
@@ -29,9 +31,8 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
     parts: list[ProgressRange] = []
     for topic, partition in with_task(planned):
         segments = planned.segments(topic, partition.partition)
-        part = ProgressRange(
-            len(parts), topic.target, partition.partition, segments[0].base_offset, segments[-1].next_offset
-        )
+        start, end = _range_of(partition, segments)
+        part = ProgressRange(len(parts), topic.target, partition.partition, start, end)
         summary = done.get((topic.target, partition.partition))
         if summary is not None:
             part = replace(part, at=part.end, records=summary.records, bytes=summary.bytes)
@@ -56,6 +57,12 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
     except ArchiveDamaged as error:
         raise _explained(error, context, planned) from error
     return done
+
+
+def _range_of(partition: PartitionPlan, segments: Sequence[SegmentEntry]) -> Range:
+    """The offsets on which a task works."""
+    extent = partition.extent
+    return (0, extent.end) if extent is not None else (segments[0].base_offset, segments[-1].next_offset)
 
 
 def with_task(planned: Planned) -> Iterator[tuple[TopicPlan, PartitionPlan]]:
@@ -93,6 +100,7 @@ def restore_task(
         compacts=topic.compacts,
         clip=planned.clip((topic.topic_id, partition.partition)),
         kept=tuple(planned.archived.kept(topic.topic_id, partition.partition)),
+        extent=partition.extent,
     )
 
 

@@ -16,13 +16,21 @@ from typing import Any
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import BatchCompression, FormatName, GroupRestore, KafkaRestoreSpec, RecordBatches
+from logkeep_engine.contract.spec import (
+    BatchCompression,
+    FormatName,
+    GroupRestore,
+    KafkaRestoreSpec,
+    RecordBatches,
+    RestoreOffsets,
+)
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import CODEC, MAX_BYTES, MAX_RECORDS, Batching
+from logkeep_engine.restore.same import Extent
 
 FORMAT = Rule.BY_UNPACKED_SIZE
 FORMATS = tuple(Rule)
@@ -65,12 +73,25 @@ class PartitionPlan:
     """One partition of a topic. The archived partition goes to the target partition of the same number.
 
     `start` is the target's end offset before the run (0 in a created topic). `producer_id` is the one of this partition
-    alone, epoch 0; -1 for a partition without segments, which has no task.
+    alone, epoch 0; -1 for a partition without segments, which has no task. With `offsets: Same` the target's log goes
+    from `log_start` to `log_end`, and a partition without segments has a task unless both are 0; else they are -1.
     """
 
     partition: int
     producer_id: int
     start: int
+    log_start: int = -1
+    log_end: int = -1
+
+    @property
+    def begins(self) -> int:
+        """The end of the target's log where nothing is restored to it."""
+        return self.start if self.extent is None else self.extent.end
+
+    @property
+    def extent(self) -> Extent | None:
+        """The offsets of the target's log, if they are those of the source."""
+        return Extent(self.log_start, self.log_end) if self.log_end >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +198,8 @@ class RestorePlan:
                     "replicationFactor": topic.replication_factor,
                     "maxBatchBytes": topic.max_batch_bytes,
                     "compacts": topic.compacts,
-                    "columns": ["partition", "producerId", "start"],
-                    "partitions": [[part.partition, part.producer_id, part.start] for part in topic.partitions],
+                    "columns": ["partition", "producerId", "start", "logStart", "logEnd"][: _columns(topic)],
+                    "partitions": [list(_row(part))[: _columns(topic)] for part in topic.partitions],
                     **({"targetId": topic.target_id} if topic.target_id else {}),
                 }
                 for topic in self.topics
@@ -251,6 +272,15 @@ class RestorePlan:
             for topic in self.topics
         )
         return replace(self, topics=topics)
+
+
+def _row(part: PartitionPlan) -> tuple[int, ...]:
+    return part.partition, part.producer_id, part.start, part.log_start, part.log_end
+
+
+def _columns(topic: TopicPlan) -> int:
+    """The columns that say something: versions that do not know the last two have no such plans."""
+    return 5 if any(part.extent is not None for part in topic.partitions) else 3
 
 
 def _batching_to_json(batching: Batching) -> dict[str, Any]:
@@ -334,6 +364,8 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
     # These fields count only if they are set: so the digest of a run that an earlier version has begun does not change.
     if spec.record_batches != RecordBatches():
         decides["recordBatches"] = spec.record_batches.model_dump(mode="json", by_alias=True)
+    if spec.offsets is not RestoreOffsets.ANY:
+        decides["offsets"] = spec.offsets.value
     if spec.point is not None:
         decides["point"] = spec.point.model_dump(mode="json", by_alias=True, exclude_none=True)
     if spec.source.topic_ids:

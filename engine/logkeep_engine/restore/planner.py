@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.visible import shows
-from logkeep_engine.contract.spec import IfTopicExists
-from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
+from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets
+from logkeep_engine.errors import BrokerRefused, ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
@@ -20,7 +20,16 @@ from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.keys import refuse_without_key
-from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, PointPlan, RestorePlan, TopicPlan, batching_of, spec_digest
+from logkeep_engine.restore.plan import (
+    NEEDS_PRODUCER_ID,
+    NO_TASK,
+    PointPlan,
+    RestorePlan,
+    TopicPlan,
+    batching_of,
+    spec_digest,
+)
+from logkeep_engine.restore.same import Extent, Extents, refuse_far, transactional_id
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
 from logkeep_engine.restore.targets import check_same
@@ -124,7 +133,7 @@ class RestorePlanner:
             archive_id=context.archive.info.archive_id,
             commit=archived.commit,
             cluster_id=context.cluster_id,
-            topics=self._plan_topics(archived, choices, existing),
+            topics=self._plan_topics(archived, choices, existing, pointed.plan),
             surveys=findings.surveys,
             loss=findings.loss,
             warnings=(*warnings, *findings.warnings),
@@ -132,7 +141,10 @@ class RestorePlanner:
             point=pointed.plan,
         )
         refuse_without_key(context, Planned(plan, archived, fresh=True))
-        return Planned(self._with_producer_ids(plan), archived, fresh=True)
+        plan = self._with_producer_ids(plan)
+        if spec.offsets is RestoreOffsets.SAME:
+            self._check_rights(plan)
+        return Planned(plan, archived, fresh=True)
 
     def _check_targets(
         self, archived: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
@@ -192,7 +204,11 @@ class RestorePlanner:
         }
 
     def _plan_topics(
-        self, archived: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
+        self,
+        archived: ArchiveState,
+        choices: Sequence[Choice],
+        existing: Mapping[str, ExistingTopic],
+        at: PointPlan | None,
     ) -> tuple[TopicPlan, ...]:
         appended = [
             (choice.target, partition)
@@ -207,6 +223,7 @@ class RestorePlanner:
                 f"topic {missing[0][0]!r} partition {missing[0][1]} vanished while the restore was planned",
                 hint="Try again.",
             )
+        extents = self._extents(archived, choices, at)
         return tuple(
             plan_topic(
                 choice,
@@ -221,9 +238,28 @@ class RestorePlanner:
                     if (choice.target, partition) in ends
                 },
                 replicas=self._spec.topics.replication_factor,
+                extents=extents.get(choice.target),
             )
             for choice in choices
         )
+
+    def _extents(
+        self, archived: ArchiveState, choices: Sequence[Choice], at: PointPlan | None
+    ) -> dict[str, dict[int, Extent]]:
+        """How far the partitions of each target reach if records keep their offsets. Raises TargetUnsuitable."""
+        if self._spec.offsets is not RestoreOffsets.SAME:
+            return {}
+        known = Extents(archived, at.ends if at is not None else {})
+        found = {
+            choice.target: {
+                partition: known.of(choice.source.topic_id, partition) for partition in range(choice.source.partitions)
+            }
+            for choice in choices
+        }
+        for target, parts in found.items():
+            for partition, extent in parts.items():
+                refuse_far(target, partition, extent)
+        return found
 
     def _with_producer_ids(self, plan: RestorePlan) -> RestorePlan:
         """The plan with a producer id of its own for each partition that has something to restore."""
@@ -236,6 +272,28 @@ class RestorePlanner:
                 return await _gather([client.init_producer_id] * wanted)
 
         return plan.with_producer_ids([producer_id for producer_id, _ in asyncio.run(ask())] if wanted else [])
+
+    def _check_rights(self, plan: RestorePlan) -> None:
+        """Raises BrokerRefused for a user who may not do what records at their offsets need: now, not in the middle."""
+        work = [
+            (topic.target, part) for topic in plan.topics for part in topic.partitions if part.producer_id != NO_TASK
+        ]
+        starting_later = sorted({target for target, part in work if part.log_start > 0})
+
+        async def check() -> None:
+            async with RawClient(self._context.connection) as client:
+                for target, part in work[:1]:
+                    name = transactional_id(part.producer_id)
+                    await client.transactions(name, target, part.partition).fence()
+                for target in starting_later:
+                    if not await client.may_delete_records(target):
+                        raise BrokerRefused(
+                            f"Topic {target!r} must start above offset 0 (spec.offsets: Same), and the user may not "
+                            "remove records of it; nothing was written.",
+                            hint=f"Give the user the ACL DELETE on topic {target!r}, or set spec.offsets to Any.",
+                        )
+
+        asyncio.run(check())
 
 
 async def _gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:

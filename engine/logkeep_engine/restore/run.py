@@ -43,7 +43,7 @@ from logkeep_engine.restore.count import count_all, is_counted
 from logkeep_engine.restore.groups import Moved, PositionOutcome, move_groups
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
-from logkeep_engine.restore.plan import spec_digest
+from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
@@ -209,7 +209,8 @@ class RestoreRun(DriverRun):
             self._verification = earlier_facts(context) or verify_restored(context, planned)
             raise_if_different(self._verification)
         moved, warnings = move_groups(context, planned)
-        warnings = [*_append_time_warnings(summaries.values()), *warnings, *topics.finish(planned.plan)]
+        told = [*_append_time_warnings(summaries.values()), *_filled_warnings(planned.plan, summaries)]
+        warnings = [*told, *warnings, *topics.finish(planned.plan)]
         if planned.plan.point is not None and not any(summary.records for summary in summaries.values()):
             warnings.append("no record of the archive lies within spec.point: the topics are empty")
         if self._verification is not None and self._verification.not_verified:
@@ -318,6 +319,25 @@ def _append_time_warnings(summaries: Iterable[PartitionSummary]) -> list[str]:
     shown = ", ".join(topics[:10]) + (f" and {len(topics) - 10} more" if len(topics) > 10 else "")
     return [
         f"records of {shown} had append times: they keep the times, but the type of the timestamp is now CreateTime"
+    ]
+
+
+def _filled_warnings(plan: RestorePlan, summaries: Summaries) -> list[str]:
+    """The warning about offsets that were filled so that records keep theirs."""
+    filled: dict[str, int] = {}
+    for topic in plan.topics:
+        for part in topic.partitions:
+            summary = summaries.get((topic.target, part.partition))
+            if part.extent is not None and summary is not None and summary.records < part.extent.offsets:
+                more = part.extent.offsets - summary.records
+                filled[topic.target] = filled.get(topic.target, 0) + more
+    if not filled:
+        return []
+    shown = ", ".join(sorted(filled)[:10]) + (f" and {len(filled) - 10} more" if len(filled) > 10 else "")
+    return [
+        f"{sum(filled.values())} offsets of {shown} hold no record of the source and were filled with transactions: "
+        "consumers that read uncommitted records see records without key and value there where several follow one "
+        "another, and searches by time may find a marker, which has the time of the restore"
     ]
 
 

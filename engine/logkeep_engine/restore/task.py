@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
@@ -41,6 +42,8 @@ from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary
 from logkeep_engine.restore.older import OlderStream
 from logkeep_engine.restore.outgoing_ahead import OutgoingAhead
 from logkeep_engine.restore.records import Batching, RecordStream
+from logkeep_engine.restore.same import without_gaps
+from logkeep_engine.restore.same_attempt import SameAttempt, look_for_end
 from logkeep_engine.restore.straddling import straddling
 from logkeep_engine.tasks import TaskContext, TaskProgress
 
@@ -99,25 +102,28 @@ async def _restore(
 ) -> PartitionSummary:
     throttle = context.throttle
     landed, ahead = await _begin(task, client, pool, throttle, fresh=task.fresh and context.attempt == 0)
-    for _ in range(_RESUMES):
-        attempt = Attempt(task, landed, progress, pool, throttle)
+    resumes, best = 0, landed.end
+    while resumes < _RESUMES:
+        attempt = (Attempt if task.extent is None else SameAttempt)(task, landed, progress, pool, throttle)
         ahead = ahead or OutgoingAhead(stream_of(task, landed.records), pool)
         try:
             return await attempt.run(client, ahead)
         except (ProduceRefused, LookAgain) as error:
             # Either another attempt of this very task has written more than this one knows: go on behind it. Or a
             # leader has lost records that the one before it had acknowledged: send them again.
-            seen = await look(client, task.place, throttle, fresh=False)
-            if isinstance(error, ProduceRefused) and seen.records == attempt.acknowledged:
+            seen = await _look(client, task, throttle, fresh=False)
+            if isinstance(error, ProduceRefused) and attempt.knew(seen):
                 seen.close()
                 raise
             landed = seen
+            resumes = 0 if landed.end > best else resumes + 1
+            best = max(best, landed.end)
         finally:
             await ahead.stop()
             ahead = None
             attempt.close()
     raise TargetChanged(
-        f"{task.where}: the restore had to find its place {_RESUMES} times.",
+        f"{task.where}: the restore had to find its place {_RESUMES} times without getting further.",
         hint="Another process writes with the same producer id: is the same run going on elsewhere?",
     )
 
@@ -129,10 +135,10 @@ async def _begin(
     made ready meanwhile; they are dropped if it has.
     """
     if not fresh:
-        return await look(client, task.place, throttle, fresh=False), None
+        return await _look(client, task, throttle, fresh=False), None
     ahead = OutgoingAhead(stream_of(task, 0), pool)
     try:
-        landed = await look(client, task.place, throttle, fresh=True)
+        landed = await _look(client, task, throttle, fresh=True)
     except BaseException:
         await ahead.stop()
         raise
@@ -140,6 +146,12 @@ async def _begin(
         await ahead.stop()
         return landed, None
     return landed, ahead
+
+
+async def _look(client: RawClient, task: RestoreTask, throttle: Throttle, *, fresh: bool) -> Landed:
+    if task.extent is not None:
+        return await look_for_end(client, task, fresh=fresh)
+    return await look(client, task.place, throttle, fresh=fresh)
 
 
 class _MemoryBudget:
@@ -172,6 +184,9 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
     """The batches to send for the partition, in order. The first `done` records come with source offsets and sizes
     only.
     """
+    if task.extent is not None:
+        yield from without_gaps(stream_of(replace(task, extent=None), done), task.producer_id)
+        return
     if task.batching is not None:
         yield from _stream_of_records(task, task.batching, done)
         return

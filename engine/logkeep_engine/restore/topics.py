@@ -13,6 +13,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, TopicPlan
+from logkeep_engine.restore.same import Extent
 from logkeep_engine.restore.selection import Choice
 
 BROKER_DEFAULT = -1  # the cluster chooses the number of replicas
@@ -201,11 +202,12 @@ def plan_topic(
     existing: ExistingTopic | None,
     end_offsets: Mapping[int, int],
     replicas: int | None = None,
+    extents: Mapping[int, Extent] | None = None,
 ) -> TopicPlan:
     """The plan of one topic, producer ids not yet given (NEEDS_PRODUCER_ID where a task will run).
 
     `segments` are the archived ones by partition; `end_offsets` those of the existing target topic. `replicas`: so many
-    are wanted instead of the archived number.
+    are wanted instead of the archived number. `extents`: of the target's partitions, with `offsets: Same`.
     """
     facts = topic_facts(segment for part in segments.values() for segment in part)
     if existing is None:
@@ -225,14 +227,24 @@ def plan_topic(
         replication_factor=0 if existing is not None else replicas_of(choice.source, replicas),
         max_batch_bytes=limit,
         partitions=tuple(
-            PartitionPlan(
-                partition, NEEDS_PRODUCER_ID if segments.get(partition) else NO_TASK, end_offsets.get(partition, 0)
+            _partition_plan(
+                partition,
+                has_segments=bool(segments.get(partition)),
+                start=end_offsets.get(partition, 0),
+                extent=None if extents is None else extents[partition],
             )
             for partition in range(choice.source.partitions)
         ),
         compacts=existing is not None and existing.compacts,
         target_id=existing.topic_id if existing is not None else "",
     )
+
+
+def _partition_plan(partition: int, *, has_segments: bool, start: int, extent: Extent | None) -> PartitionPlan:
+    if extent is None:
+        return PartitionPlan(partition, NEEDS_PRODUCER_ID if has_segments else NO_TASK, start)
+    has_work = has_segments or extent.end > 0
+    return PartitionPlan(partition, NEEDS_PRODUCER_ID if has_work else NO_TASK, start, extent.start, extent.end)
 
 
 def replicas_of(source: TopicEntry, wanted: int | None) -> int:

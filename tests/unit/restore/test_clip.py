@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import ArchiveDamaged, CorruptBatch
 from logkeep_engine.log.batch import check_crc, parse_header
 from logkeep_engine.log.codec import decode_records
 from logkeep_engine.log.compression import Codec
@@ -302,3 +303,28 @@ def test_a_marker_that_is_not_archived_ends_nothing_else(tmp_path: Path) -> None
     assert found.left_out == []
     found = straddling(ArchivedPartition(storage, "orders", entries, [(0, 1), (9, 10)]), Clip(end=10))
     assert found.left_out == [(1, 9, 9)]
+
+
+@pytest.mark.parametrize("clip", [Clip(end=30), Clip(before=NOON + 30)])
+def test_behind_damage_that_the_user_allows_it_goes_by_what_is_left(tmp_path: Path, clip: Clip) -> None:
+    storage = open_uri(tmp_path.as_uri())
+
+    def of(offset: int, producer: int, sequence: int) -> bytes:
+        record = Record(offset, NOON + offset, None, b"v")
+        return encode(
+            [record], codec=Codec.NONE, base_offset=offset, producer_id=producer, transactional=True,
+            base_sequence=sequence,
+        )  # fmt: skip
+
+    log = [of(0, 1, 0), of(10, 2, 0), of(20, 3, 0), marker(25, 1, commit=True), of(40, 2, 1), of(41, 3, 1)]
+    log += [marker(50, 2, commit=True), marker(51, 3, commit=True)]
+    entry = write_segment(storage, log)
+    path = tmp_path / (entry.stem("orders") + entry.log_suffix)
+    data = bytearray(path.read_bytes())
+    data[len(log[0]) + 65] ^= 1  # the first batch of producer 2
+    path.write_bytes(data)
+    whole = ArchivedPartition(storage, "orders", [entry], [(0, 52)])
+    with pytest.raises(ArchiveDamaged):
+        straddling(whole, clip)
+    found = straddling(replace(whole, damaged=True), clip)
+    assert [span[:2] for span in found.left_out] == [(3, 20)]

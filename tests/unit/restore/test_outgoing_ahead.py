@@ -114,5 +114,6 @@ def test_no_thread_reads_on_when_the_target_is_refused(monkeypatch: pytest.Monke
 async def begin(pool: ThreadPoolExecutor, *, fresh: bool) -> tuple[Landed, OutgoingAhead | None]:
     class Task:
         place = None
+        extent = None
 
     return await task_module._begin(cast(RestoreTask, Task()), cast(RawClient, None), pool, UNLIMITED, fresh=fresh)

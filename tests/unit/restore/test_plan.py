@@ -410,6 +410,8 @@ class TestDigest:
         assert self.digest() == expected
         assert self.digest(consumerGroups={}, recordBatches={}, limits={"bytesPerSecond": "5Mi"}) == expected
         assert self.digest(consumerGroups={"restore": "None", "include": [".*"]}) == expected
+        assert self.digest(offsets="Any") == expected
+        assert self.digest(offsets="Same") != expected
 
     def test_a_run_goes_on_however_it_runs_and_wherever_its_state_lies(self) -> None:
         changed: dict[str, object] = {
@@ -422,7 +424,8 @@ class TestDigest:
             "state": {"uri": "s3://other"},
         }
         # Think about a field that is in none of the two: may it change between two attempts of one run?
-        decides = {"source", "point", "topics", "ifTopicExists", "onDamagedArchive", "consumerGroups", "recordBatches"}
+        decides = {"source", "point", "topics", "ifTopicExists", "offsets", "onDamagedArchive", "consumerGroups"}
+        decides |= {"recordBatches"}
         asked_of_the_cluster_itself = {"cluster"}
         fields = {to_camel(name) for name in KafkaRestoreSpec.model_fields}
         assert fields == set(changed) | decides | asked_of_the_cluster_itself

@@ -18,7 +18,7 @@ from logkeep_engine.cli.kubectl.waiting import follow
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say
 from logkeep_engine.contract.names import BACKUP, RESTORE
-from logkeep_engine.contract.spec import API_VERSION, GroupRestore, IfTopicExists, parse_restore
+from logkeep_engine.contract.spec import API_VERSION, GroupRestore, IfTopicExists, RestoreOffsets, parse_restore
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ Rename = Annotated[
     list[str] | None, typer.Option("--rename", metavar="FROM=TO", help="Rename topics: '(.*)=old.\\1'. Repeatable.")
 ]  # fmt: skip
 Exists = Annotated[IfTopicExists | None, typer.Option(help="What to do with a topic that is there; Fail by default.")]
+Offsets = Annotated[RestoreOffsets | None, typer.Option(help="Same: records keep their offsets; Any by default.")]
 AsOf = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="The state of a time, such as 2026-11-17T14:05:00Z (spec.point.asOf)."),
@@ -64,6 +65,7 @@ class ChoiceOptions:
     exclude: Exclude = None
     rename: Rename = None
     if_topic_exists: Exists = None
+    offsets: Offsets = None
     groups: Groups = False
     as_of: AsOf = None
 
@@ -126,6 +128,8 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         spec["topics"] = topics
     if chosen.if_topic_exists is not None:
         spec["ifTopicExists"] = chosen.if_topic_exists.value
+    if chosen.offsets is not None:
+        spec["offsets"] = chosen.offsets.value
     if chosen.as_of is not None:
         spec["point"] = {"asOf": chosen.as_of}
     if chosen.groups:

@@ -13,7 +13,7 @@ from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.partitions import restore_task, with_task
-from logkeep_engine.restore.plan import NO_TASK, pack
+from logkeep_engine.restore.plan import pack
 from logkeep_engine.restore.verification.document import VerificationReport, facts_of
 from logkeep_engine.restore.verification.expected import ExpectedRecords, expected_records
 from logkeep_engine.restore.verification.page import page_of
@@ -34,6 +34,7 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
     tasks = [
         restore_task(context, planned, topic, partition, number=number)
         for number, (topic, partition) in enumerate(with_task(planned))
+        if planned.segments(topic, partition.partition)
     ]
     expected = expected_records(context, tasks)
     work = _work(context, planned, tasks, expected)
@@ -96,6 +97,7 @@ def _work(
             item.stretches,
             tuple(caveats.get((task.source, task.partition), ())),
             compacts=task.target in compacting,
+            offsets=task.extent is not None,
         )
         for task, item in zip(tasks, expected, strict=True)
     ]
@@ -109,15 +111,15 @@ def _compacting(context: RestoreContext, topics: Sequence[str]) -> set[str]:
 
 def _idle(context: RestoreContext, planned: Planned) -> dict[tuple[str, int], int]:
     """The partitions of created topics to which nothing is restored, and how many records are there."""
-    empty = [
-        (topic.target, partition.partition)
+    empty = {
+        (topic.target, partition.partition): partition.begins
         for topic in planned.plan.topics
         if topic.created
         for partition in topic.partitions
-        if partition.producer_id == NO_TASK
-    ]
+        if not planned.segments(topic, partition.partition)
+    }
     ends = context.control.latest_offsets(empty)
-    return {where: ends.get(where, 0) for where in empty}
+    return {where: ends.get(where, begins) - begins for where, begins in empty.items()}
 
 
 def _written(context: RestoreContext, report: VerificationReport) -> VerificationFacts:

@@ -141,7 +141,7 @@ class _Verification:
             context.throttle,
             created=restored.created,
         )
-        self._comparison = StretchComparison(task.expected, restored.start, offsets=task.offsets)
+        self._comparison = StretchComparison(task.expected, restored.begins, offsets=task.offsets)
         self._reasons = list(task.caveats)
         self._differences: list[RecordDifference] = []
         self._differing: list[tuple[int, int]] = []
@@ -149,7 +149,7 @@ class _Verification:
     async def run(self) -> VerifiedPartition:
         target, partition = self._restored.target, self._restored.partition
         begins = await self._client.start_offset(target, partition)
-        if begins > self._restored.start:
+        if begins > self._restored.begins:
             self._reasons.append(f"the target's log begins at offset {begins}: what was before it is gone")
             return self._found()
         end = await self._client.end_offset(target, partition, committed=True)

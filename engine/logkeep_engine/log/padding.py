@@ -1,0 +1,67 @@
+"""Batches of empty records, which stand for offsets that hold no record in the source."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, parse_header, rewritten_header
+from logkeep_engine.log.compression import Codec, compress
+from logkeep_engine.log.records import sealed
+from logkeep_engine.log.varints import pack_varint
+
+MOST_RECORDS = 100_000
+"""A batch of so many takes about 60 kB."""
+
+_MAGIC = 2
+_TRANSACTIONAL = 0x10
+_NO_TIMESTAMP = -1  # a search by time passes such records over, and retention by time does not count them
+_EMPTY_RECORD = b"\x01\x01\x00"  # no key, no value, no headers
+
+
+def padding_batch(count: int, *, producer_id: int, producer_epoch: int, base_sequence: int) -> tuple[Buffer, ...]:
+    """A transactional batch of `count` records without key, value, headers and time, in pieces that go one behind the
+    other. `count` is at most MOST_RECORDS.
+    """
+    batch, header = _template(count) if count == MOST_RECORDS else _made(count)
+    head = rewritten_header(
+        batch,
+        header,
+        base_offset=0,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=True,
+    )
+    return head, batch[HEADER_SIZE:]
+
+
+@lru_cache(maxsize=1)
+def _template(count: int) -> tuple[memoryview, BatchHeader]:
+    return _made(count)
+
+
+def _made(count: int) -> tuple[memoryview, BatchHeader]:
+    body = bytearray()
+    for number in range(count):
+        record = bytearray(b"\x00\x00")  # attributes, time
+        pack_varint(record, number)
+        record += _EMPTY_RECORD
+        pack_varint(body, len(record))
+        body += record
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        leader_epoch=-1,
+        magic=_MAGIC,
+        crc=0,
+        attributes=Codec.ZSTD | _TRANSACTIONAL,
+        last_offset_delta=count - 1,
+        base_timestamp=_NO_TIMESTAMP,
+        max_timestamp=_NO_TIMESTAMP,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=count,
+    )
+    batch = memoryview(sealed(compress(Codec.ZSTD, body), header))
+    return batch, parse_header(batch)

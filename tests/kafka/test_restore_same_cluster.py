@@ -1,0 +1,169 @@
+"""`offsets: Same` into three brokers that die while transactions go on: the same offsets, or a refusal."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.errors import TargetChanged
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.transactions import PaddingTransactions
+from tests import examples
+from tests.cluster.kafka_cluster import KafkaCluster
+from tests.data.topics import NO_RETENTION, Record, produce
+from tests.kafka.backing_up import Topics
+from tests.kafka.raw import plain
+from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec, transactions
+from tests.kafka.test_restore_cluster import Disturbed
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    """All brokers run and are in sync."""
+    yield three_brokers
+    three_brokers.restore()
+
+
+@pytest.fixture
+def archive(cluster: KafkaCluster, unique: str, tmp_path: Path) -> Path:
+    """A topic that starts above 0, with records that cannot be compressed, and gaps among and behind them."""
+    cluster.create_topic(unique, [[1, 2, 3]], NO_RETENTION)
+    values = random.Random(7)
+    for part in range(3):
+        records = [Record(b"k%d" % number, values.randbytes(250), NOW + number) for number in range(800)]
+        produce(cluster.bootstrap, unique, records, config={"batch.size": 20_000})
+        transactions(cluster, unique, [1, -3 - part, 2, -1])
+    Topics(cluster).delete_records(unique, 20)
+    back_up(backup_spec(cluster, tmp_path, unique))
+    return tmp_path
+
+
+def bounds(cluster: KafkaCluster, topic: str) -> tuple[int, int]:
+    async def ask() -> tuple[int, int]:
+        async with RawClient(plain(cluster.bootstrap.split(",")[0])) as client:
+            return await client.start_offset(topic, 0), await client.log_end(topic, 0)
+
+    return asyncio.run(ask())
+
+
+def assert_same(cluster: KafkaCluster, topic: str) -> None:
+    cluster.restore()
+    assert bounds(cluster, f"{topic}-copy") == bounds(cluster, topic)
+    assert committed(cluster, f"{topic}-copy") == committed(cluster, topic)
+
+
+def before(monkeypatch: pytest.MonkeyPatch, step: str, number: int, act: Callable[[PaddingTransactions], None]) -> None:
+    """Something happens in front of the step of the given transaction, counted from 0."""
+    seen: list[str] = []
+    usual = getattr(PaddingTransactions, step)
+
+    async def run(self: PaddingTransactions, *arguments: Any, **named: Any) -> Any:
+        seen.append(step)
+        if len(seen) == number + 1:
+            await asyncio.to_thread(act, self)
+        return await usual(self, *arguments, **named)
+
+    monkeypatch.setattr(PaddingTransactions, step, run)
+
+
+def assert_same_unless_marked_twice(cluster: KafkaCluster, archive: Path, topic: str, step: str) -> None:
+    """A coordinator that dies between a marker and its note of it has a successor that writes the marker once more."""
+    refusals = []
+    try:
+        bring_back(restore_spec(cluster, archive, offsets="Same"))
+    except TargetChanged as error:
+        refusals.append(error.message)
+    if refusals:
+        assert step == "_complete"
+        assert "the marker of a transaction twice" in refusals[0]
+    else:
+        assert_same(cluster, topic)
+
+
+STEPS = [("_begin", 2), ("_write", 3), ("_end", 4), ("_complete", 2), ("_begin", 0), ("_complete", 6)]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("step", "number"), STEPS[: examples.number(3, deep=6)])
+def test_a_leader_that_dies_in_a_transaction(
+    cluster: KafkaCluster, unique: str, archive: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
+) -> None:
+    copy = f"{unique}-copy"
+
+    def kill(_: PaddingTransactions) -> None:
+        leader = cluster.leader(copy)
+        cluster.kill(leader)
+        cluster.wait_for_leader(copy)
+
+    before(monkeypatch, step, number, kill)
+    assert_same_unless_marked_twice(cluster, archive, unique, step)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("step", "number"), STEPS[: examples.number(3, deep=6)])
+def test_a_coordinator_that_dies_in_a_transaction(
+    cluster: KafkaCluster, unique: str, archive: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
+) -> None:
+    def kill(held: PaddingTransactions) -> None:
+        node = held._coordinator
+        assert node is not None
+        cluster.kill(node)
+
+    before(monkeypatch, step, number, kill)
+    assert_same_unless_marked_twice(cluster, archive, unique, step)
+
+
+def test_leaders_killed_again_and_again(cluster: KafkaCluster, unique: str, archive: Path) -> None:
+    copy = f"{unique}-copy"
+
+    def kill_the_leader() -> None:
+        leader = cluster.leader(copy)
+        cluster.kill(leader)
+        cluster.wait_for_leader(copy)
+        cluster.start(leader)
+        cluster.wait_in_sync(copy)
+
+    bring_back(
+        restore_spec(cluster, archive, offsets="Same"), runner=Disturbed(kill_the_leader, after=200_000, times=2)
+    )
+    assert_same(cluster, unique)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("inside", [False, True][: examples.number(2, deep=2)])
+def test_what_an_unclean_election_took_is_sent_again_or_missed(
+    cluster: KafkaCluster, unique: str, archive: Path, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    """Between two records the loss is mended. In a transaction its padding may lie where records should be."""
+    copy = f"{unique}-copy"
+
+    def alone() -> None:
+        """Broker 1 leads, and broker 2 has nothing."""
+        cluster.alter_topic(copy, {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
+        cluster.reassign(copy, 0, [1, 2])
+        cluster.elect(copy)
+        cluster.wait_for_leader(copy, among=[1])
+        cluster.kill(2)
+        cluster.wait_in_sync(copy, replicas=[1])
+
+    def lose() -> None:
+        cluster.kill(1)
+        cluster.start(2)
+        cluster.wait_for_leader(copy, among=[2])
+
+    if inside:
+        before(monkeypatch, "_write", 2, lambda _: lose())
+    try:
+        bring_back(
+            restore_spec(cluster, archive, offsets="Same"),
+            runner=Disturbed(lambda: None if inside else lose(), alone, after=250_000),
+        )
+    except TargetChanged:
+        assert inside
+        return
+    assert_same(cluster, unique)
