@@ -153,6 +153,11 @@ class _Verification:
             self._reasons.append(f"the target's log begins at offset {begins}: what was before it is gone")
             return self._found()
         end = await self._client.end_offset(target, partition, committed=True)
+        extent = self._restored.extent
+        if extent is not None and (begins, end) != (extent.start, extent.end):
+            self._reasons.append(
+                f"the target's log goes from offset {begins} to {end}, and not from {extent.start} to {extent.end}"
+            )
         try:
             await self._compare(end)
         except OffsetOutOfRange as error:
