@@ -149,6 +149,21 @@ class TestRight:
 Change = Callable[[list[LogRecord]], list[LogRecord]]
 
 
+def test_a_state_of_its_own_has_the_digests_and_the_report(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    create_topic(kafka.bootstrap, unique)
+    produce(kafka.bootstrap, unique, numbered(100))
+    archive, state = tmp_path / "archive", tmp_path / "state"
+    back_up(backup_spec(kafka, archive, unique))
+    before = sorted(archive.rglob("*"))
+    spec = {**restore_spec(kafka, archive), "state": {"uri": state.as_uri()}}
+    facts = facts_of(bring_back({**spec, **FULL}))
+    assert facts.report == f"{state.as_uri()}/runs/restore-1/verification.html"
+    assert sorted(archive.rglob("*")) == before
+    assert report(state)["segmentsRead"] == 1
+    assert facts_of(again(spec)).outcome == "Verified"
+    assert report(state)["segmentsRead"] == 0
+
+
 def altered(broker: KafkaBroker, topic: str, changes: dict[int, Change]) -> None:
     """Stop the broker, change the records in its log, and start it: as if it had lost or altered them."""
     broker.stop()
