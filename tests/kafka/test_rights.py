@@ -77,7 +77,8 @@ class Rights:
             for operation in operations
             if operation != without
         ]
-        self._all(self._admin.create_acls(wanted))
+        if wanted:
+            self._all(self._admin.create_acls(wanted))
         eventually(lambda: set(self._admin.describe_acls(self._mine).result(30)) == set(wanted))
 
     def _all(self, futures: Mapping[Any, Any]) -> None:
