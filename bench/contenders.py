@@ -29,7 +29,7 @@ class Sample:
     of broker and S3 server. `executor` and `executor_cpu` are the seconds of all tasks, those that only check included.
     Bytes: `wire` as the broker has the batches, `archive` on disk; `peak` of the largest process, `peak_sum` of all.
     `restored`: records in the target afterwards, those of aborted transactions and markers that became records
-    included. What is not known is None.
+    included. `steal`: seconds in which the host kept a core of this machine from its work. What is not known is None.
     """
 
     wall: float
@@ -48,6 +48,7 @@ class Sample:
     executor: float | None = None
     executor_cpu: float | None = None
     restored: int | None = None
+    steal: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def measured(
 ) -> Sample:
     """Run a command as a contender. `clock` finds the seconds of its work in its output; our workers tell in JSON."""
     os.sync()
-    broker, s3 = stage.bed.broker_cpu(), stage.bed.s3_cpu()
+    broker, s3, steal = stage.bed.broker_cpu(), stage.bed.s3_cpu(), process.stolen()
     usage = process.run(command, env=environment(), cores=stage.cores, seen=seen)
     sample = Sample(
         wall=usage.wall,
@@ -98,6 +99,7 @@ def measured(
         peak=usage.peak,
         peak_sum=usage.peak_sum,
         start=usage.first_byte,
+        steal=process.stolen() - steal,
     )
     if clock is not None and (found := clock.search(usage.output)):
         return replace(sample, work=float(found[1]))

@@ -1,8 +1,10 @@
 """The floor: the least that moving the same batches can cost in this language on this machine.
 
 Backup: one socket, one reused buffer, one fetch under way for each partition; of what arrives, the headers are walked,
-every CRC is computed, and the bytes are written to one file a partition and synced to disk. No metadata, no retries, no
-segments, indexes, digests, receipts or catalog: nobody could restore from it. Restore: prebuilt requests, five under
+every CRC is computed, and the bytes are written to one file a partition and synced to disk. As for the engine, the disk
+begins at once, and the system forgets what is on it: fresh memory for the page cache may cost more than all the rest
+(docs/benchmarks.md). No metadata, no retries, no segments, indexes, digests, receipts or catalog: nobody could restore
+from it. Restore: prebuilt requests, five under
 way.
 """
 
@@ -76,6 +78,7 @@ def _write(file: int, data: memoryview) -> int:
     at = 0
     while at < len(data):
         at += os.write(file, data[at:])
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     return at
 
 

@@ -177,6 +177,11 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def stolen() -> float:
+    """Seconds, so far, in which a core of this machine had work and the host ran something else."""
+    return int(Path("/proc/stat").read_text().split(maxsplit=9)[8]) / _TICKS
+
+
 def pin(pid: int, cores: Sequence[int] | None) -> None:
     """Let all threads of a running process run on these cores only; None: on all."""
     allowed = set(cores) if cores is not None else set(range(os.cpu_count() or 1))

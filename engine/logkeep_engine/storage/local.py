@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from logkeep_engine.errors import BucketMissing, ObjectExists, ObjectMissing, StorageRefused, StorageUnavailable
 from logkeep_engine.storage.base import ANYTHING, Buffer, ObjectInfo, ObjectWriter, Storage, require_object_path
+from logkeep_engine.storage.page_cache import WrittenFile
 
 _TEMPORARY = ".logkeep-"
 _LOST_AND_FOUND = "lost+found"  # a file system's own, for root only; no topic can have this name
@@ -203,6 +204,7 @@ class _LocalWriter(ObjectWriter):
         with _os_errors(storage, path):
             _make_folder(target.parent)
             self._file: io.FileIO | None = open(self._temporary, "xb", buffering=0)  # noqa: SIM115
+        self._written = WrittenFile(self._file.fileno())
         self._synced: Future[None] | None = None
 
     def write(self, data: Buffer) -> int:
@@ -211,7 +213,9 @@ class _LocalWriter(ObjectWriter):
         if self._synced is not None:
             raise ValueError(f"{self._path}: write after complete")
         with _os_errors(self._storage, self._path):
-            return _write_all(self._file, data)
+            written = _write_all(self._file, data)
+        self._written.grow(written)
+        return written
 
     def complete(self) -> None:
         if self._file is None or self._synced is not None:

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 from pathlib import Path
 from types import MappingProxyType
 
@@ -550,6 +550,15 @@ def test_a_small_run_has_one_task_for_each_slot() -> None:
     assert [len(task) for task in pack([piece(number, MIB) for number in range(64)], 4)] == [16] * 4
     assert len(pack([piece(number, 0) for number in range(64)], 1)) == TASKS_PER_SLOT, "these may be large"
     assert len(pack([piece(number, MIB) for number in range(64)], 1, limited=True)) == TASKS_PER_SLOT
+
+
+def test_partitions_that_are_about_equal_make_no_task_more() -> None:
+    """A third task would wait for its connections and for the disk by itself, with a single partition to read."""
+    sizes = [61 * MIB, 60 * MIB, 60 * MIB, 61 * MIB]
+    for order in permutations(sizes):
+        assert [len(task) for task in pack([piece(*item) for item in enumerate(order)], 1)] == [2, 2], order
+    uneven = pack([piece(number, size * MIB) for number, size in enumerate([90, 60, 60, 30])], 1)
+    assert [sum(one.bytes for one in task) // MIB for task in uneven] == [120, 90, 30]
 
 
 def test_tasks_are_bounded_by_bytes_and_count() -> None:

@@ -1,7 +1,9 @@
 """Storage in a folder: the contract of every storage, and what only files can do."""
 
 import contextlib
+import ctypes
 import errno
+import mmap
 import os
 import signal
 import subprocess
@@ -10,12 +12,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from logkeep_engine.errors import BucketMissing, StorageRefused, StorageUnavailable
-from logkeep_engine.storage import LocalStorage, ObjectInfo, Storage, open_uri
+from logkeep_engine.storage import LocalStorage, ObjectInfo, Storage, open_uri, page_cache
+from logkeep_engine.storage.page_cache import BEHIND_BYTES, STEP_BYTES
 from tests.unit.storage.contract import StorageContract
 
 
@@ -279,3 +283,78 @@ def test_what_the_disk_did_not_take_is_never_seen(storage: Storage, disk: Disk, 
         storage.put_all({"p/1.index": b"1", "p/1.timeindex": b"2"})
     assert storage.list() == [ObjectInfo("p/0.log", 25)]
     assert disk.steps() == []
+
+
+# ---- the memory that a file takes while it is written
+
+_STEPS = 12
+
+
+def test_a_file_that_is_being_written_keeps_little_of_the_systems_memory(storage: Storage, tmp_path: Path) -> None:
+    _require_advice(tmp_path / "probe")
+    with storage.writer("p/1.log") as writer:
+        for _ in range(_STEPS):
+            writer.write(bytes(STEP_BYTES))
+            (file,) = (tmp_path / "archive/p").glob(".logkeep-*")
+            _sync(file)  # a disk that is fast enough
+        kept = _in_memory(file)
+    assert STEP_BYTES <= kept <= BEHIND_BYTES + 2 * STEP_BYTES
+    assert storage.read("p/1.log") == bytes(_STEPS * STEP_BYTES)
+
+
+def test_the_disk_begins_at_once_and_only_what_it_should_have_is_forgotten(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[int, int]] = []
+    forgotten: list[tuple[int, int]] = []
+    monkeypatch.setattr(page_cache, "_begin_to_write", lambda: lambda _, at, size: begun.append((at, at + size)))
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, at, size, advice: forgotten.append((at, at + size)))
+    sizes = [STEP_BYTES // 3] * 10 + [3 * STEP_BYTES, 1, STEP_BYTES - 1, 5 * STEP_BYTES] + [STEP_BYTES] * 3
+    with storage.writer("p/1.log") as writer:
+        done = 0
+        for size in sizes:
+            writer.write(bytes(size))
+            done += size
+            reached = max((end for _, end in begun), default=0)
+            assert done - STEP_BYTES < reached <= done, "what the disk has been given"
+            assert all(end <= done - BEHIND_BYTES for _, end in forgotten)
+    assert [start for start, _ in begun] == [0, *(end for _, end in begun[:-1])]
+    assert forgotten[0][0] == 0
+    assert all(start <= end for (_, end), (start, _) in pairwise(forgotten)), "a part was never forgotten"
+    assert forgotten[-1][1] >= done - BEHIND_BYTES - 5 * STEP_BYTES
+
+
+def test_a_file_system_that_takes_no_advice_takes_files(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "posix_fadvise", refuse)
+    with storage.writer("p/1.log") as writer:
+        for _ in range(_STEPS):
+            writer.write(bytes(STEP_BYTES))
+    assert storage.list() == [ObjectInfo("p/1.log", _STEPS * STEP_BYTES)]
+
+
+def _require_advice(probe: Path) -> None:
+    probe.write_bytes(bytes(STEP_BYTES))
+    _sync(probe)
+    with open(probe, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if _in_memory(probe):
+        pytest.skip("this file system keeps all in memory")
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fdatasync(file.fileno())
+
+
+def _in_memory(path: Path) -> int:
+    """Bytes of a file in the page cache."""
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        pages = (ctypes.c_ubyte * -(-len(mapped) // mmap.PAGESIZE))()
+        first = ctypes.c_char.from_buffer(mapped)
+        address, size = ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(len(mapped))
+        assert not ctypes.CDLL(None).mincore(address, size, pages)
+        del first
+        return sum(page & 1 for page in pages) * mmap.PAGESIZE
