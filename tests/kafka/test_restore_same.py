@@ -247,6 +247,30 @@ def test_a_driver_killed_in_the_middle_goes_on_where_it_was(kafka: KafkaBroker, 
     assert_same(kafka, unique, 2)
 
 
+def test_an_earlier_state_ends_where_it_ended(kafka: KafkaBroker, unique: str, tmp_path: Path, topics: Topics) -> None:
+    varied(kafka, topics, unique)
+    group = f"{unique}-group"
+    end = bounds(kafka, unique)[0][1]
+    commit_positions(kafka.bootstrap, group, {(unique, 0): end})
+    backup = backup_spec(kafka, tmp_path, unique, consumerGroups={"include": [group]})
+    back_up(backup, "early")
+    expected = committed(kafka, unique)
+    transactions(kafka, unique, [5, -2])
+    commit_positions(kafka.bootstrap, group, {(unique, 0): end + 3})
+    back_up(backup, "late")
+    spec = {"offsets": "Same", "verify": "Full", "consumerGroups": {"restore": "Translate", "include": [group]}}
+    early = bring_back(restore_spec(kafka, tmp_path, suffix="-early", point={"run": "early"}, **spec), "r1")
+    assert bounds(kafka, f"{unique}-early") == [(12, end)]
+    assert committed(kafka, f"{unique}-early") == expected
+    assert positions(kafka, group)[f"{unique}-early", 0][0] == end
+    assert early.verification is not None
+    assert early.verification.outcome == "Verified", early.verification
+    point = {"offsets": [{"topic": unique, "partition": 0, "offset": 25}]}
+    bring_back(restore_spec(kafka, tmp_path, suffix="-inside", point=point, **SAME), "r2")
+    assert bounds(kafka, f"{unique}-inside") == [(12, 25)]
+    assert committed(kafka, f"{unique}-inside") == [record for record in expected if record[0] < 25]
+
+
 def reached(kafka: KafkaBroker, topic: str, offset: int) -> bool:
     if not list(kafka.data_dir.glob(f"{topic}-0")):
         return False

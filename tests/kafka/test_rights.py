@@ -26,7 +26,8 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
-from tests.data.topics import Record, create_topic, produce
+from tests.data.topics import Record, create_topic, produce, topic_names
+from tests.kafka.backing_up import Topics
 from tests.kafka.raw import batch, eventually, plain, run
 from tests.kafka.restores import ThreadRunner, back_up, bring_back, committed, try_backup, without_offsets
 from tests.kafka.test_control_plane import secure
@@ -76,7 +77,8 @@ class Rights:
             for operation in operations
             if operation != without
         ]
-        self._all(self._admin.create_acls(wanted))
+        if wanted:
+            self._all(self._admin.create_acls(wanted))
         eventually(lambda: set(self._admin.describe_acls(self._mine).result(30)) == set(wanted))
 
     def _all(self, futures: Mapping[Any, Any]) -> None:
@@ -159,6 +161,44 @@ def test_each_kind_of_run_does_with_the_rights_that_the_documentation_names(
         bring_back(restore, "restore-2")
     rights.grant({**WRITER, **GROUPS})
     assert bring_back(restore, "restore-2").groups == 1
+
+
+def test_same_offsets_need_rights_that_are_asked_for_before_anything_is_written(
+    strict: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_KAFKA_USERNAME, strict.username)
+    monkeypatch.setenv(ENV_KAFKA_PASSWORD, strict.password)
+    create_topic(strict.bootstrap, unique, 1)
+    recent = int(time.time() * 1000) - 3_600_000
+    produce(strict.bootstrap, unique, (Record(b"k%d" % n, b"v%d" % n, recent + n, [], 0) for n in range(50)))
+    Topics(strict).delete_records(unique, 20)
+    security = {"protocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "user"}}}
+    cluster = {"bootstrapServers": [strict.sasl_bootstrap], "security": security}
+    storage = {"uri": tmp_path.as_uri()}
+    rights, transactions = Rights(strict, unique), Rights(strict, "logkeep-")
+    rights.grant(READER)
+    back_up({"cluster": cluster, "topics": {"include": [unique]}, "storage": storage})
+    restore = {
+        "cluster": cluster,
+        "source": {"storage": storage},
+        "offsets": "Same",
+        "topics": {"rename": [{"from": "(.*)", "to": r"\1-copy"}]},
+    }
+    try:
+        rights.grant({TOPIC: [*WRITER[TOPIC], "DELETE"]})
+        transactions.grant({})
+        with pytest.raises(BrokerRefused, match=r"may not use the transactional id 'logkeep-.*prefix 'logkeep-'"):
+            bring_back(restore, "restore-1")
+        transactions.grant({ResourceType.TRANSACTIONAL_ID: ["WRITE"]})
+        rights.grant(WRITER)
+        with pytest.raises(BrokerRefused, match="Give the user the ACL DELETE on topic"):
+            bring_back(restore, "restore-2")
+        assert f"{unique}-copy" not in topic_names(strict.bootstrap)
+        rights.grant({TOPIC: [*WRITER[TOPIC], "DELETE"]})
+        assert bring_back(restore, "restore-3").records == 30
+        assert committed(strict, f"{unique}-copy") == committed(strict, unique)
+    finally:
+        transactions.grant({})
 
 
 def test_acl_that_is_missing_is_named(strict: KafkaBroker, unique: str) -> None:

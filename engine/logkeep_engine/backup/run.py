@@ -48,6 +48,7 @@ from logkeep_engine.backup.plan import (
 )
 from logkeep_engine.backup.planner import BackupPlanner, gone_warnings, selection_warnings, unavailable
 from logkeep_engine.backup.proof import LossBook
+from logkeep_engine.backup.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
 from logkeep_engine.backup.record_files import write_record_files
 from logkeep_engine.backup.summary import (
     data_loss,
@@ -71,7 +72,7 @@ from logkeep_engine.errors import (
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.limits import RunLimits
+from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import Expect, PartitionUpdate, TaskRunner, no_update
@@ -170,7 +171,21 @@ class BackupRun(ArchivingRun):
                 self._archive_plan(plan, connection, control, writer, losses)
         self._reporter.phase("Finishing")
         self._conclude(plan, writer)
+        if self._spec.segment.record_digests:
+            self._make_digests(writer)
         self._describe(writer)
+
+    def _make_digests(self, writer: Writer) -> None:
+        """Make digests of what was archived. A verification makes those that lack, so nothing fails for them."""
+
+        def run_tasks(work: Sequence[DigestWork], function: MakeDigests, on_result: OnDigests) -> None:
+            self._runner_factory().run(work, function, on_result, self._reporter.update, NO_LIMITS)
+
+        try:
+            made = make_missing(writer.archive.storage, writer.state, writer.epoch, run_tasks)
+            log.info("made digests of the records of %d segments", made)
+        except LogkeepError as error:
+            self._note("digests of records could not be made", error)
 
     def give_up(self, error: BaseException, result: RunResult) -> None:
         """Note the failure, and describe the archive if the run has tried everything: a restore takes it then."""

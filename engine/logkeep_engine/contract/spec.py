@@ -180,6 +180,7 @@ class SegmentSpec(Model):
     max_bytes: SegmentBytes = "512Mi"
     compression: Compression = Compression.PASSTHROUGH
     digest: DigestAlgorithm = DEFAULT_DIGEST
+    record_digests: bool = False
 
     @property
     def max_bytes_int(self) -> int:

@@ -77,6 +77,8 @@ def plan_point(
     if point.run is not None:
         return PlannedPoint(PointPlan(archive.load().commit))
     warnings = [] if point.time is None else _told_incomplete(archive, archived, topics, point.time)
+    if point.as_of is None:
+        warnings += _told_divided(archived, topics)
     if point.as_of is not None:
         assert point.time is not None
         plan = PointPlan(archived.commit, ends_as_of(archive.storage, archived, topics, point.time))
@@ -148,6 +150,23 @@ def _told_incomplete(archive: Archive, archived: ArchiveState, topics: Sequence[
     return [
         f"the archive does not reach the point {iso(moment)}: what was written after {iso(least)} is not archived for "
         f"{shown(sorted(short))}"
+    ]
+
+
+def _told_divided(archived: ArchiveState, topics: Iterable[TopicEntry]) -> list[str]:
+    """The warning for transactions that may have written to several partitions."""
+    with_some = [
+        f"topic {topic.name} partition {partition}"
+        for topic in topics
+        for partition in range(topic.partitions)
+        if any(entry.transactional for entry in archived.segments.get((topic.topic_id, partition), ()))
+    ]
+    if len(with_some) < 2:
+        return []
+    return [
+        f"{len(with_some)} partitions hold transactions, {with_some[0]} among them: a transaction over several "
+        "partitions may lie within spec.point in one and outside of it in another, since each partition decides for "
+        "itself; asOf divides such a transaction only between its markers"
     ]
 
 

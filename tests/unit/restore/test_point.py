@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Branching, GroupEntry, RemovedSegment, RunOutcome, branch_id
+from logkeep_engine.archive.catalog.facts import (
+    Branching,
+    Coverage,
+    GroupEntry,
+    Receipt,
+    RemovedSegment,
+    RunOutcome,
+    branch_id,
+)
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.moments import iso
@@ -19,6 +27,7 @@ from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, with_branches
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, chunk, write_segment
+from tests.unit.log.batches import batch, marker
 
 KEY = (ORDERS.topic_id, 0)
 
@@ -205,6 +214,30 @@ def test_an_incarnation_of_after_the_point_is_not_taken(storage: Storage) -> Non
     for time, shown in {50: [True, False], 101: [True, True], 0: [False, False]}.items():
         shows = points.shows_at(state, point(timestamp=iso(TIME + time)), lambda topic: True)
         assert [shows(ORDERS), shows(newer)] == shown
+
+
+def test_that_partitions_decide_alone_is_told_where_several_have_transactions(storage: Storage) -> None:
+    archive = Archive.create_or_open(storage, CLUSTER)
+    with begin_run(archive, "one", wait=FAST) as writer:
+        receipts = []
+        for partition in range(2):
+            data = [batch(0, 3, producer_id=1, transactional=True, base_sequence=0), marker(3, 1, commit=True)]
+            entry = write_segment(storage, data, partition=partition)
+            receipts.append(Receipt((Coverage(ORDERS.topic_id, partition, 0, 4),), (entry,)))
+        writer.commit(topics=[ORDERS], receipts=receipts)
+        writer.end(RunOutcome.SUCCEEDED)
+    state = archive.load()
+    for wanted, told in (
+        (point(timestamp=iso(TIME)), 1),
+        (point(window={"from": iso(TIME)}), 1),
+        (offsets((0, 2)), 1),
+        (point(asOf=iso(TIME)), 0),
+        (point(run="one"), 0),
+    ):
+        warnings = points.plan_point(archive, state, [ORDERS], wanted).warnings
+        assert ["2 partitions hold transactions" in warning for warning in warnings] == [True] * told
+    alone = replace(ORDERS, partitions=1)
+    assert points.plan_point(archive, state, [alone], point(timestamp=iso(TIME))).warnings == ()
 
 
 def test_losses_behind_the_point_are_none_of_the_restore() -> None:

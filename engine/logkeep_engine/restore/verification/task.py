@@ -153,6 +153,11 @@ class _Verification:
             self._reasons.append(f"the target's log begins at offset {begins}: what was before it is gone")
             return self._found()
         end = await self._client.end_offset(target, partition, committed=True)
+        extent = self._restored.extent
+        if extent is not None and (begins, end) != (extent.start, extent.end):
+            self._reasons.append(
+                f"the target's log goes from offset {begins} to {end}, and not from {extent.start} to {extent.end}"
+            )
         try:
             await self._compare(end)
         except OffsetOutOfRange as error:
@@ -172,7 +177,9 @@ class _Verification:
                 following = await self._locate(end)
             if following is None or len(self._differences) >= MAX_DIFFERENCES:
                 return
-        if comparison.extra:
+        others = self._reader.others
+        only_others = others.records >= comparison.extra and others.first >= comparison.extra_from
+        if comparison.extra and not only_others:
             found = await self._reader.listed(comparison.extra_from, end, 1)
             self._differences.append(await self._what_is_behind(found))
 
