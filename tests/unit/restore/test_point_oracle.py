@@ -4,15 +4,20 @@ stream sends is looked up there. Producers, transactions, clocks, segments and t
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
+from logkeep_engine.archive.care.segment_check import check_segment
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange, survey, with_transactions
+from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.contract.spec import Compression
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.log.batch import HEADER_SIZE, check_crc, parse_header
@@ -357,3 +362,65 @@ def test_a_point_gives_the_records_that_it_promises(seed: int, tmp_path: Path) -
             assert [b"".join(it.data) for it in again if it.data is not None] == [
                 b"".join(it.data or ()) for it in items if it.index >= done
             ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_loss_takes_nothing_from_what_it_does_not_touch(seed: int, tmp_path: Path) -> None:
+    """A segment is gone, and batches of others are damaged. Transactions with an offset there are not looked at: how
+    they ended may not be known."""
+    log = Log(random.Random(1000 + seed))
+    log.fill()
+    storage = open_uri(tmp_path.as_uri())
+    entries = log.segments(storage)
+    if len(entries) < 4:
+        return
+    gone = entries.pop(log.chance.randrange(1, len(entries) - 1))
+    kept = [(0, gone.base_offset), (gone.next_offset, log.stable)]
+    surveyed, damage = damaged(storage, tmp_path, log.chance.sample(entries, 2), entries, kept)
+    lost = [(gone.base_offset, gone.next_offset), *((item.start, item.end) for item in damage)]
+
+    def touched(record: Known) -> bool:
+        txn = record.txn
+        start = record.offset if txn is None else txn.first
+        end = record.offset + 1 if txn is None else txn.marker + 1 if txn.marker >= 0 else log.stable
+        return any(low < end and start < high for low, high in lost)
+
+    unclear = {record.offset for record in log.archived() if touched(record)}
+    for _ in range(6):
+        times = sorted(log.chance.choice(log.archived()).time + log.chance.choice([0, 1]) for _ in range(2))
+        for clip in (
+            Clip(end=log.chance.randrange(1, log.stable)),
+            Clip(before=times[0]),
+            Clip(since=times[0], before=times[1] + 1),
+        ):
+            task = replace(task_of(storage, entries, clip, log.stable), survey=surveyed, kept=tuple(kept))
+            items = list(stream_of(task, 0))
+            found = sent(items)
+            assert not [record for record in found if any(low <= record[0] < high for low, high in lost)]
+            assert [record for record in found if record[0] not in unclear] == [
+                record for record in log.wanted(clip) if record[0] not in unclear
+            ], clip
+            if items:
+                done = log.chance.choice(items).index
+                assert list(map(facts, stream_of(task, done))) == list(map(facts, items))
+
+
+def damaged(
+    storage: Storage, folder: Path, some: Sequence[SegmentEntry], entries: Sequence[SegmentEntry], kept: Sequence[Range]
+) -> tuple[DamageSurvey, Sequence[UnreadableRange]]:
+    """Change a byte of the logs of some segments. The survey of the partition is made as the planner makes it."""
+    for entry in some:
+        path = folder / (entry.stem("orders") + entry.log_suffix)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    said = []
+    for entry in entries:
+        checked = check_segment(storage, "orders", entry)
+        assert bool(checked.damage) == (entry in some)
+        assert checked.transactions is not None
+        said.append(checked.transactions)
+    found = survey(storage, "orders", sorted(some, key=lambda entry: entry.base_offset))
+    index = list(open_partition(storage, "orders", entries).transaction_index())
+    whole = with_transactions(found, fold(said, kept), index)
+    return whole, whole.lost
