@@ -35,15 +35,18 @@ class Clip:
     def reaches(self, entry: SegmentEntry) -> bool:
         """Whether the segment may hold a wanted record, by the catalog alone.
 
-        In a segment of batches the lowest time is not known, only that of the first record of a batch: it may hold
-        older ones. In a transaction older batches may be wanted with newer ones.
+        The lowest time of a segment is not known: of a batch it is that of the first record, and older ones may follow.
+        In segments of records, those without a time do not count; they are older than any time. In a transaction older
+        batches may be wanted with newer ones.
         """
         if self.end is not None and entry.base_offset >= self.end:
             return False
         batched = is_batched(entry.layout)
         if self.since is not None and entry.times.max_timestamp < self.since and not (batched and entry.transactional):
             return False
-        return batched or self.before is None or entry.times.min_base_timestamp < self.before
+        if batched or self.before is None or self.since is None:
+            return True
+        return entry.times.min_base_timestamp < self.before
 
     def of_rows(self, rows: Rows) -> Rows:
         """The wanted ones of these records."""

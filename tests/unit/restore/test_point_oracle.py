@@ -11,17 +11,19 @@ import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from logkeep_engine.archive.care.segment_check import check_segment
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange, survey, with_transactions
 from logkeep_engine.archive.reading.transactions import fold
-from logkeep_engine.contract.spec import Compression
+from logkeep_engine.archive.writing.record_writer import RecordSink
+from logkeep_engine.contract.spec import Compression, FormatOptions
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.log.batch import HEADER_SIZE, check_crc, parse_header
 from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.attempt import RestoreTask
@@ -29,6 +31,7 @@ from logkeep_engine.restore.clip import Clip, clipped
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.point import ends_as_of
+from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.task import stream_of
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, write_segment
@@ -424,3 +427,35 @@ def damaged(
     index = list(open_partition(storage, "orders", entries).transaction_index())
     whole = with_transactions(found, fold(said, kept), index)
     return whole, whole.lost
+
+
+@pytest.mark.parametrize("layout", [Layout.RECORDS, Layout.AVRO])
+@pytest.mark.parametrize("seed", range(3))
+def test_points_of_records_without_batches(seed: int, layout: Layout, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    storage = open_uri(tmp_path.as_uri())
+    every = [
+        PlainRecord(at, None if chance.random() < 0.02 else NOON + at + chance.choice([0, 0, 0, 9, -9]), 0, None, b"v")
+        for at in sorted(chance.sample(range(400), 200))
+    ]
+    entries = []
+    for start in range(0, 200, 20):
+        sink = RecordSink(storage, layout, "orders", ORDERS.topic_id, 0, 1, 0, 1 << 20, FormatOptions())
+        assert sink.append(every[start : start + 20], 0) == 20
+        entries.append(sink.finish())
+    state = ArchiveState()
+    state.segments.replace_rows(KEY, b"".join(map(pack, entries)))
+    known = [(record.offset, -1 if record.timestamp is None else record.timestamp, record.value) for record in every]
+    for _ in range(20):
+        first, last = sorted(NOON + chance.randrange(-10, 420) for _ in range(2))
+        end = next((offset for offset, time, _ in known if time >= first), None)
+        assert ends_as_of(storage, state, [ORDERS], first) == ({} if end is None else {KEY: end})
+        for clip in (Clip(end=end), Clip(before=first), Clip(since=first), Clip(since=first, before=last + 1)):
+            task = replace(task_of(storage, entries, clip, 400), batching=Batching(max_records=30))
+            assert sent(list(stream_of(task, 0))) == [
+                (offset, time, value)
+                for offset, time, value in known
+                if (clip.end is None or offset < clip.end)
+                and (clip.since is None or time >= clip.since)
+                and (clip.before is None or time < clip.before)
+            ], clip
