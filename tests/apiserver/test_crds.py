@@ -142,7 +142,13 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert namespace.apply("KafkaBackup", "b", backup_spec()).returncode == 0
     assert namespace.apply("KafkaRestore", "r", restore_spec()).returncode == 0
     backup, restore = namespace.get("kbak", "b")["spec"], namespace.get("krst", "r")["spec"]
-    assert backup["segment"] == {"maxBytes": "512Mi", "compression": "Passthrough", "digest": "Blake3"}
+    assert backup["segment"] == {
+        "maxBytes": "512Mi",
+        "compression": "Passthrough",
+        "digest": "Blake3",
+        "recordDigests": False,
+    }
+    assert (restore["offsets"], restore["verify"]) == ("Any", "Counts")
     assert backup["limits"] == {"readersPerBroker": 16}
     assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": []}
