@@ -299,3 +299,19 @@ def test_somebody_who_writes_into_the_topic_is_noticed(kafka: KafkaBroker, uniqu
 
     with pytest.raises(TargetChanged):
         bring_back(restore_spec(kafka, tmp_path, **SAME), runner=Only(ThreadRunner(before=write), "restore_partitions"))
+
+
+def test_records_in_a_gap_are_noticed(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    """So lies there what a broker took twice, because it had forgotten the producer id between."""
+    create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
+    transactions(kafka, unique, [3, -4, 2])
+    back_up(backup_spec(kafka, tmp_path, unique))
+    spec = restore_spec(kafka, tmp_path, **SAME)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        cut_at(monkeypatch, 0)
+        with pytest.raises(PowerCut):
+            bring_back(spec)
+    assert bounds(kafka, f"{unique}-copy") == [(0, 3)]
+    produce(kafka.bootstrap, f"{unique}-copy", numbered(1))
+    with pytest.raises(TargetChanged, match="holds records at offset 3, where the source has none"):
+        bring_back(spec)

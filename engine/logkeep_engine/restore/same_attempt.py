@@ -22,6 +22,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 
 from logkeep_engine.errors import ArchiveDamaged, OffsetOutOfRange, TargetChanged
 from logkeep_engine.kafka.client import RawClient
@@ -29,6 +30,7 @@ from logkeep_engine.kafka.produce import Batch
 from logkeep_engine.kafka.transactions import PaddingTransactions, TransactionOver
 from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.limits import Throttle
+from logkeep_engine.log.batch import walk
 from logkeep_engine.log.padding import MOST_RECORDS
 from logkeep_engine.restore.attempt import Attempt, LookAgain, RestoreTask, update_of
 from logkeep_engine.restore.filter import SEQUENCE_SPACE, Outgoing
@@ -173,8 +175,34 @@ class SameAttempt(Attempt):
                     "it, or the cluster has lost records that it had acknowledged.",
                     hint=_DELETE_AND_BEGIN,
                 )
+        await self._check_gap()
         if self._end >= self._extent.start > 0:
             await self._client.delete_records(task.target, task.partition, self._extent.start)
+
+    async def _check_gap(self) -> None:
+        """Check that behind the last record lie transactions only: a batch that a broker took twice would stay there,
+        and so would one of somebody else. Raises TargetChanged.
+        """
+        task, client = self._task, self._client
+        position = await client.start_offset(task.target, task.partition)
+        if self._last is not None:
+            position = max(position, self._last.source_end)
+        if position >= self._landed_end:
+            return
+        stream = client.stream(task.target, task.partition, position, self._landed_end, committed=False)
+        try:
+            async with aclosing(stream) as fetches:
+                async for fetched in fetches:
+                    for _, header in walk(fetched.data):
+                        inside = position <= header.base_offset < self._landed_end
+                        if inside and not (header.is_transactional or header.is_control):
+                            raise TargetChanged(
+                                f"{task.where} holds records at offset {header.base_offset}, where the source has "
+                                "none: somebody else wrote to it, or a broker took records of this run twice.",
+                                hint=_DELETE_AND_BEGIN,
+                            )
+        except OffsetOutOfRange:  # cut off, or removed, meanwhile
+            raise LookAgain from None
 
     # ---- gaps
 
