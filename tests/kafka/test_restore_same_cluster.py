@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from logkeep_engine.errors import TargetChanged
-from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka import protocol
+from logkeep_engine.kafka.brokers import BrokerPool
+from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.transactions import PaddingTransactions
 from tests import examples
 from tests.cluster.kafka_cluster import KafkaCluster
@@ -116,6 +118,20 @@ def test_a_coordinator_that_dies_in_a_transaction(
 
     before(monkeypatch, step, number, kill)
     assert_same_unless_marked_twice(cluster, archive, unique, step)
+
+
+def test_a_broker_that_comes_back_is_asked(cluster: KafkaCluster) -> None:
+    """It may be the coordinator of a transaction or of a group before this client has heard of it."""
+
+    async def ask() -> int:
+        async with BrokerPool(plain(cluster.addresses[0]), Limits()) as pool:
+            await asyncio.to_thread(cluster.start, 2)
+            await asyncio.to_thread(cluster.wait_until_registered)
+            return len((await pool.send(2, 0, protocol.metadata([]))).brokers)
+
+    cluster.kill(2)
+    cluster.wait_until_registered(1, 3)
+    assert asyncio.run(ask()) == 3
 
 
 def test_leaders_killed_again_and_again(cluster: KafkaCluster, unique: str, archive: Path) -> None:

@@ -226,6 +226,8 @@ class BrokerPool:
         wire = self._open.get(key)
         if wire is not None and _usable(wire):
             return wire
+        if node not in self._brokers and node not in self._bootstrap:  # a coordinator that has just come back
+            await self._refresh([])
         async with self._opening.setdefault(key, asyncio.Lock()):
             wire = self._open.get(key)
             if wire is not None and _usable(wire):
