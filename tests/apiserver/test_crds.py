@@ -249,6 +249,12 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             "offsets may be Same only in new topics: ifTopicExists may not be Append with it",
         ),
         ({"offsets": "Exact"}, 'Unsupported value: "Exact"'),
+        ({"topics": {"configs": {"policy": "Ignore", "ignore": ["a"]}}}, "ignore has no effect with policy Ignore"),
+        (
+            {"topics": {"configs": {"override": {"a": "1"}, "ignore": ["a"]}}},
+            "a key may be in override or in ignore, not in both",
+        ),
+        ({"topics": {"configs": {"ignore": ["a", "a"]}}}, "Duplicate value"),
         ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],
 )

@@ -6,7 +6,6 @@ fields are refused. Field names are camelCase in YAML and snake_case in Python.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.references import CaRef, S3SecretRef
+from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
@@ -50,7 +50,6 @@ DRIVER_MIN_MIB = HEAP_MIN_MIB + TASK_MIB
 MIN_STARTING_DEADLINE_SECONDS = 10
 MAX_STARTING_DEADLINE_SECONDS = 366 * 86400
 MAX_JITTER_SECONDS = 3600
-MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 
 
 class Topics(Model):
@@ -357,32 +356,6 @@ class SourceSpec(Model):
         if (self.backup_ref is None) == (self.storage is None):
             raise ValueError("exactly one of backupRef and storage must be set")
         return self
-
-
-class Rename(Model):
-    """`from` must match the whole topic name; `to` may use its groups as \\1 or \\g<name>. The first rule that
-    matches is used.
-    """
-
-    from_: Annotated[Regex, Field(alias="from")]
-    to: Annotated[str, Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _groups_exist(self) -> Rename:
-        try:
-            re._parser.parse_template(self.to, re.compile(self.from_))  # type: ignore[attr-defined]
-        except (re.error, IndexError) as error:
-            raise ValueError(f"to: {self.to!r} does not fit the groups of {self.from_!r}: {error}") from error
-        return self
-
-
-class RestoreTopics(Model):
-    """`replicationFactor` is that of created topics; None: as many replicas as the archived topic had."""
-
-    include: Annotated[tuple[Regex, ...], Field(min_length=1)] = (".*",)
-    exclude: tuple[Regex, ...] = ()
-    rename: tuple[Rename, ...] = ()
-    replication_factor: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
 
 
 class IfTopicExists(StrEnum):

@@ -187,6 +187,19 @@ class TopicAdmin(Admin):
             case _:
                 return self._error(problem, f"create topic {plan.name!r}")
 
+    def refusal(self, plan: NewTopicPlan) -> LogkeepError | None:
+        """The error with which this topic would not be created, if brokers name one now. Nothing is created."""
+        self._connect()
+        asked = NewTopic(
+            plan.name,
+            num_partitions=plan.partitions,
+            replication_factor=plan.replication_factor,
+            config=dict(plan.configs),
+        )
+        futures = self._admin.create_topics([asked], validate_only=True, request_timeout=self._timeout)
+        _, problem = self._outcome(futures[plan.name])
+        return None if problem is None else self._not_created(plan, problem)
+
     def check_replicas(self, name: str, replicas: int) -> None:
         """Raises if no topic `name` with so many replicas can be created now: TargetUnsuitable if the cluster has fewer
         brokers, BrokerUnavailable if some are down (or that is not known) and have not come back in time.

@@ -15,6 +15,7 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
+from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import (
     BatchCompression,
@@ -352,12 +353,22 @@ def pack(sizes: Sequence[int], slots: int) -> list[tuple[int, ...]]:
     return [tuple(group) for _, group in sorted(tasks, key=lambda task: -task[0])]
 
 
+def _topics_that_decide(topics: RestoreTopics) -> dict[str, Any]:
+    """The fields of `spec.topics`. Those that earlier versions do not know count only if they are set."""
+    known = topics.model_dump(mode="json", by_alias=True, exclude_none=True)
+    default = RestoreTopics().model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {key: value for key, value in known.items() if key in _FIRST_TOPIC_FIELDS or value != default.get(key)}
+
+
+_FIRST_TOPIC_FIELDS = ("include", "exclude", "rename", "replicationFactor")
+
+
 def spec_digest(spec: KafkaRestoreSpec) -> str:
     """A digest of all fields that decide what is restored to where. Spark's settings and logins are not among them."""
     storage = spec.source.storage
     decides: dict[str, object] = {
         "uri": storage.uri.rstrip("/") if storage is not None else "",
-        "topics": spec.topics.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "topics": _topics_that_decide(spec.topics),
         "ifTopicExists": spec.if_topic_exists.value,
         "onDamagedArchive": spec.on_damaged_archive.value,
     }

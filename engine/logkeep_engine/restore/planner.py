@@ -15,6 +15,7 @@ from logkeep_engine.errors import BrokerRefused, ObjectExists, ObjectMissing, Sp
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
+from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -32,12 +33,14 @@ from logkeep_engine.restore.plan import (
 from logkeep_engine.restore.same import Extent, Extents, refuse_far, transactional_id
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
-from logkeep_engine.restore.targets import check_same
+from logkeep_engine.restore.targets import check_created, check_same
 from logkeep_engine.restore.topics import (
     ExistingTopic,
     check_append,
+    own_configs,
     plan_topic,
     refuse_existing,
+    refuse_insync,
     replicas_of,
     topic_facts,
     topic_segments,
@@ -162,7 +165,7 @@ class RestorePlanner:
             # Groups that may not even be looked at stop the restore now, not when all records are there.
             chosen = groups.select(archived.groups, self._spec.consumer_groups)
             self._control.group_offsets(entry.group_id for entry in chosen)
-        self._check_replicas([choice for choice in choices if choice.target not in existing])
+        self._check_created([choice for choice in choices if choice.target not in existing])
         return warnings
 
     def _check_archive(
@@ -179,12 +182,16 @@ class RestorePlanner:
             refuse_damaged(archived, choices, findings.surveys)
         return replace(findings, loss=tuple(point.within(planned, choices, findings.loss)))
 
-    def _check_replicas(self, created: Sequence[Choice]) -> None:
-        """Raises the error of a topic that cannot have its replicas, before anything is written."""
-        wanted = {choice.target: replicas_of(choice.source, self._spec.topics.replication_factor) for choice in created}
-        if wanted:
-            name = max(wanted, key=lambda target: wanted[target])
-            self._control.check_replicas(name, wanted[name])
+    def _check_created(self, created: Sequence[Choice]) -> None:
+        """Raises the error of a topic that cannot have its replicas or its configuration, before anything is
+        written."""
+        wanted = self._spec.topics
+        factor, configs = wanted.replication_factor, wanted.configs.override
+        made = [NewTopicPlan(choice.target, 1, replicas_of(choice.source, factor), configs) for choice in created]
+        for choice, topic in zip(created, made, strict=True):
+            own = own_configs(choice.source.configs, wanted.configs)
+            refuse_insync(choice.target, own, topic.replication_factor)
+        check_created(self._control, made)
 
     def _existing(self, choices: Sequence[Choice]) -> dict[str, ExistingTopic]:
         """The target topics that the cluster has already."""

@@ -197,7 +197,7 @@ class RestoreRun(DriverRun):
         """Do the steps of a restore, in their order, and return `begun` with the facts."""
         planned = RestorePlanner(context).load_or_make()
         tell(context, planned)
-        topics = CreatedTopics(context.control, planned.archived, context.spec.topics.replication_factor)
+        topics = CreatedTopics(context.control, planned.archived, context.spec.topics)
         counted = is_counted(context.state)
         if not counted:
             topics.create(planned.plan, fresh=planned.fresh)

@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.facts import TopicEntry, is_branch_id
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, held, incarnations, taken_topics
 from logkeep_engine.contract.patterns import NamePatterns
-from logkeep_engine.contract.spec import Rename, RestoreTopics
+from logkeep_engine.contract.restored_topics import Rename, RestoreTopics
 from logkeep_engine.errors import NoTopicMatches, SpecError
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 

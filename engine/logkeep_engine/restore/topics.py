@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicConfigs
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, TopicPlan
@@ -189,10 +190,33 @@ def working_configs(facts: TopicFacts) -> dict[str, str]:
     }
 
 
-def final_configs(source: Mapping[str, str], working: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The keys to set and to delete, to turn a topic with the working configuration into one with the source's own."""
-    own = {key: value for key, value in source.items() if key not in _CLUSTER_BOUND}
-    return own, sorted(set(working) - set(own))
+def own_configs(source: Mapping[str, str], wanted: TopicConfigs) -> dict[str, str]:
+    """The configuration that a created topic has in the end: the `source`'s own, with the changes that are wanted."""
+    kept = source if wanted.policy is ConfigPolicy.RESTORE else {}
+    left_out = {*_CLUSTER_BOUND, *wanted.ignore}
+    return {key: value for key, value in kept.items() if key not in left_out} | wanted.override
+
+
+def final_configs(own: Mapping[str, str], working: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The keys to set and to delete, to turn a topic with the working configuration into one with its own."""
+    return dict(own), sorted(set(working) - set(own))
+
+
+def refuse_insync(target: str, own: Mapping[str, str], replicas: int) -> None:
+    """Raises TargetUnsuitable for a topic to which nobody could write with acks=all: it would have fewer replicas than
+    its configuration wants in sync. The cluster's default number of replicas is not known here."""
+    least = own.get("min.insync.replicas", "")
+    if replicas != BROKER_DEFAULT and least.isdecimal() and int(least) > replicas:
+        raise TargetUnsuitable(
+            f"topic {target} would have min.insync.replicas={least}, and {_count(replicas)} cannot meet that; nothing "
+            "was written",
+            hint=f"Set spec.topics.replicationFactor to {least} or more, or min.insync.replicas in "
+            "spec.topics.configs.override.",
+        )
+
+
+def _count(replicas: int) -> str:
+    return "1 replica" if replicas == 1 else f"{replicas} replicas"
 
 
 def plan_topic(

@@ -11,8 +11,9 @@ from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Segme
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
+from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics, TopicConfigs
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, RestoreTopics, parse_restore
+from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, parse_restore
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import (
     ArchiveDamaged,
@@ -40,12 +41,15 @@ from logkeep_engine.restore.plan import (
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.selection import Choice, legal_topic_name, select_topics
 from logkeep_engine.restore.topics import (
+    BROKER_DEFAULT,
     ExistingTopic,
     TopicFacts,
     check_append,
     final_configs,
+    own_configs,
     plan_topic,
     refuse_existing,
+    refuse_insync,
     retention_warnings,
     topic_facts,
     working_configs,
@@ -278,11 +282,26 @@ class TestConfigs:
 
     def test_final_configuration_is_the_sources_and_nothing_else(self) -> None:
         working = working_configs(FACTS)
-        own, gone = final_configs(
-            {"cleanup.policy": "compact", "segment.bytes": "9", "leader.replication.throttled.replicas": "0:1"}, working
-        )
+        source = {"cleanup.policy": "compact", "segment.bytes": "9", "leader.replication.throttled.replicas": "0:1"}
+        own, gone = final_configs(own_configs(source, TopicConfigs()), working)
         assert own == {"cleanup.policy": "compact", "segment.bytes": "9"}
         assert gone == sorted(set(working) - {"cleanup.policy"})
+
+    def test_each_key_is_restored_overridden_or_ignored(self) -> None:
+        source = {"cleanup.policy": "compact", "segment.bytes": "9", "retention.ms": "5"}
+        wanted = TopicConfigs(override={"retention.ms": "7", "flush.ms": "1"}, ignore=("segment.bytes",))
+        assert own_configs(source, wanted) == {"cleanup.policy": "compact", "retention.ms": "7", "flush.ms": "1"}
+        wanted = TopicConfigs(policy=ConfigPolicy.IGNORE, override={"flush.ms": "1"})
+        assert own_configs(source, wanted) == {"flush.ms": "1"}
+
+    def test_more_replicas_in_sync_than_there_are_is_refused(self) -> None:
+        refuse_insync("orders", {"min.insync.replicas": "2"}, 2)
+        refuse_insync("orders", {"min.insync.replicas": "2"}, BROKER_DEFAULT)
+        refuse_insync("orders", {}, 1)
+        with pytest.raises(TargetUnsuitable) as refused:
+            refuse_insync("orders", {"min.insync.replicas": "2"}, 1)
+        assert "topic orders would have min.insync.replicas=2, and 1 replica cannot meet that" in refused.value.message
+        assert "spec.topics.replicationFactor to 2 or more" in refused.value.hint
 
 
 class TestPlan:
@@ -411,6 +430,7 @@ class TestDigest:
         assert self.digest(consumerGroups={}, recordBatches={}, limits={"bytesPerSecond": "5Mi"}) == expected
         assert self.digest(consumerGroups={"restore": "None", "include": [".*"]}) == expected
         assert self.digest(offsets="Any") == expected
+        assert self.digest(topics={"configs": {"policy": "Restore", "override": {}}}) == expected
         assert self.digest(offsets="Same") != expected
 
     def test_a_run_goes_on_however_it_runs_and_wherever_its_state_lies(self) -> None:
@@ -445,8 +465,9 @@ class TestDigest:
         }
         source = {"storage": {"uri": "file:///archive"}}
         digests.add(self.digest(topics={"replicationFactor": 1}))
+        digests.add(self.digest(topics={"configs": {"policy": "Ignore"}}))
         digests |= {self.digest(source={**source, "topicIds": {"a": topic_id}}) for topic_id in ("1", "2")}
-        assert len(digests) == 12
+        assert len(digests) == 13
         assert self.digest(source={**source, "topicIds": {}}) == self.digest()
 
 
