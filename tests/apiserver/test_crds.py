@@ -249,12 +249,14 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             "offsets may be Same only in new topics: ifTopicExists may not be Append with it",
         ),
         ({"offsets": "Exact"}, 'Unsupported value: "Exact"'),
+        ({"ifTopicExists": "Replace"}, "confirm must name those that may be deleted"),
+        ({"confirm": ["a"]}, "confirm has an effect only with ifTopicExists: Replace; leave it out"),
         ({"topics": {"configs": {"policy": "Ignore", "ignore": ["a"]}}}, "ignore has no effect with policy Ignore"),
         (
             {"topics": {"configs": {"override": {"a": "1"}, "ignore": ["a"]}}},
             "a key may be in override or in ignore, not in both",
         ),
-        ({"topics": {"configs": {"ignore": ["a", "a"]}}}, "Duplicate value"),
+        ({"topics": {"configs": {"ignore": ["a", "a"]}}}, "duplicate entries"),
         ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],
 )
@@ -278,6 +280,7 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
         ({}, {"allowEmpty": True}),
         ({}, {"offsets": "Same"}),
         ({}, {"point": {"run": "a"}}),
+        ({"ifTopicExists": "Replace", "confirm": ["a"]}, {"ifTopicExists": "Replace", "confirm": ["a", "b"]}),
         ({"point": {"asOf": "2026-11-17T14:05:00Z"}}, {"point": {"timestamp": "2026-11-17T14:05:00Z"}}),
         ({}, {"state": {"uri": S3}}),
         ({"state": {"uri": S3}}, {"state": {"uri": f"{S3}/other"}}),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import SparkOptions
 from logkeep_engine.contract.names import RESTORE
-from logkeep_engine.contract.spec import RestoreVerification
+from logkeep_engine.contract.spec import IfTopicExists, RestoreVerification
 
 
 def register(app: typer.Typer) -> None:
@@ -27,9 +27,18 @@ def restore(
         RestoreVerification | None,
         typer.Option(help="Instead of spec.verify: Full reads the target back and compares it with the archive."),
     ] = None,
+    if_topic_exists: Annotated[
+        IfTopicExists | None,
+        typer.Option(help="Instead of spec.ifTopicExists: what to do with a topic that is there."),
+    ] = None,
+    confirm: Confirm = None,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
     """Bring topics of an archive back, as a KafkaRestore says; secrets come from the environment as for backup."""
-    changes = {} if verify is None else {"verify": verify.value}
+    changes: dict[str, Any] = {} if verify is None else {"verify": verify.value}
+    if if_topic_exists is not None:
+        changes["ifTopicExists"] = if_topic_exists.value
+    if confirm:
+        changes["confirm"] = list(confirm)
     run_resource(RESTORE, file, spark, output, debug, changes=changes)

@@ -14,6 +14,7 @@ from logkeep_engine.contract.values import Regex
 
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 
+TopicName = Annotated[str, Field(min_length=1, max_length=249)]
 ConfigKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-z0-9._-]+$")]
 
 

@@ -18,7 +18,7 @@ from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.references import CaRef, S3SecretRef
-from logkeep_engine.contract.restored_topics import RestoreTopics
+from logkeep_engine.contract.restored_topics import RestoreTopics, TopicName
 from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
@@ -359,8 +359,11 @@ class SourceSpec(Model):
 
 
 class IfTopicExists(StrEnum):
+    """`Append`: write behind what is there. `Replace`: delete the topic and create it anew."""
+
     FAIL = "Fail"
     APPEND = "Append"
+    REPLACE = "Replace"
 
 
 class RestoreOffsets(StrEnum):
@@ -429,7 +432,9 @@ class RestoreGroups(ConsumerGroups):
 
 
 class KafkaRestoreSpec(Model):
-    """`state`: where the restore keeps what it must know to go on; None: beside the archive."""
+    """`state`: where the restore keeps what it must know to go on; None: beside the archive. `confirm`: the target
+    topics that may be replaced.
+    """
 
     source: SourceSpec
     point: PointSpec | None = None
@@ -437,6 +442,7 @@ class KafkaRestoreSpec(Model):
     cluster: ClusterSpec
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
+    confirm: tuple[TopicName, ...] = ()
     offsets: RestoreOffsets = RestoreOffsets.ANY
     on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
     allow_empty: bool = False
@@ -447,6 +453,17 @@ class KafkaRestoreSpec(Model):
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()
+
+    @model_validator(mode="after")
+    def _confirms_what_is_replaced(self) -> KafkaRestoreSpec:
+        replaces = self.if_topic_exists is IfTopicExists.REPLACE
+        if replaces and not self.confirm:
+            raise ValueError("ifTopicExists: Replace deletes topics: confirm must name those that may be deleted")
+        if self.confirm and not replaces:
+            raise ValueError("confirm has an effect only with ifTopicExists: Replace; leave it out")
+        if len(set(self.confirm)) < len(self.confirm):
+            raise ValueError("confirm names a topic twice")
+        return self
 
     @model_validator(mode="after")
     def _new_topics_for_same_offsets(self) -> KafkaRestoreSpec:

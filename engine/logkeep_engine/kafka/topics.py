@@ -13,7 +13,7 @@ from logkeep_engine import collector
 from logkeep_engine.errors import BrokerUnavailable, LogkeepError, Refused, TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.admin import UNREACHABLE, Admin
 from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
-from logkeep_engine.kafka.queries import TopicView
+from logkeep_engine.kafka.queries import Deleted, TopicView
 from logkeep_engine.kafka.survey import Survey, in_parts
 from logkeep_engine.kafka.trouble import BrokerTrouble
 
@@ -35,7 +35,8 @@ class PartitionInfo:
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """`topic_id` as Kafka prints it (URL-safe base64, 22 characters); partitions by rising id. `readable` is False
-    where a broker that was asked for all topics says that the user may not read it.
+    where a broker that was asked for all topics says that the user may not read it, and `deletable` where it says that
+    the user may not delete it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class TopicInfo:
     replication_factor: int
     internal: bool
     readable: bool = True
+    deletable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,13 +306,37 @@ class TopicAdmin(Admin):
         while self._describe(names) and time.monotonic() < deadline:
             time.sleep(self._connection.limits.control_pause)
 
+    def delete_by_id(self, topics: Mapping[str, str]) -> None:
+        """Delete the topics that have these ids, given by name. Ids without a topic are fine, and a topic that has one
+        of the names since stays. It does not wait until brokers have heard of it.
+
+        Raises Refused if the cluster lets nobody delete topics.
+        """
+        names = {topic_id: name for name, topic_id in topics.items()}
+        for part in in_parts(names, _TOPICS_A_REQUEST):
+
+            async def ask(survey: Survey, part: list[str] = part) -> Deleted:
+                return await survey.delete_topics(part)
+
+            for topic_id, (code, message) in self._ask(ask, "delete topics").topics.items():
+                if code in GONE or code == Code.NONE:
+                    continue
+                what = f"delete topic {names.get(topic_id, topic_id)!r}"
+                if code == Code.TOPIC_DELETION_DISABLED:
+                    raise Refused(
+                        f"Cannot {what}: the brokers have delete.topic.enable=false.",
+                        hint="Let the brokers delete topics, or restore under another name.",
+                    )
+                problem = KafkaException(KafkaError(code, message or Code.name_of(code)))
+                raise self._error(problem, f"{what} (ACL DELETE)")
+
 
 def _topic_info(view: TopicView) -> TopicInfo:
     partitions = tuple(
         PartitionInfo(number, part.leader, part.replicas) for number, part in sorted(view.partitions.items())
     )
     replicas = max((len(part.replicas) for part in partitions), default=0)
-    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable)
+    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable, view.deletable)
 
 
 def is_own(entry: ConfigEntry) -> bool:

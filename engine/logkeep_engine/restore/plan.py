@@ -37,6 +37,8 @@ FORMAT = Rule.BY_UNPACKED_SIZE
 FORMATS = tuple(Rule)
 # Versions that do not know of points would restore everything, so they must refuse such a plan.
 FORMAT_WITH_POINT = 4
+# Versions that do not know of the shape of targets would not find the topics that they must delete.
+FORMAT_WITH_SHAPE = 5
 
 NO_TASK = -1
 NEEDS_PRODUCER_ID = -2
@@ -102,7 +104,7 @@ class TopicPlan:
 
     `replication_factor` is 0 for an existing topic, and -1 for the cluster's default. `compacts`: the target's
     compaction may remove records while the run goes on. `target_id` is the id of an existing topic, empty if the run or
-    its brokers do not know it.
+    its brokers do not know it. `replaces` is the id of the topic that a created one takes the place of.
     """
 
     source: str
@@ -115,6 +117,12 @@ class TopicPlan:
     partitions: tuple[PartitionPlan, ...]
     compacts: bool = False
     target_id: str = ""
+    replaces: str = ""
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether earlier versions, which do not know of the shape of targets, would restore it wrongly."""
+        return bool(self.replaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +186,16 @@ class RestorePlan:
     batching: Batching | None = None
     point: PointPlan | None = None
 
+    @property
+    def _format(self) -> int:
+        """The lowest format that says all of it: the older it is, the more versions can finish the run."""
+        if any(topic.has_shape for topic in self.topics):
+            return FORMAT_WITH_SHAPE
+        return int(self.rule) if self.point is None else FORMAT_WITH_POINT
+
     def to_json(self) -> bytes:
         body: dict[str, Any] = {
-            "format": int(self.rule) if self.point is None else FORMAT_WITH_POINT,
+            "format": self._format,
             "runId": self.run_id,
             "specDigest": self.spec_digest,
             "archiveId": self.archive_id,
@@ -202,6 +217,7 @@ class RestorePlan:
                     "columns": ["partition", "producerId", "start", "logStart", "logEnd"][: _columns(topic)],
                     "partitions": [list(_row(part))[: _columns(topic)] for part in topic.partitions],
                     **({"targetId": topic.target_id} if topic.target_id else {}),
+                    **({"replaces": topic.replaces} if topic.replaces else {}),
                 }
                 for topic in self.topics
             ],
@@ -217,10 +233,10 @@ class RestorePlan:
         """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
         try:
             body: dict[str, Any] = json.loads(data)
-            if body["format"] not in (*FORMATS, FORMAT_WITH_POINT):
+            if body["format"] not in (*FORMATS, FORMAT_WITH_POINT, FORMAT_WITH_SHAPE):
                 raise ArchiveMismatch(
                     f"{name}: restore plan of format {body['format']}, this version reads {min(FORMATS)} to "
-                    f"{FORMAT_WITH_POINT}",
+                    f"{FORMAT_WITH_SHAPE}",
                     hint="Go on with the version of Logkeep that began this restore.",
                 )
             topics = tuple(
@@ -236,6 +252,7 @@ class RestorePlan:
                     # Earlier versions did not look for it.
                     compacts=topic.get("compacts", not topic["created"]),
                     target_id=topic.get("targetId", ""),
+                    replaces=topic.get("replaces", ""),
                 )
                 for topic in body["topics"]
             )
@@ -251,7 +268,7 @@ class RestorePlan:
                 warnings=tuple(body["warnings"]),
                 rule=Rule(body["format"]) if body["format"] in FORMATS else FORMAT,
                 batching=_batching_from_json(body.get("recordBatches")),
-                point=PointPlan.from_json(body["point"]) if body["format"] == FORMAT_WITH_POINT else None,
+                point=_point_from_json(body),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ArchiveDamaged(
@@ -296,6 +313,12 @@ def _batching_from_json(body: dict[str, Any] | None) -> Batching | None:
     if body is None:
         return None
     return Batching(body["maxRecords"], body["maxBytes"], Codec[body["compression"].upper()])
+
+
+def _point_from_json(body: dict[str, Any]) -> PointPlan | None:
+    if body["format"] == FORMAT_WITH_POINT or "point" in body:
+        return PointPlan.from_json(body["point"])
+    return None
 
 
 def _survey_to_json(item: PartitionSurvey) -> dict[str, Any]:

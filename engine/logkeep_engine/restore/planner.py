@@ -30,6 +30,7 @@ from logkeep_engine.restore.plan import (
     batching_of,
     spec_digest,
 )
+from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in
 from logkeep_engine.restore.same import Extent, Extents, refuse_far, transactional_id
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
@@ -127,8 +128,10 @@ class RestorePlanner:
         whole = archived
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
         existing = self._existing(choices)
+        replaced = self._replaced(choices, existing)
+        existing = {name: topic for name, topic in existing.items() if name not in replaced}
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
-        warnings += self._check_targets(archived, choices, existing)
+        warnings += self._check_targets(archived, choices, existing, replaced)
         findings = self._check_archive(archived, choices, pointed.plan, whole)
         plan = RestorePlan(
             run_id=context.run_id,
@@ -136,7 +139,7 @@ class RestorePlanner:
             archive_id=context.archive.info.archive_id,
             commit=archived.commit,
             cluster_id=context.cluster_id,
-            topics=self._plan_topics(archived, choices, existing, pointed.plan),
+            topics=self._plan_topics(archived, choices, existing, replaced, pointed.plan),
             surveys=findings.surveys,
             loss=findings.loss,
             warnings=(*warnings, *findings.warnings),
@@ -150,7 +153,11 @@ class RestorePlanner:
         return Planned(plan, archived, fresh=True)
 
     def _check_targets(
-        self, archived: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
+        self,
+        archived: ArchiveState,
+        choices: Sequence[Choice],
+        existing: Mapping[str, ExistingTopic],
+        replaced: Mapping[str, ExistingTopic],
     ) -> list[str]:
         """Raises the error of a target that cannot take what is restored; returns warnings about the others."""
         if self._spec.if_topic_exists is IfTopicExists.FAIL:
@@ -165,7 +172,7 @@ class RestorePlanner:
             # Groups that may not even be looked at stop the restore now, not when all records are there.
             chosen = groups.select(archived.groups, self._spec.consumer_groups)
             self._control.group_offsets(entry.group_id for entry in chosen)
-        self._check_created([choice for choice in choices if choice.target not in existing])
+        self._check_created([choice for choice in choices if choice.target not in existing], replaced)
         return warnings
 
     def _check_archive(
@@ -182,12 +189,30 @@ class RestorePlanner:
             refuse_damaged(archived, choices, findings.surveys)
         return replace(findings, loss=tuple(point.within(planned, choices, findings.loss)))
 
-    def _check_created(self, created: Sequence[Choice]) -> None:
+    def _replaced(
+        self, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
+    ) -> Mapping[str, ExistingTopic]:
+        """The topics that are deleted first. Raises the error of one that may not be, before anything is written."""
+        if self._spec.if_topic_exists is not IfTopicExists.REPLACE:
+            return {}
+        refuse_unconfirmed(choices, existing, self._spec.confirm)
+        check_replaceable(self._control, existing.values())
+        return existing
+
+    def _check_created(self, created: Sequence[Choice], replaced: Mapping[str, ExistingTopic]) -> None:
         """Raises the error of a topic that cannot have its replicas or its configuration, before anything is
         written."""
         wanted = self._spec.topics
         factor, configs = wanted.replication_factor, wanted.configs.override
-        made = [NewTopicPlan(choice.target, 1, replicas_of(choice.source, factor), configs) for choice in created]
+        made = [
+            NewTopicPlan(
+                stand_in(choice.target) if choice.target in replaced else choice.target,
+                1,
+                replicas_of(choice.source, factor),
+                configs,
+            )
+            for choice in created
+        ]
         for choice, topic in zip(created, made, strict=True):
             own = own_configs(choice.source.configs, wanted.configs)
             refuse_insync(choice.target, own, topic.replication_factor)
@@ -206,6 +231,7 @@ class RestorePlanner:
                 len(topic.partitions),
                 configs.get(topic.name, {}),
                 "" if topic.topic_id == NO_TOPIC_ID else topic.topic_id,
+                topic.deletable,
             )
             for topic in found
         }
@@ -215,6 +241,7 @@ class RestorePlanner:
         archived: ArchiveState,
         choices: Sequence[Choice],
         existing: Mapping[str, ExistingTopic],
+        replaced: Mapping[str, ExistingTopic],
         at: PointPlan | None,
     ) -> tuple[TopicPlan, ...]:
         appended = [
@@ -246,6 +273,7 @@ class RestorePlanner:
                 },
                 replicas=self._spec.topics.replication_factor,
                 extents=extents.get(choice.target),
+                replaces=replaced[choice.target].topic_id if choice.target in replaced else "",
             )
             for choice in choices
         )

@@ -16,6 +16,7 @@ from logkeep_engine.kafka.effective import applied_topic_configs
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
+from logkeep_engine.restore.replacing import delete_replaced
 from logkeep_engine.restore.topics import (
     RETENTION_KEYS,
     final_configs,
@@ -41,9 +42,10 @@ class CreatedTopics:
     def create(self, plan: RestorePlan, *, fresh: bool) -> None:
         """Create the topics with a configuration that takes every batch as it is and deletes nothing.
 
-        If the plan is not `fresh`, an earlier start of the run may have created some. Raises TopicExists for a topic
-        that somebody else has created.
+        Topics that they replace are deleted first. If the plan is not `fresh`, an earlier start of the run may have
+        created some. Raises TopicExists for a topic that somebody else has created.
         """
+        delete_replaced(self._control, plan)
         wanted = [
             NewTopicPlan(topic.target, topic.partition_count, topic.replication_factor, self._working(topic))
             for topic in plan.topics

@@ -65,13 +65,14 @@ def topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]
 @dataclass(frozen=True, slots=True)
 class ExistingTopic:
     """A topic of the target cluster. `configs` are the effective values, defaults included. `topic_id` is empty if the
-    brokers have no topic ids.
+    brokers have no topic ids. `deletable`: the user may delete it, as far as brokers tell.
     """
 
     name: str
     partitions: int
     configs: Mapping[str, str]
     topic_id: str = ""
+    deletable: bool = True
 
     @property
     def compacts(self) -> bool:
@@ -87,8 +88,8 @@ def refuse_existing(choices: Sequence[Choice], existing: Iterable[str]) -> None:
             f"{'topic' if len(there) == 1 else 'topics'} {_listing(there)} already "
             f"exist{'s' if len(there) == 1 else ''} "
             "on the target cluster; nothing was written",
-            hint="Delete them, rename with spec.topics.rename, or write behind what they hold with "
-            "spec.ifTopicExists: Append.",
+            hint="Delete them, rename with spec.topics.rename, write behind what they hold with "
+            "spec.ifTopicExists: Append, or let the restore delete them with Replace.",
         )
 
 
@@ -227,11 +228,13 @@ def plan_topic(
     end_offsets: Mapping[int, int],
     replicas: int | None = None,
     extents: Mapping[int, Extent] | None = None,
+    replaces: str = "",
 ) -> TopicPlan:
     """The plan of one topic, producer ids not yet given (NEEDS_PRODUCER_ID where a task will run).
 
     `segments` are the archived ones by partition; `end_offsets` those of the existing target topic. `replicas`: so many
-    are wanted instead of the archived number. `extents`: of the target's partitions, with `offsets: Same`.
+    are wanted instead of the archived number. `extents`: of the target's partitions, with `offsets: Same`. `replaces`:
+    the id of the topic that is deleted first.
     """
     facts = topic_facts(segment for part in segments.values() for segment in part)
     if existing is None:
@@ -261,6 +264,7 @@ def plan_topic(
         ),
         compacts=existing is not None and existing.compacts,
         target_id=existing.topic_id if existing is not None else "",
+        replaces=replaces,
     )
 
 
