@@ -256,6 +256,8 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             {"topics": {"configs": {"override": {"a": "1"}, "ignore": ["a"]}}},
             "a key may be in override or in ignore, not in both",
         ),
+        ({"topics": {"partitions": [{"topic": "a", "partition": 0}] * 2}}, "duplicate entries"),
+        ({"topics": {"partitions": [{"topic": "a", "partition": -1}]}}, "greater than or equal to 0"),
         ({"topics": {"configs": {"ignore": ["a", "a"]}}}, "duplicate entries"),
         ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],

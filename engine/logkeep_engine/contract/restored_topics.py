@@ -4,6 +4,7 @@ topics that the restore creates are made."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from enum import StrEnum
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.values import Regex
 
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
+MAX_PARTITION = 2**31 - 2
 
 TopicName = Annotated[str, Field(min_length=1, max_length=249)]
 ConfigKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-z0-9._-]+$")]
@@ -62,11 +64,41 @@ class TopicConfigs(Model):
         return self
 
 
+class ChosenPartition(Model):
+    """A partition that is restored, by the archived name of its topic, and the partition of the target that it goes
+    to; None: the one of the same number.
+    """
+
+    topic: TopicName
+    partition: Annotated[int, Field(ge=0, le=MAX_PARTITION)]
+    target: Annotated[int, Field(ge=0, le=MAX_PARTITION)] | None = None
+
+    @property
+    def target_partition(self) -> int:
+        """The partition of the target."""
+        return self.partition if self.target is None else self.target
+
+
 class RestoreTopics(Model):
-    """`replicationFactor` is that of created topics; None: as many replicas as the archived topic had."""
+    """`replicationFactor` is that of created topics; None: as many replicas as the archived topic had. Of topics that
+    `partitions` names, only the partitions that it names are restored.
+    """
 
     include: Annotated[tuple[Regex, ...], Field(min_length=1)] = (".*",)
     exclude: tuple[Regex, ...] = ()
     rename: tuple[Rename, ...] = ()
     replication_factor: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     configs: TopicConfigs = TopicConfigs()
+    partitions: tuple[ChosenPartition, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_partition_once(self) -> RestoreTopics:
+        sources = Counter((item.topic, item.partition) for item in self.partitions)
+        for (topic, partition), count in sources.items():
+            if count > 1:
+                raise ValueError(f"partitions: topic {topic} partition {partition} stands there twice")
+        targets = Counter((item.topic, item.target_partition) for item in self.partitions)
+        for (topic, partition), count in targets.items():
+            if count > 1:
+                raise ValueError(f"partitions: {count} partitions of topic {topic} would go to partition {partition}")
+        return self

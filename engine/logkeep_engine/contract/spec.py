@@ -359,11 +359,14 @@ class SourceSpec(Model):
 
 
 class IfTopicExists(StrEnum):
-    """`Append`: write behind what is there. `Replace`: delete the topic and create it anew."""
+    """`Append`: write behind what is there. `Replace`: delete the topic and create it anew. `Resume`: go on with what
+    an earlier restore of the same settings has begun.
+    """
 
     FAIL = "Fail"
     APPEND = "Append"
     REPLACE = "Replace"
+    RESUME = "Resume"
 
 
 class RestoreOffsets(StrEnum):

@@ -73,7 +73,8 @@ _CODECS = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """One partition of a topic. The archived partition goes to the target partition of the same number.
+    """One partition of a topic. The archived partition goes to the target partition `to`; None: that of the same
+    number. Where it is -1, nothing goes to that target partition.
 
     `start` is the target's end offset before the run (0 in a created topic). `producer_id` is the one of this partition
     alone, epoch 0; -1 for a partition without segments, which has no task. With `offsets: Same` the target's log goes
@@ -85,6 +86,12 @@ class PartitionPlan:
     start: int
     log_start: int = -1
     log_end: int = -1
+    to: int | None = None
+
+    @property
+    def target(self) -> int:
+        """The partition of the target."""
+        return self.partition if self.to is None else self.to
 
     @property
     def begins(self) -> int:
@@ -122,7 +129,7 @@ class TopicPlan:
     @property
     def has_shape(self) -> bool:
         """Whether earlier versions, which do not know of the shape of targets, would restore it wrongly."""
-        return bool(self.replaces)
+        return bool(self.replaces) or any(part.to is not None for part in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +221,7 @@ class RestorePlan:
                     "replicationFactor": topic.replication_factor,
                     "maxBatchBytes": topic.max_batch_bytes,
                     "compacts": topic.compacts,
-                    "columns": ["partition", "producerId", "start", "logStart", "logEnd"][: _columns(topic)],
+                    "columns": ["partition", "producerId", "start", "logStart", "logEnd", "target"][: _columns(topic)],
                     "partitions": [list(_row(part))[: _columns(topic)] for part in topic.partitions],
                     **({"targetId": topic.target_id} if topic.target_id else {}),
                     **({"replaces": topic.replaces} if topic.replaces else {}),
@@ -293,11 +300,13 @@ class RestorePlan:
 
 
 def _row(part: PartitionPlan) -> tuple[int, ...]:
-    return part.partition, part.producer_id, part.start, part.log_start, part.log_end
+    return part.partition, part.producer_id, part.start, part.log_start, part.log_end, part.target
 
 
 def _columns(topic: TopicPlan) -> int:
-    """The columns that say something: versions that do not know the last two have no such plans."""
+    """The columns that say something: versions that do not know the last three have no such plans."""
+    if any(part.to is not None for part in topic.partitions):
+        return 6
     return 5 if any(part.extent is not None for part in topic.partitions) else 3
 
 

@@ -31,8 +31,9 @@ from logkeep_engine.restore.plan import (
     spec_digest,
 )
 from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in
+from logkeep_engine.restore.resuming import take_over
 from logkeep_engine.restore.same import Extent, Extents, refuse_far, transactional_id
-from logkeep_engine.restore.selection import Choice, select_topics, with_branches
+from logkeep_engine.restore.selection import Choice, only_chosen, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
 from logkeep_engine.restore.targets import check_created, check_same
 from logkeep_engine.restore.topics import (
@@ -41,7 +42,9 @@ from logkeep_engine.restore.topics import (
     own_configs,
     plan_topic,
     refuse_existing,
+    refuse_far_partition,
     refuse_insync,
+    refuse_unknown,
     replicas_of,
     topic_facts,
     topic_segments,
@@ -67,6 +70,8 @@ class RestorePlanner:
         Raises SpecError if the run was begun with another spec, archive or cluster.
         """
         known = self._load()
+        if known is None and self._spec.if_topic_exists is IfTopicExists.RESUME:
+            known = take_over(self._context, self._digest)
         if known is None:
             planned = self._make()
             self._store(planned.plan)
@@ -75,7 +80,7 @@ class RestorePlanner:
         check_same(self._control, known)
         archived = with_branches(self._context.archive.load_at(known.commit), self._spec.source.topic_ids)
         seen = point.view(self._context.archive, archived, self._spec.point, known.point)
-        return Planned(known, seen, fresh=False)
+        return Planned(known, only_chosen(seen, self._spec.topics.partitions), fresh=False)
 
     # ---- the stored plan
 
@@ -124,9 +129,11 @@ class RestorePlanner:
         sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
         selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
         choices = selection.choices
+        archived = only_chosen(archived, spec.topics.partitions)
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         whole = archived
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        archived = only_chosen(archived, spec.topics.partitions)
         existing = self._existing(choices)
         replaced = self._replaced(choices, existing)
         existing = {name: topic for name, topic in existing.items() if name not in replaced}
@@ -162,9 +169,13 @@ class RestorePlanner:
         """Raises the error of a target that cannot take what is restored; returns warnings about the others."""
         if self._spec.if_topic_exists is IfTopicExists.FAIL:
             refuse_existing(choices, existing)
+        if self._spec.if_topic_exists is IfTopicExists.RESUME:
+            refuse_unknown(choices, existing, self._context.state.storage.uri)
         now_ms = int(time.time() * 1000)
         warnings: list[str] = []
         for choice in choices:
+            if choice.target not in existing:
+                refuse_far_partition(choice, choice.source.partitions)
             if choice.target in existing:
                 facts = topic_facts(topic_segments(archived, choice.source))
                 warnings += check_append(choice, existing[choice.target], facts, now_ms)
@@ -248,7 +259,7 @@ class RestorePlanner:
             (choice.target, partition)
             for choice in choices
             if choice.target in existing
-            for partition in range(choice.source.partitions)
+            for partition in choice.target_partitions.values()
         ]
         ends = self._control.latest_offsets(appended)
         missing = [where for where in appended if where not in ends]
@@ -268,7 +279,7 @@ class RestorePlanner:
                 existing=existing.get(choice.target),
                 end_offsets={
                     partition: ends[choice.target, partition]
-                    for partition in range(choice.source.partitions)
+                    for partition in choice.target_partitions.values()
                     if (choice.target, partition) in ends
                 },
                 replicas=self._spec.topics.replication_factor,
@@ -319,7 +330,7 @@ class RestorePlanner:
             async with RawClient(self._context.connection) as client:
                 for target, part in work[:1]:
                     name = transactional_id(part.producer_id)
-                    await client.transactions(name, target, part.partition).fence()
+                    await client.transactions(name, target, part.target).fence()
                 for target in starting_later:
                     if not await client.may_delete_records(target):
                         raise BrokerRefused(

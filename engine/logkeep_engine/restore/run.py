@@ -16,7 +16,8 @@ driver that starts again needs to go on:
     consumer-groups.json  what became of the positions of consumer groups
     result.json           the end: a run that has succeeded is not done again
 
-Beside them, `runs/of-<digest>/restore.json` says which run a restore of this name was (`remembered`).
+Beside them, `runs/of-<digest>/restore.json` says which run a restore of this name was (`remembered`), and
+`runs/begun-<digest>/restore.json` which run of the same settings was planned last (`resuming`).
 
 Nothing else is written, and nothing to the archive if the state has another place. A crash at any point leaves topics
 with the working configuration, which deletes nothing.
@@ -31,7 +32,7 @@ from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult, VerificationFacts
-from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreVerification
+from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, RestoreVerification
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import connection_from
@@ -46,6 +47,7 @@ from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
+from logkeep_engine.restore.resuming import RestoreSettings, finished_before, note_begun
 from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
@@ -196,6 +198,7 @@ class RestoreRun(DriverRun):
     def _perform_steps(self, context: RestoreContext, begun: RunResult) -> RunResult:
         """Do the steps of a restore, in their order, and return `begun` with the facts."""
         planned = RestorePlanner(context).load_or_make()
+        note_begun(context)
         tell(context, planned)
         topics = CreatedTopics(context.control, planned.archived, context.spec.topics)
         counted = is_counted(context.state)
@@ -261,6 +264,14 @@ class RestoreRun(DriverRun):
             )
         return result
 
+    def _done_as_asked(self, archive: Archive, state: RestoreState, cluster_id: str) -> RunResult | None:
+        """The result of the run that has done this restore for a resource of the same name."""
+        if self._remembered_as is None:
+            return None
+        archive_id = archive.info.archive_id
+        asked = remembered.Asked(self._remembered_as, spec_digest(self._spec), archive_id, cluster_id)
+        return remembered.begin(asked, state, self._spec.if_topic_exists)
+
     def _done_before(
         self, archive: Archive, state: RestoreState, control: ControlPlane, cluster_id: str
     ) -> RunResult | None:
@@ -268,11 +279,9 @@ class RestoreRun(DriverRun):
 
         Raises TargetChanged if the cluster does not have what that run has restored.
         """
-        if self._remembered_as is None:
-            return None
-        archive_id = archive.info.archive_id
-        asked = remembered.Asked(self._remembered_as, spec_digest(self._spec), archive_id, cluster_id)
-        found = remembered.begin(asked, state, self._spec.if_topic_exists)
+        found = self._done_as_asked(archive, state, cluster_id)
+        if found is None and self._spec.if_topic_exists is IfTopicExists.RESUME:
+            found = finished_before(RestoreSettings.of(self._spec, archive.info.archive_id, cluster_id), state)
         if found is None:
             return None
         remembered.check_still_there(found, state, control)
@@ -327,7 +336,7 @@ def _filled_warnings(plan: RestorePlan, summaries: Summaries) -> list[str]:
     filled: dict[str, int] = {}
     for topic in plan.topics:
         for part in topic.partitions:
-            summary = summaries.get((topic.target, part.partition))
+            summary = summaries.get((topic.target, part.target))
             if part.extent is not None and summary is not None and summary.records < part.extent.offsets:
                 more = part.extent.offsets - summary.records
                 filled[topic.target] = filled.get(topic.target, 0) + more

@@ -48,7 +48,7 @@ _DELETE_AND_BEGIN = "Delete the topic, and begin a new restore under another run
 
 def transactions_of(task: RestoreTask, client: RawClient) -> PaddingTransactions:
     """The transactions of a partition's restore."""
-    return client.transactions(transactional_id(task.producer_id), task.target, task.partition)
+    return client.transactions(transactional_id(task.producer_id), task.target, task.target_partition)
 
 
 async def look_for_end(client: RawClient, task: RestoreTask, *, fresh: bool) -> Landed:
@@ -61,13 +61,13 @@ async def look_for_end(client: RawClient, task: RestoreTask, *, fresh: bool) -> 
         await transactions_of(task, client).fence()
     patience = client.patience(f"read back what this run has written to {task.where}")
     while True:
-        ended = await client.epoch_end(task.target, task.partition)
+        ended = await client.epoch_end(task.target, task.target_partition)
         end = ended.end_offset
         if end > task.extent.end:
             raise _too_far(task, end, task.extent.end)
         if end == 0:
             return Landed()
-        if end == await client.start_offset(task.target, task.partition):
+        if end == await client.start_offset(task.target, task.target_partition):
             return Landed(mark=Mark(ended.leader_epoch, end))
         try:
             last = await batch_at(client, task.place, end - 1)
@@ -177,19 +177,19 @@ class SameAttempt(Attempt):
                 )
         await self._check_gap()
         if self._end >= self._extent.start > 0:
-            await self._client.delete_records(task.target, task.partition, self._extent.start)
+            await self._client.delete_records(task.target, task.target_partition, self._extent.start)
 
     async def _check_gap(self) -> None:
         """Check that behind the last record lie transactions only: a batch that a broker took twice would stay there,
         and so would one of somebody else. Raises TargetChanged.
         """
         task, client = self._task, self._client
-        position = await client.start_offset(task.target, task.partition)
+        position = await client.start_offset(task.target, task.target_partition)
         if self._last is not None:
             position = max(position, self._last.source_end)
         if position >= self._landed_end:
             return
-        stream = client.stream(task.target, task.partition, position, self._landed_end, committed=False)
+        stream = client.stream(task.target, task.target_partition, position, self._landed_end, committed=False)
         try:
             async with aclosing(stream) as fetches:
                 async for fetched in fetches:
@@ -218,14 +218,14 @@ class SameAttempt(Attempt):
             await self._move_on(min(to, self._extent.start) if in_front else to)
             self._sent = self._end
             if in_front:
-                await self._client.delete_records(self._task.target, self._task.partition, self._end)
+                await self._client.delete_records(self._task.target, self._task.target_partition, self._end)
             self._progress.tell(update_of(self._task, self._end, self._made, self._bytes))
 
     async def _move_on(self, to: int) -> None:
         """Let one transaction move the end of the log on, at most up to `to`. Raises LookAgain."""
         task, client, sizes = self._task, self._client, sizes_for(to - self._end)
         await self._transactions.hold()
-        before = await client.epoch_end(task.target, task.partition)
+        before = await client.epoch_end(task.target, task.target_partition)
         whole = before.end_offset == self._end
         if self._mark is not None and before.leader_epoch != self._mark.epoch:
             whole = whole and await is_there(client, task.place, self._mark, at_least=before.leader_epoch)
@@ -237,7 +237,7 @@ class SameAttempt(Attempt):
         except TransactionOver:
             await asyncio.sleep(_PAUSE * random.random())
             raise LookAgain from None
-        after = await client.epoch_end(task.target, task.partition)
+        after = await client.epoch_end(task.target, task.target_partition)
         if after.leader_epoch != before.leader_epoch:
             raise LookAgain
         if after.end_offset > to:

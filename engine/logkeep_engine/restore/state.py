@@ -24,6 +24,7 @@ PLAN = "restore-plan.json"
 STARTED = "started.json"
 RESULT = "result.json"
 OFFSET_MAPS = "offset-maps"
+COUNTED = "counted.json"
 
 
 @dataclass(frozen=True)

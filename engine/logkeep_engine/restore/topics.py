@@ -93,6 +93,19 @@ def refuse_existing(choices: Sequence[Choice], existing: Iterable[str]) -> None:
         )
 
 
+def refuse_unknown(choices: Sequence[Choice], existing: Iterable[str], where: str) -> None:
+    """Raises TopicExists naming every target that exists already, where no restore is known that could be resumed."""
+    names = set(existing)
+    there = [choice.target for choice in choices if choice.target in names]
+    if there:
+        raise TopicExists(
+            f"{_listing(there)}: there already, and {where} knows of no restore with the same settings into this "
+            "cluster that could be resumed; nothing was written",
+            hint="Resume goes on with a restore that has the same source, topics, point, offsets and consumerGroups, "
+            "and its state in the same place. Look at the earlier KafkaRestore, or choose Append or Replace.",
+        )
+
+
 def _listing(names: Sequence[str]) -> str:
     return ", ".join(sorted(names))
 
@@ -102,7 +115,9 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
     as they are.
     """
     name, configs = existing.name, existing.configs
-    if existing.partitions < choice.source.partitions:
+    if choice.mapping:
+        refuse_far_partition(choice, existing.partitions)
+    elif existing.partitions < choice.source.partitions:
         raise TargetUnsuitable(
             f"topic {name} has {existing.partitions} partitions, the archived topic {choice.source.name} has "
             f"{choice.source.partitions}",
@@ -130,6 +145,22 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
             "the restored value stays, also where it is the older one"
         )
     return warnings
+
+
+def refuse_far_partition(choice: Choice, partitions: int) -> None:
+    """Raises TargetUnsuitable if a partition is to go to one that the target does not have."""
+    for source, target in choice.mapping.items():
+        if target >= partitions:
+            raise TargetUnsuitable(
+                f"spec.topics.partitions: partition {source} of topic {choice.source.name} is to go to partition "
+                f"{target}, and topic {choice.target} has {_partitions(partitions)}; nothing was written",
+                hint=f"The partitions of {choice.target} are 0 to {partitions - 1}. A topic that the restore creates "
+                "has as many as the archived one.",
+            )
+
+
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
 
 
 def _check_timestamp_bounds(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now_ms: int) -> None:
@@ -257,10 +288,11 @@ def plan_topic(
             _partition_plan(
                 partition,
                 has_segments=bool(segments.get(partition)),
-                start=end_offsets.get(partition, 0),
-                extent=None if extents is None else extents[partition],
+                start=end_offsets.get(partition if to is None else to, 0),
+                extent=None if extents is None else extents.get(partition, Extent(0, 0)),
+                to=to,
             )
-            for partition in range(choice.source.partitions)
+            for partition, to in _rows(choice, created=existing is None)
         ),
         compacts=existing is not None and existing.compacts,
         target_id=existing.topic_id if existing is not None else "",
@@ -268,11 +300,23 @@ def plan_topic(
     )
 
 
-def _partition_plan(partition: int, *, has_segments: bool, start: int, extent: Extent | None) -> PartitionPlan:
+def _rows(choice: Choice, *, created: bool) -> list[tuple[int, int | None]]:
+    """Archived partitions, each with the target partition where that is another one. Partitions of a created topic to
+    which none goes are among them, with -1: they must stay empty."""
+    if not choice.mapping:
+        return [(partition, None) for partition in range(choice.source.partitions)]
+    source = {target: partition for partition, target in choice.mapping.items()}
+    wanted = range(choice.source.partitions) if created else sorted(source)
+    return [(source.get(target, -1), target) for target in wanted]
+
+
+def _partition_plan(
+    partition: int, *, has_segments: bool, start: int, extent: Extent | None, to: int | None
+) -> PartitionPlan:
     if extent is None:
-        return PartitionPlan(partition, NEEDS_PRODUCER_ID if has_segments else NO_TASK, start)
+        return PartitionPlan(partition, NEEDS_PRODUCER_ID if has_segments else NO_TASK, start, to=to)
     has_work = has_segments or extent.end > 0
-    return PartitionPlan(partition, NEEDS_PRODUCER_ID if has_work else NO_TASK, start, extent.start, extent.end)
+    return PartitionPlan(partition, NEEDS_PRODUCER_ID if has_work else NO_TASK, start, extent.start, extent.end, to)
 
 
 def replicas_of(source: TopicEntry, wanted: int | None) -> int:

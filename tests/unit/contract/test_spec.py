@@ -368,6 +368,22 @@ BAD_RESTORES = [
         "spec.topics.configs",
         "a key may be in override or in ignore, not in both",
     ),
+    (
+        restore(topics={"partitions": [{"topic": "a", "partition": 1}] * 2}),
+        "spec.topics",
+        "partitions: topic a partition 1 stands there twice",
+    ),
+    (
+        restore(topics={"partitions": [{"topic": "a", "partition": 1}, {"topic": "a", "partition": 0, "target": 1}]}),
+        "spec.topics",
+        "partitions: 2 partitions of topic a would go to partition 1",
+    ),
+    (restore(topics={"partitions": [{"topic": "a"}]}), "spec.topics.partitions[0].partition", "required"),
+    (
+        restore(topics={"partitions": [{"topic": "a", "partition": 2**31 - 1}]}),
+        "spec.topics.partitions[0].partition",
+        "less than or equal to 2147483646",
+    ),
     (restore(topics={"configs": {"ignore": ["a", "a"]}}), "spec.topics.configs", "ignore names a key twice"),
     (restore(source={"storage": {"uri": "file:///a"}, "topicIds": {"a": ""}}), "spec.source.topicIds.a", "at least 1"),
     (restore(ifTopicExists="Merge"), "spec.ifTopicExists", "'Fail', 'Append'"),

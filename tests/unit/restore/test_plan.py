@@ -29,6 +29,8 @@ from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.plan import (
     MAX_PARTITIONS_PER_TASK,
+    NEEDS_PRODUCER_ID,
+    NO_TASK,
     PartitionPlan,
     PartitionSurvey,
     PointPlan,
@@ -49,6 +51,7 @@ from logkeep_engine.restore.topics import (
     own_configs,
     plan_topic,
     refuse_existing,
+    refuse_far_partition,
     refuse_insync,
     retention_warnings,
     topic_facts,
@@ -381,6 +384,27 @@ class TestPlan:
         with_point = replace(plan, point=PointPlan(seen=3, before=5))
         assert json.loads(with_point.to_json())["format"] == 5
         assert RestorePlan.from_json(with_point.to_json(), "p") == with_point
+
+    def test_it_survives_json_with_a_mapping_of_partitions_which_earlier_versions_refuse(self) -> None:
+        choice = Choice(topic("orders", 1, 3), "copy", {2: 0, 0: 1})
+        segments = {2: [entry()], 0: [entry()]}
+        made = plan_topic(choice, segments, existing=None, end_offsets={})
+        assert [(part.partition, part.target, part.producer_id) for part in made.partitions] == [
+            (2, 0, NEEDS_PRODUCER_ID),
+            (0, 1, NEEDS_PRODUCER_ID),
+            (-1, 2, NO_TASK),
+        ]
+        plan = replace(self.PLAN, topics=(*self.PLAN.topics, made))
+        assert json.loads(plan.to_json())["format"] == 5
+        assert RestorePlan.from_json(plan.to_json(), "p") == plan
+        there = ExistingTopic("copy", 2, {})
+        behind = plan_topic(choice, segments, existing=there, end_offsets={0: 40, 1: 50})
+        assert [(part.partition, part.target, part.start) for part in behind.partitions] == [(2, 0, 40), (0, 1, 50)]
+        refuse_far_partition(choice, 2)
+        with pytest.raises(
+            TargetUnsuitable, match="partition 0 of topic orders is to go to partition 1, and topic copy"
+        ):
+            refuse_far_partition(choice, 1)
 
     def test_replicas_that_are_not_known_are_the_clusters_default(self) -> None:
         choice = Choice(replace(topic("orders"), replication_factor=-1), "copy")
