@@ -248,6 +248,13 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             {"offsets": "Same", "ifTopicExists": "Append"},
             "offsets may be Same only in new topics: ifTopicExists may not be Append with it",
         ),
+        ({"drill": {"prefix": "a/b"}}, "spec.drill.prefix"),
+        ({"drill": {}, "ifTopicExists": "Append"}, "ifTopicExists may only be Fail with drill"),
+        (
+            {"drill": {}, "consumerGroups": {"restore": "Translate"}},
+            "consumerGroups.restore may only be None with drill",
+        ),
+        ({"drill": {}, "topics": {"rename": [{"from": "a", "to": "b"}]}}, "topics.rename has no effect with drill"),
         ({"offsets": "Exact"}, 'Unsupported value: "Exact"'),
         ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],
@@ -262,6 +269,8 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
     ("before", "after"),
     [
         ({}, {"ifTopicExists": "Append"}),
+        ({}, {"drill": {}}),
+        ({"drill": {}}, {}),
         ({}, {"topics": {"include": ["a"]}}),
         ({}, {"topics": {"rename": [{"from": "a", "to": "b"}]}}),
         ({}, {"cluster": {"bootstrapServers": ["other:9092"]}}),

@@ -119,7 +119,7 @@ class RestorePlanner:
         archived = with_branches(seen.state, spec.source.topic_ids)
         sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
         selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
-        choices = selection.choices
+        choices = selection.choices if context.drill is None else context.drill.named(selection.choices)
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         whole = archived
         archived = point.view(context.archive, archived, spec.point, pointed.plan)

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from logkeep_engine.contract.names import BACKUP, PLURALS, RESTORE
-from logkeep_engine.contract.spec import API_VERSION, MAX_JITTER_SECONDS
+from logkeep_engine.contract.schedule import MAX_JITTER_SECONDS
+from logkeep_engine.contract.spec import API_VERSION
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api.status import Status
 

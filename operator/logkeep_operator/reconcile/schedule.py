@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, ScheduleSpec, parse_backup
+from logkeep_engine.contract.schedule import ScheduleSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Phase, Resource, Status
 from logkeep_operator.api.status import timestamp

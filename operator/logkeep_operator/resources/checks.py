@@ -6,6 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.spec import (
     DRIVER_MIN_MIB,
     MIB,
@@ -14,7 +15,6 @@ from logkeep_engine.contract.spec import (
     KafkaBackupSpec,
     KafkaRestoreSpec,
     RunPolicy,
-    ScheduleSpec,
     SparkSpec,
     StorageSpec,
 )
