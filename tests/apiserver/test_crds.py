@@ -249,6 +249,10 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             "offsets may be Same only in new topics: ifTopicExists may not be Append with it",
         ),
         ({"drill": {"prefix": "a/b"}}, "spec.drill.prefix"),
+        ({"drill": {"share": "5"}}, "spec.drill.share"),
+        ({"drill": {"share": "0.00%"}}, "share must be above 0% and at most 100%"),
+        ({"drill": {"share": "100.1%"}}, "share must be above 0% and at most 100%"),
+        ({"drill": {"schedule": {}}}, "spec.drill.schedule.cron"),
         ({"drill": {}, "ifTopicExists": "Append"}, "ifTopicExists may only be Fail with drill"),
         (
             {"drill": {}, "consumerGroups": {"restore": "Translate"}},

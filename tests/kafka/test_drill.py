@@ -136,6 +136,29 @@ class TestDrill:
         assert facts_of(drilled(drill_spec(kafka, tmp_path, prefix))).records == 6
 
 
+def test_sampled_drills_take_each_partition_once(kafka: KafkaBroker, archive: Path, unique: str, prefix: str) -> None:
+    """Two of three partitions have records, and a drill takes one of them."""
+    spec = drill_spec(kafka, archive, prefix, offsets="Same")
+    spec["drill"]["share"] = "50%"
+    facts = [facts_of(drilled(spec, f"drill-{number}")) for number in range(4)]
+    assert [one.partitions for one in facts] == [1] * 4
+    assert sorted(one.records for one in facts[:2]) == sorted(one.records for one in facts[2:]) == [300, 400]
+    assert [(one.cycle, one.drilled, one.total, one.runs) for one in facts] == [
+        (1, 1, 2, 2), (1, 2, 2, 2), (2, 1, 2, 2), (2, 2, 2, 2)
+    ]  # fmt: skip
+    assert names(kafka, prefix) == []
+
+
+def test_a_part_that_was_not_proved_is_drilled_again(kafka: KafkaBroker, archive: Path, prefix: str) -> None:
+    spec = drill_spec(kafka, archive, prefix)
+    spec["drill"]["share"] = "50%"
+    with pytest.raises(RecordsNotVerified):
+        drilled(spec, "drill-1", runner=Spoiled(kafka, prefix))
+    failed = json.loads((archive / "runs/drill-1/drill.json").read_bytes())["records"]
+    again = facts_of(drilled(spec, "drill-2"))
+    assert (again.records, again.drilled) == (failed, 1)
+
+
 class Spoiled(ThreadRunner):
     """Somebody else writes to the topic of the drill before it is verified."""
 

@@ -254,7 +254,10 @@ class VerificationFacts:
 @dataclass(frozen=True)
 class DrillFacts:
     """The findings of a drill: the seconds from its start until the last record was acknowledged, and until all was
-    verified. `partitions` were restored. `report` is the URI of the document that tells all of it."""
+    verified. `partitions` were restored. `report` is the URI of the document that tells all of it.
+
+    Only sampled drills have the numbers of the `cycle`: of `total` partitions, `drilled` were, and all are within so
+    many `runs`."""
 
     recovery_seconds: float
     verified_seconds: float
@@ -262,6 +265,10 @@ class DrillFacts:
     records: int
     bytes: int
     report: str
+    total: int = 0
+    cycle: int = 0
+    drilled: int = 0
+    runs: int = 0
 
 
 @dataclass(frozen=True)

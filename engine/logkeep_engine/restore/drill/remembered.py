@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.names import RUNS, run_file
-from logkeep_engine.errors import ArchiveDamaged, TopicExists
+from logkeep_engine.errors import ArchiveDamaged, TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.restore.drill.scope import DrillScope
 from logkeep_engine.storage import Storage
 
@@ -128,6 +129,11 @@ class DrillTopics:
 def _marked(control: ControlPlane, names: list[str], mark: Mapping[str, str]) -> dict[str, str]:
     """The topic ids of the topics with these names that have the mark in their configuration."""
     before = control.topic_ids(names)
+    if NO_TOPIC_ID in before.values():
+        raise TargetUnsuitable(
+            f"the brokers give topic {min(before)!r} no topic id, and a drill deletes its topics by id",
+            hint="Drill into a cluster in KRaft mode. Delete the topics that begin with the prefix of this drill.",
+        )
     configs = control.topic_configs(before)
     after = control.topic_ids(before)
     return {

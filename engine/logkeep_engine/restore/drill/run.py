@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.run import MAX_LIST, DrillFacts, RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec
@@ -32,6 +33,7 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.restore.check import DAMAGE
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all
+from logkeep_engine.restore.drill.cycle import DrillCycle
 from logkeep_engine.restore.drill.remembered import NOT_KNOWN, DrillTopics, OpenDrill, open_drills
 from logkeep_engine.restore.drill.rights import check_may_delete
 from logkeep_engine.restore.drill.scope import DrillScope
@@ -65,7 +67,8 @@ class DrillRun(RestoreRun):
         expect: Expect | None = None,
     ) -> None:
         super().__init__(request, spec, runner_factory, reporter, environ, expect)
-        self._resource = f"{request.namespace}/{request.name}" if request.namespace else ""
+        self._name = f"{request.namespace}/{request.name}"
+        self._resource = self._name if request.namespace else ""
         self._drill = spec.drill or DrillSpec()
         self._measured: DrillFacts | None = None
 
@@ -83,7 +86,8 @@ class DrillRun(RestoreRun):
             connection = replace(connection, cluster_id=cluster_id)
             control.only(cluster_id)
             told = self._delete_leftovers(control, state, cluster_id)
-            scope = DrillScope(self._drill.prefix, secrets.token_hex(_TOKEN_BYTES))
+            cycle = self._cycle(archive, state)
+            scope = DrillScope(self._drill.prefix, secrets.token_hex(_TOKEN_BYTES), cycle)
             attempt = f"{self._run_id}.{scope.token}"
             context = RestoreContext(
                 run_id=attempt,
@@ -120,16 +124,21 @@ class DrillRun(RestoreRun):
                 {topic.target: NOT_KNOWN for topic in planned.plan.topics},
             ),
         )
+        tell(context, planned)
+        check_may_delete(context.connection, [topic.target for topic in planned.plan.topics])
         try:
             done, facts = self._restore_and_verify(context, planned, topics, begun)
+            topics.delete(context.control)
         except BaseException as error:
             _clean_up(context, topics, error)
             raise
-        topics.delete(context.control)
         self._measured = done.drill
         self._write_report(context, planned, topics, done, facts)
         _forget(context.state)
         _raise_unless_verified(facts)
+        scope = topics.drill.scope
+        if scope.cycle is not None and scope.sample is not None:
+            scope.cycle.after(scope.sample).store(context.state.storage)
         return replace(done, end_time=time.time())
 
     def _restore_and_verify(
@@ -137,8 +146,6 @@ class DrillRun(RestoreRun):
     ) -> tuple[RunResult, VerificationFacts]:
         """Do the steps of a restore with a verification, in their order."""
         plan, scope = planned.plan, topics.drill.scope
-        tell(context, planned)
-        check_may_delete(context.connection, [topic.target for topic in plan.topics])
         topics.announce()
         created = CreatedTopics(context.control, planned.archived, self._spec.topics.replication_factor, scope.mark)
         created.create(plan, fresh=True)
@@ -158,6 +165,7 @@ class DrillRun(RestoreRun):
             records=done.records,
             bytes=done.bytes,
             report=context.state.of_run(self._run_id).name(REPORT),
+            **_of_cycle(scope),
         )
         told = replace(done, warnings=tuple(warnings), verification=facts, drill=measured, offset_map="")
         return told, facts
@@ -187,6 +195,10 @@ class DrillRun(RestoreRun):
             "partitions": measured.partitions,
             "records": measured.records,
             "bytes": measured.bytes,
+            "total": measured.total,
+            "cycle": measured.cycle,
+            "drilled": measured.drilled,
+            "runs": measured.runs,
             "verification": context.state.name(DOCUMENT),
             "page": context.state.name(PAGE),
             "warnings": list(done.warnings),
@@ -198,6 +210,12 @@ class DrillRun(RestoreRun):
         }
         state = context.state.of_run(self._run_id)
         state.storage.put(state.file(REPORT), json.dumps(body, indent=1, ensure_ascii=False).encode())
+
+    def _cycle(self, archive: Archive, state: RestoreState) -> DrillCycle | None:
+        """The cycle of sampled drills, None for one that restores everything."""
+        if self._drill.part is None:
+            return None
+        return DrillCycle(self._name, archive.info.archive_id, self._drill.part).load(state.storage)
 
     def _delete_leftovers(self, control: ControlPlane, state: RestoreState, cluster_id: str) -> list[str]:
         """Delete what earlier attempts of this run, or dead runs of this resource, have left. Returns what the user
@@ -215,6 +233,20 @@ class DrillRun(RestoreRun):
             else:
                 log.info("run %s of %s may have topics: %s", drill.run_id, drill.resource or "the command line", names)
         return told
+
+
+def _of_cycle(scope: DrillScope) -> dict[str, int]:
+    """The facts about the cycle, as it is when this drill is good."""
+    cycle, sample = scope.cycle, scope.sample
+    if cycle is None or sample is None:
+        return {}
+    after = cycle.after(sample)
+    return {
+        "total": sample.total,
+        "cycle": after.number,
+        "drilled": min(sample.total, len(after.done)),
+        "runs": cycle.runs(sample.total),
+    }
 
 
 def _clean_up(context: RestoreContext, topics: DrillTopics, error: BaseException) -> None:
