@@ -9,7 +9,7 @@ restore. In `runs/<run id>/` lie
     drill.json       the report: what was restored, how long it took, what the verification has found
     result.json      the end: a drill that has succeeded is not done again
 
-and `runs/open-drills/` names the topics that may be there (`remembered`).
+and `runs/open-drills/<run id>.<token>.json` names the topics that may be there (`remembered`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one attempt of a drill restores, and the names of its topics. Pure."""
+"""The scope of one attempt of a drill: what it restores, and the names of its topics. Pure."""
 
 from __future__ import annotations
 
