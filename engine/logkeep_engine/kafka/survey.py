@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka import queries
 from logkeep_engine.kafka.brokers import BrokerPool
-from logkeep_engine.kafka.codes import RETRIABLE, Code
+from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.queries import EpochEnd, Offset, PartitionView, TopicView, Where
 from logkeep_engine.kafka.trouble import BrokerTrouble, raise_for, refused
@@ -149,26 +148,6 @@ class Survey:
         if answer.code != Code.NONE:
             raise BrokerTrouble(f"{self.pool.name(node)} says {Code.name_of(answer.code)}")
         return frozenset(answer.fenced)
-
-    async def delete_topics(self, ids: Sequence[str]) -> queries.Deleted:
-        """Delete the topics that have these ids, and return the controller's answer. Brokers ask it, if they can; of
-        those that cannot, one is the controller.
-
-        Raises BrokerTrouble, BrokerRefused.
-        """
-        call = queries.delete_topics(ids, timeout_ms=int(self.patience * 1000))
-        said = "no broker is the controller"
-        for node in (await self.pool.describe([])).brokers:
-            if not await self.pool.speaks(node, call):
-                raise BrokerRefused(
-                    f"{self.pool.name(node)} cannot delete topics by their ids.", hint="Brokers can from Kafka 2.8 on."
-                )
-            answer = await self.pool.ask(node, call, self.patience)
-            passing = [code for code, _ in answer.topics.values() if code in RETRIABLE or code == Code.NOT_CONTROLLER]
-            if not passing:
-                return answer
-            said = f"{self.pool.name(node)} says {Code.name_of(passing[0])}"
-        raise BrokerTrouble(said)
 
     # ---- asking
 

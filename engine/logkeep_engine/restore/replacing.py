@@ -75,7 +75,7 @@ def delete_replaced(control: ControlPlane, plan: RestorePlan) -> None:
     ids = {topic.target: topic.replaces for topic in plan.topics if topic.replaces}
     if not ids:
         return
-    control.delete_by_id(ids)
+    control.delete_topic_ids(ids)
     deadline = time.monotonic() + _PATIENCE
     while left := {name: standing for name, standing in control.standings(ids).items() if not _is_gone(standing)}:
         if time.monotonic() > deadline:

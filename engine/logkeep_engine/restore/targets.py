@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.restored_topics import RestoreTopics
@@ -32,12 +33,21 @@ _PAUSE = 0.2
 
 
 class CreatedTopics:
-    """The topics that one run creates, as `spec.topics` wants them."""
+    """The topics that one run creates, as `spec.topics` wants them. `mark` is set besides while the topics are being
+    restored.
+    """
 
-    def __init__(self, control: ControlPlane, state: ArchiveState, wanted: RestoreTopics) -> None:
+    def __init__(
+        self,
+        control: ControlPlane,
+        state: ArchiveState,
+        wanted: RestoreTopics,
+        mark: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._control = control
         self._state = state
         self._wanted = wanted
+        self._mark = mark
 
     def create(self, plan: RestorePlan, *, fresh: bool) -> None:
         """Create the topics with a configuration that takes every batch as it is and deletes nothing.
@@ -139,7 +149,8 @@ class CreatedTopics:
         return warnings
 
     def _working(self, topic: TopicPlan) -> dict[str, str]:
-        return working_configs(topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id])))
+        facts = topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id]))
+        return {**working_configs(facts), **self._mark}
 
 
 def check_created(control: ControlPlane, topics: Sequence[NewTopicPlan]) -> None:
