@@ -82,9 +82,16 @@ class SameAttempt(Attempt):
     """See the module. `landed.mark` says how far the log reaches, `landed.records` nothing."""
 
     def __init__(
-        self, task: RestoreTask, landed: Landed, progress: TaskProgress, pool: ThreadPoolExecutor, throttle: Throttle
+        self,
+        task: RestoreTask,
+        landed: Landed,
+        progress: TaskProgress,
+        pool: ThreadPoolExecutor,
+        throttle: Throttle,
+        *,
+        contested: bool = False,
     ) -> None:
-        super().__init__(task, landed, progress, pool, throttle)
+        super().__init__(task, landed, progress, pool, throttle, contested=contested)
         assert task.extent is not None
         self._extent: Extent = task.extent
         self._landed_end = self._end
