@@ -24,7 +24,7 @@ from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST
-from logkeep_engine.kafka.transactions import PaddingTransactions
+from logkeep_engine.kafka.transactions import PaddingTransactions, PaddingTurns
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for, refused
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
@@ -42,6 +42,7 @@ class RawClient:
     def __init__(self, connection: KafkaConnection, *, limits: Limits | None = None) -> None:
         self._pool = BrokerPool(connection, limits or connection.limits)
         self._fetcher = fetcher = Fetcher(self._pool)
+        self._turns = PaddingTurns()
         self.fetch = fetcher.fetch
         self.stream = fetcher.stream
         self.written_by = fetcher.written_by
@@ -63,7 +64,7 @@ class RawClient:
 
     def transactions(self, transactional_id: str, topic: str, partition: int) -> PaddingTransactions:
         """Transactions that move the end of a partition's log on."""
-        return PaddingTransactions(self._pool, transactional_id, topic, partition)
+        return PaddingTransactions(self._pool, transactional_id, topic, partition, self._turns)
 
     async def start_offset(self, topic: str, partition: int) -> int:
         """The log start offset."""

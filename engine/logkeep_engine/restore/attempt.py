@@ -237,6 +237,8 @@ class Attempt:
             whole = await is_there(client, task.place, self._mark, at_least=leader.epoch)
         else:
             whole = task.start == 0 or await client.log_end(task.target, task.partition) >= task.start
+        if task.created and self._epoch >= 0:  # nothing is under way, and nobody else writes
+            whole = whole and await client.log_end(task.target, task.partition) == self._end
         if not whole:
             raise LookAgain
         self._epoch = leader.epoch
