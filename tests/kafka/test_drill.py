@@ -319,7 +319,7 @@ class TestKilled:
 def test_a_driver_that_is_told_to_end_deletes_its_topics(
     kafka: KafkaBroker, archive: Path, unique: str, prefix: str, tmp_path: Path
 ) -> None:
-    """As Kubernetes does it when the resource is deleted or suspended."""
+    """Kubernetes tells it so when the resource is deleted or suspended."""
     produce(kafka.bootstrap, unique, random_records(2, 6))  # at 64 KiB/s more than a minute of work
     back_up(backup_spec(kafka, archive, unique), "backup-2")
     spec = drill_spec(kafka, archive, prefix, limits={"bytesPerSecond": "64Ki"})
