@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
 
 from logkeep_engine.kafka.admin import UNREACHABLE, Admin, in_a_loop
-from logkeep_engine.kafka.positions import FetchedPosition, commit_positions, committed_positions
+from logkeep_engine.kafka.group_list import ListedGroup, listed_groups
+from logkeep_engine.kafka.positions import (
+    ChangeRequest,
+    FetchedPosition,
+    change_positions,
+    commit_request,
+    committed_positions,
+    delete_request,
+)
 
 _HAS_MEMBERS = frozenset(
-    {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"}
+    {
+        "UNKNOWN_MEMBER_ID",
+        "ILLEGAL_GENERATION",
+        "REBALANCE_IN_PROGRESS",
+        "STALE_MEMBER_EPOCH",
+        "FENCED_MEMBER_EPOCH",
+        "NON_EMPTY_GROUP",
+        "GROUP_SUBSCRIBED_TO_TOPIC",
+    }
 )
+_ABSENT = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNKNOWN_TOPIC_OR_PART"})
 _NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
 
 
@@ -114,11 +131,36 @@ class GroupAdmin(Admin):
                 time.sleep(self._connection.limits.control_pause)
         return found
 
+    def listed_groups(self) -> Mapping[str, ListedGroup]:
+        """All groups that this user may describe, by name: of which kind they are, and whether they have members."""
+        return self._ask(lambda survey: listed_groups(survey.pool), "list groups")
+
     def set_group_offsets(self, offsets: Iterable[GroupPosition]) -> list[NotSet]:
         """Commit positions for their groups; returns those that were refused: above all those of groups with members.
 
         What was committed before is replaced. Needs the ACL READ on the groups and the topics.
         """
+        # A coordinator may hear of a new topic later than the others.
+        again = UNREACHABLE | {KafkaError.UNKNOWN_TOPIC_OR_PART}
+        return self._change(offsets, commit_request, again, "set the offsets", "READ")
+
+    def delete_group_offsets(self, offsets: Iterable[GroupPosition]) -> list[NotSet]:
+        """Delete positions of groups; returns those that were refused. One that is not there is no error.
+
+        Needs the ACL DELETE on the groups, and READ on the topics.
+        """
+        refused = self._change(offsets, delete_request, UNREACHABLE, "delete the offsets", "DELETE")
+        return [item for item in refused if item.error not in _ABSENT]
+
+    def _change(
+        self,
+        offsets: Iterable[GroupPosition],
+        change: ChangeRequest,
+        passing: frozenset[int],
+        what: str,
+        right: str,
+    ) -> list[NotSet]:
+        """Make the change, again where the error is one of those that are `passing`."""
         self._connect()
         deadline = time.monotonic() + self._timeout
         refused: list[NotSet] = []
@@ -128,14 +170,13 @@ class GroupAdmin(Admin):
             for item in left:
                 position = FetchedPosition(item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
                 wanted.setdefault(item.group_id, []).append(position)
-            codes = in_a_loop(commit_positions(self._connection, wanted))
+            codes = in_a_loop(change_positions(self._connection, wanted, change))
             again: list[GroupPosition] = []
             for item in left:
                 code = codes[item.group_id].get((item.topic, item.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
                 if code == KafkaError.NO_ERROR:
                     continue
-                # A coordinator may hear of a new topic later than the others.
-                if code in UNREACHABLE or code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                if code in passing:
                     again.append(item)
                 else:
                     refused.append(NotSet(item, KafkaError(code).name()))
@@ -143,8 +184,8 @@ class GroupAdmin(Admin):
             if left and time.monotonic() > deadline:
                 first = left[0]
                 code = codes[first.group_id].get((first.topic, first.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
-                what = f"set the offsets of consumer group {first.group_id!r} (ACL READ on the group and its topics)"
-                raise self._error(KafkaException(KafkaError(code)), what)
+                of = f"{what} of consumer group {first.group_id!r} (ACL {right} on the group and its topics)"
+                raise self._error(KafkaException(KafkaError(code)), of)
             if left:
                 time.sleep(self._connection.limits.control_pause)
         return refused

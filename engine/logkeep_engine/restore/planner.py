@@ -19,6 +19,7 @@ from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
+from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
@@ -67,13 +68,21 @@ class RestorePlanner:
             planned = self._make()
             self._store(planned.plan)
             return planned
+        return self._loaded(known)
+
+    def load(self) -> Planned | None:
+        """The plan of an earlier start of this run, None if there is none. Raises as `load_or_make` does."""
+        known = self._load()
+        return None if known is None else self._loaded(known)
+
+    # ---- the stored plan
+
+    def _loaded(self, known: RestorePlan) -> Planned:
         self._refuse_other(known)
         check_same(self._control, known)
         archived = with_branches(self._context.archive.load_at(known.commit), self._spec.source.topic_ids)
         seen = point.view(self._context.archive, archived, self._spec.point, known.point)
         return Planned(known, seen, fresh=False)
-
-    # ---- the stored plan
 
     def _load(self) -> RestorePlan | None:
         state = self._context.state
@@ -160,7 +169,7 @@ class RestorePlanner:
                 warnings += check_append(choice, existing[choice.target], facts, now_ms)
         if groups.moves_groups(self._spec):
             # Groups that may not even be looked at stop the restore now, not when all records are there.
-            chosen = groups.select(archived.groups, self._spec.consumer_groups)
+            chosen = select_and_rename(archived.groups, self._spec.consumer_groups)
             self._control.group_offsets(entry.group_id for entry in chosen)
         self._check_replicas([choice for choice in choices if choice.target not in existing])
         return warnings
