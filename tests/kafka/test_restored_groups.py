@@ -83,7 +83,7 @@ class TestEarlierPositions:
         copy = f"{unique}-copy"
         archive(tmp_path, unique, {unique: 6, f"{unique}-b": 8})
         spec = restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)
-        wanted = [[unique, copy, 0, None, -1, "", 3, ""], [f"{unique}-b", copy, 0, None, -1, "", 4, ""]]
+        wanted = [[unique, copy, 0, False, None, -1, "", 3, ""], [f"{unique}-b", copy, 0, False, None, -1, "", 4, ""]]
         ours: SetPositions = GroupAdmin.set_group_offsets
 
         def power_cut(self: GroupAdmin, offsets: Iterable[GroupPosition]) -> list[NotSet]:
@@ -184,6 +184,9 @@ class TestPlan:
         back_up(backup_spec(kafka, tmp_path, unique, consumerGroups={"include": [f"{unique}-.*"]}))
         spec = restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)
         source = {record[0]: record for record in committed(kafka, unique)}
+        file = tmp_path / "restore.yaml"
+        file.write_text(resource("KafkaRestore", spec))
+        before = said(logkeep("groups", "plan", "-f", str(file), "-o", "json"))
         bring_back(spec)
         result = tmp_path / "runs/restore-1/result.json"
         ended = said(run("plan", tmp_path, spec, "-o", "json"))["positions"]
@@ -196,6 +199,7 @@ class TestPlan:
         assert found == [(4, source[4][4]), (17, source[17][4]), None]
         assert ended[0]["record"]["key"] == "kept"
         assert {row["topic"] for row in ended} == {copy}
+        assert before == {"runId": None, "positions": [{**row, "now": None} for row in ended]}
         # Without the result and the maps it is counted from the archive.
         result.unlink()
         (tmp_path / f"runs/restore-1/offset-maps/{copy}/0.json").unlink()

@@ -1,6 +1,6 @@
 """The commands `logkeep groups …`: show, set and take back the positions of consumer groups after a restore.
 
-    logkeep groups plan -f restore.yaml --run-id nightly-1
+    logkeep groups plan -f restore.yaml
     logkeep groups reset -f restore.yaml --run-id nightly-1 --include 'billing-.*'
     logkeep groups rollback -f restore.yaml --run-id nightly-1
 
@@ -71,7 +71,9 @@ def register(app: typer.Typer) -> None:
 def plan(
     file: File,
     *,
-    run_id: RunOfRestore,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="The run of the restore; without it, a restore that begins now.")
+    ] = None,
     choice: GroupChoice,
     records: Annotated[bool, typer.Option(help="Show the record before which each group stands.")] = True,
     output: OutputFormat = Output.TEXT,
@@ -114,7 +116,7 @@ def rollback(file: File, *, run_id: RunOfRestore, output: OutputFormat = Output.
 
 
 @contextmanager
-def _opened(file: str, run_id: str) -> Iterator[tuple[Mapping[str, Any], RestoredGroups]]:
+def _opened(file: str, run_id: str | None) -> Iterator[tuple[Mapping[str, Any], RestoredGroups]]:
     """The spec in the file, and the groups of the run."""
     from logkeep_engine.cli.documents import read_document
     from logkeep_engine.restore.group_commands import open_groups

@@ -1,6 +1,6 @@
 """Which groups a cluster has, of which kind, and whether anybody is a member: every broker lists those it coordinates.
 
-librdkafka does not know share groups (KIP-932), and tells their names as those of consumer groups.
+librdkafka leaves out share groups (KIP-932).
 
 Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1.
 """
@@ -67,6 +67,11 @@ def list_groups(version: int = _WITH_KINDS) -> Call[ListedGroups]:
 
     filters = _EVERYTHING * (2 if version >= _WITH_KINDS else 1)
     return Call(LIST_GROUPS, version, (filters + NO_TAGS,), answer, True)
+
+
+async def has_share_groups(pool: BrokerPool) -> bool:
+    """Whether brokers of this version may have share groups. Raises BrokerTrouble, BrokerRefused."""
+    return await pool.version(pool.any_node(), LIST_GROUPS) >= _WITH_KINDS
 
 
 async def listed_groups(pool: BrokerPool) -> dict[str, ListedGroup]:

@@ -65,25 +65,27 @@ class Coordinator:
     node: int
 
 
-async def committed_positions(connection: KafkaConnection, groups: Sequence[str]) -> dict[str, FetchedPositions]:
-    """The positions of each group, as its coordinator says. Raises BrokerUnavailable and BrokerRefused as `BrokerPool`
-    does.
+async def committed_positions(
+    connection: KafkaConnection, groups: Sequence[str], fetch: Callable[[str], Call[FetchedPositions]]
+) -> dict[str, FetchedPositions]:
+    """The positions of each group, as its coordinator answers to `fetch`. Raises BrokerUnavailable and BrokerRefused as
+    `BrokerPool` does.
     """
     found: dict[str, FetchedPositions] = {}
     async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):
             part = groups[at : at + _AT_ONCE]
-            answers = await asyncio.gather(*(_ask(pool, group) for group in part))
+            answers = await asyncio.gather(*(_ask(pool, group, fetch) for group in part))
             found |= dict(zip(part, answers, strict=True))
     return found
 
 
-async def _ask(pool: BrokerPool, group: str) -> FetchedPositions:
+async def _ask(pool: BrokerPool, group: str, fetch: Callable[[str], Call[FetchedPositions]]) -> FetchedPositions:
     try:
         coordinator = await pool.send(pool.any_node(), 0, find_coordinator(group))
         if coordinator.code != Code.NONE:
             return FetchedPositions(coordinator.code)
-        return await pool.send(coordinator.node, 0, fetch_positions(group))
+        return await pool.send(coordinator.node, 0, fetch(group))
     except BrokerTrouble:
         return FetchedPositions(Code.COORDINATOR_NOT_AVAILABLE)
 

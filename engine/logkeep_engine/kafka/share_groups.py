@@ -14,9 +14,12 @@ from collections.abc import Sequence
 
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.encoding import NO_TAGS, Call, Reader, pack_uvarint
-from logkeep_engine.kafka.positions import CommitAnswer, FetchedPosition, FetchedPositions
+from logkeep_engine.kafka.positions import CommitAnswer, FetchedPosition, FetchedPositions, by_topic
 
-DESCRIBE, ALTER, DELETE = 90, 91, 92
+DESCRIBE, ALTER = 90, 91
+NOT_DONE = 10_000
+"""The code of a partition that an answer without an error leaves out. Kafka 4.1 answers so, and sets nothing: its
+handler moves the topics of a request into a collection that does not take them (`KafkaApis`)."""
 _ID = 16
 
 
@@ -72,18 +75,15 @@ def fetch_starts(group: str) -> Call[FetchedPositions]:
 
 def set_starts(group: str, positions: Sequence[FetchedPosition]) -> Call[CommitAnswer]:
     """Set start offsets of `group`: the coordinator refuses if it has members."""
-    topics: dict[str, list[FetchedPosition]] = {}
-    for item in positions:
-        topics.setdefault(item.topic, []).append(item)
     rows = [
         _string(topic) + _array([struct.pack(">iq", item.partition, item.offset) + NO_TAGS for item in items]) + NO_TAGS
-        for topic, items in topics.items()
+        for topic, items in by_topic(positions).items()
     ]
 
     def answer(read: Reader) -> CommitAnswer:
         throttle, code = read.int32(), read.int16()
         read.compact_string()
-        codes = {(item.topic, item.partition): code for item in positions} if code else {}
+        codes = {(item.topic, item.partition): code or NOT_DONE for item in positions}
 
         def topic() -> None:
             name = read.compact_string()

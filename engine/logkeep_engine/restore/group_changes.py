@@ -24,7 +24,10 @@ FOLDER = "group-changes"
 OF_RESTORE = 0
 _DIGITS = 4
 _ROLLED_BACK = ".rolled-back.json"
-_COLUMNS = ["group", "topic", "partition", "before", "beforeLeaderEpoch", "beforeMetadata", "after", "afterMetadata"]
+_COLUMNS = [
+    *("group", "topic", "partition", "share"),
+    *("before", "beforeLeaderEpoch", "beforeMetadata", "after", "afterMetadata"),
+]
 
 PositionKey = tuple[str, str, int]
 
@@ -178,6 +181,7 @@ def _row(change: PositionChange) -> list[Any]:
     before, after = change.before, change.after
     return [
         *change.key,
+        change.position.share,
         None if before is None else before.offset,
         -1 if before is None else before.leader_epoch,
         "" if before is None else before.metadata,
@@ -187,8 +191,12 @@ def _row(change: PositionChange) -> list[Any]:
 
 
 def _change(row: Sequence[Any]) -> PositionChange:
-    group, topic, partition, before, epoch, metadata, after, after_metadata = row
+    group, topic, partition, share, before, epoch, metadata, after, after_metadata = row
+
+    def position(offset: int, leader_epoch: int, noted: str) -> GroupPosition:
+        return GroupPosition(group, topic, int(partition), int(offset), int(leader_epoch), str(noted), bool(share))
+
     return PositionChange(
-        None if before is None else GroupPosition(group, topic, int(partition), int(before), int(epoch), str(metadata)),
-        None if after is None else GroupPosition(group, topic, int(partition), int(after), -1, str(after_metadata)),
+        None if before is None else position(before, epoch, metadata),
+        None if after is None else position(after, -1, after_metadata),
     )

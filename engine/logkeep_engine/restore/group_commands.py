@@ -30,6 +30,9 @@ from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.state import PLAN, RESULT, open_state
 from logkeep_engine.storage import open_storage
 
+_REFUSED = PositionOutcome.REFUSED
+_NO_RUN = "preview"  # of a restore that has not begun; nothing is written under this name
+
 
 @dataclass(frozen=True, slots=True)
 class ChangedPosition:
@@ -64,12 +67,19 @@ class Changed:
     @property
     def refused(self) -> int:
         """How many positions the cluster has refused."""
-        return sum(item.outcome is PositionOutcome.REFUSED for item in self.positions)
+        return sum(item.outcome is _REFUSED for item in self.positions)
+
+    def raise_if_different(self) -> None:
+        """Raises PositionsDiffer for a position that was set, and that the cluster has otherwise."""
+        different = [item for item in self.positions if item.outcome is PositionOutcome.DIFFERENT]
+        if different:
+            first = different[0]
+            raise PositionsDiffer.of(first.change.key, first.reason, len(different) - 1, self.document)
 
 
 @contextmanager
-def open_groups(spec: KafkaRestoreSpec, run_id: str, environ: Mapping[str, str]) -> Iterator[RestoredGroups]:
-    """The groups of a restore, and the run that has done it or may do it. Raises what storage and brokers raise."""
+def open_groups(spec: KafkaRestoreSpec, run_id: str | None, environ: Mapping[str, str]) -> Iterator[RestoredGroups]:
+    """The groups of a run of a restore; None: of one that has not begun. Raises what storage and brokers raise."""
     if spec.source.storage is None:
         raise SpecError(
             "spec.source.backupRef: it was not resolved to a storage", hint="Write spec.source.storage instead."
@@ -77,13 +87,13 @@ def open_groups(spec: KafkaRestoreSpec, run_id: str, environ: Mapping[str, str])
     storage = open_storage(spec.source.storage, environ)
     storage.check()
     archive, connection = Archive.open(storage), connection_from(spec.cluster, environ)
-    state = open_state(run_id, spec, storage, environ)
+    state = open_state(run_id or _NO_RUN, spec, storage, environ)
     with ControlPlane(connection) as control:
         cluster_id = control.cluster_id()
         control.only(cluster_id)
         yield RestoredGroups(
             RestoreContext(
-                run_id=run_id,
+                run_id=state.run_id,
                 spec=spec,
                 archive=archive,
                 state=state,
@@ -91,8 +101,9 @@ def open_groups(spec: KafkaRestoreSpec, run_id: str, environ: Mapping[str, str])
                 control=control,
                 connection=replace(connection, cluster_id=cluster_id),
                 runner_factory=_no_tasks,
-                reporter=Reporter(run_id),
-            )
+                reporter=Reporter(state.run_id),
+            ),
+            begun=run_id is not None,
         )
 
 
@@ -101,18 +112,23 @@ def _no_tasks() -> Never:
 
 
 class RestoredGroups:
-    """The groups of one run of a restore."""
+    """The groups of one run of a restore; if none has `begun`, only a preview may be asked for."""
 
-    def __init__(self, context: RestoreContext) -> None:
+    def __init__(self, context: RestoreContext, *, begun: bool) -> None:
         self._context = context
+        self._begun = begun
         self._log = ChangeLog(context.state, context.cluster_id)
 
     def preview(self, wanted: RestoreGroups, *, records: bool = True) -> list[PreviewedPosition]:
         """Where the groups would stand: by the offset maps of the run if it has ended, else counted from the archive.
-        Nothing is written anywhere.
+        Without a run, it is that of a restore which begins now. Nothing is written anywhere.
 
-        Raises SpecError if the run has not begun.
+        Raises SpecError if there is no such run.
         """
+        if not self._begun:
+            planned = RestorePlanner(self._context).sketch()
+            maps = predicted_maps(self._context, planned)
+            return preview_groups(self._context, planned, wanted, maps, records=records)
         planned = self._planned()
         maps = opener(self._context.state) if self._has_ended() else predicted_maps(self._context, planned)
         return preview_groups(self._context, planned, wanted, maps, records=records)
@@ -137,9 +153,13 @@ class RestoredGroups:
             )
         names = {move.group.group_id for move in moves}
         refuse_members(self._context.control, names)
-        there = positions_of(self._context.control, names)
+        there = positions_of(self._context.control, (move.position for move in moves))
         changes = [PositionChange(there.get(key_of(move.position)), move.position) for move in moves]
-        return self._change(changes, self._log.keep(changes))
+        number = self._log.keep(changes)
+        changed = self._change(changes, number)
+        self._log.drop(number, [item.change.key for item in changed.positions if item.outcome is _REFUSED])
+        changed.raise_if_different()
+        return changed
 
     def rollback(self) -> Changed:
         """Take back the newest change that was not taken back: groups get the positions that they had before, and those
@@ -157,6 +177,7 @@ class RestoredGroups:
         changes = [change.undone() for change in kept.changes]
         refuse_members(self._context.control, {item.position.group_id for item in changes})
         changed = self._change(changes, kept.number)
+        changed.raise_if_different()
         if not changed.refused:
             self._log.note_rolled_back(kept.number)
         return changed
@@ -164,7 +185,7 @@ class RestoredGroups:
     def _change(self, changes: Sequence[PositionChange], number: int) -> Changed:
         """Make changes that are written down as `number`."""
         control, document = self._context.control, self._log.name(number)
-        now = positions_of(control, {item.position.group_id for item in changes})
+        now = positions_of(control, (item.position for item in changes))
         refused, different = change_positions(changes, control)
         found = []
         for change in changes:
@@ -175,7 +196,6 @@ class RestoredGroups:
                 outcome, reason = PositionOutcome.DIFFERENT, different[change.key]
             before = now.get(change.key)
             found.append(ChangedPosition(change, None if before is None else before.offset, outcome, reason))
-        _raise_if_different(found, document)
         return Changed(tuple(found), document)
 
     def _planned(self) -> Planned:
@@ -196,9 +216,3 @@ class RestoredGroups:
 
     def _has_ended(self) -> bool:
         return self._context.state.success() is not None
-
-
-def _raise_if_different(found: Sequence[ChangedPosition], document: str) -> None:
-    different = [item for item in found if item.outcome is PositionOutcome.DIFFERENT]
-    if different:
-        raise PositionsDiffer.of(different[0].change.key, different[0].reason, len(different) - 1, document)

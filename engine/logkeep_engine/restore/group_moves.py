@@ -53,9 +53,8 @@ class Move:
     @property
     def position(self) -> GroupPosition:
         """The position to commit. The archived leader epoch is one of the source, and means nothing in the target."""
-        return GroupPosition(
-            self.group.group_id, self.topic, self.group.partition, self.offset, -1, self.group.metadata
-        )
+        group = self.group
+        return GroupPosition(group.group_id, self.topic, group.partition, self.offset, -1, group.metadata, group.share)
 
 
 @dataclass(frozen=True, slots=True)

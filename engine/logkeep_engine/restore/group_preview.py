@@ -10,11 +10,12 @@ them (`groups.opener`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.partition import open_damaged
+from logkeep_engine.archive.reading.partition import open_damaged, open_partition
+from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.contract.spec import RestoreGroups
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -55,6 +56,7 @@ class PreviewedPosition:
         record = self.record
         return {
             "group": self.move.group.group_id,
+            "share": self.move.group.share,
             "sourceTopic": self.move.group.topic,
             "topic": self.move.topic,
             "partition": self.move.group.partition,
@@ -83,7 +85,8 @@ def preview_groups(
     entries = select_and_rename(planned.archived.groups, wanted)
     moves = translate(entries, planned.plan.topics, maps, archived_end(planned))
     names = {move.group.group_id for move in moves}
-    there, members = positions_of(context.control, names), set(with_members(context.control, names))
+    there = positions_of(context.control, (move.position for move in moves))
+    members = set(with_members(context.control, names))
     reader = _RecordReader(_tasks(context, planned)) if records else None
     found = []
     for move in moves:
@@ -113,7 +116,15 @@ def _tasks(context: RestoreContext, planned: Planned) -> Tasks:
 def predicted_maps(context: RestoreContext, planned: Planned) -> Maps:
     """The offsets that a restore by this plan would give, for `preview_groups`."""
     tasks = _tasks(context, planned)
-    return lambda topic, partition: PredictedOffsets(tasks[topic, partition])
+
+    def predicted(topic: str, partition: int) -> PredictedOffsets:
+        task = tasks[topic, partition]
+        if planned.fresh and task.survey is None and task.batching is None:  # nobody has checked the archive
+            known = open_partition(task.storage, task.source, task.segments, task.kept).transactions
+            task = replace(task, survey=DamageSurvey((), (), tuple(known.aborted)))
+        return PredictedOffsets(task)
+
+    return predicted
 
 
 class PredictedOffsets:

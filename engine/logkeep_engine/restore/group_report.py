@@ -99,9 +99,10 @@ def _by_group(moved: Iterable[Moved], why: str, document: str) -> list[str]:
     found = []
     for name in names[:_GROUPS_SHOWN]:
         first = groups[name][0]
+        kind = "share" if first.move.group.share else "consumer"
         at = f"topic {first.move.topic} partition {first.move.group.partition}"
         found.append(
-            f"consumer group {name}: {_positions(len(groups[name]))} not set, first {at} ({first.reason}): {why} "
+            f"{kind} group {name}: {_positions(len(groups[name]))} not set, first {at} ({first.reason}): {why} "
             f"({document})"
         )
     if len(names) > _GROUPS_SHOWN:

@@ -77,7 +77,7 @@ def commit(
     No position of a group with members is changed. `keep` writes the changes down before the first is made, `drop` says
     which of them were refused. Raises what the control plane does if coordinators cannot be reached.
     """
-    there = positions_of(control, {move.group.group_id for move in moves})
+    there = positions_of(control, (move.position for move in moves))
     absent = [move for move in moves if key_of(move.position) not in there]
     members = with_members(control, {move.group.group_id for move in absent})
     changes = {
@@ -105,9 +105,15 @@ def commit(
     return [outcome(move) for move in moves]
 
 
-def positions_of(control: ControlPlane, group_ids: Iterable[str]) -> dict[PositionKey, GroupPosition]:
-    """The positions that these groups have now."""
-    return {key_of(item): item for item in control.group_offsets(group_ids).offsets}
+def positions_of(control: ControlPlane, of: Iterable[GroupPosition]) -> dict[PositionKey, GroupPosition]:
+    """All positions that the groups of these positions have now."""
+    ids: dict[bool, set[str]] = {False: set(), True: set()}
+    for item in of:
+        ids[item.share].add(item.group_id)
+    found = list(control.group_offsets(ids[False]).offsets) if ids[False] else []
+    if ids[True]:
+        found += control.share_starts(ids[True]).offsets
+    return {key_of(item): item for item in found}
 
 
 def with_members(control: ControlPlane, group_ids: Collection[str]) -> list[str]:
@@ -140,7 +146,7 @@ def change_positions(
     refused += control.delete_group_offsets(item.position for item in changes if item.after is None)
     by_key = {key_of(item.position): item for item in refused}
     made = [item for item in changes if item.key not in by_key]
-    now = positions_of(control, {item.position.group_id for item in made})
+    now = positions_of(control, (item.position for item in made))
     return by_key, _different(made, now)
 
 

@@ -75,6 +75,30 @@ class RestorePlanner:
         known = self._load()
         return None if known is None else self._loaded(known)
 
+    def sketch(self) -> Planned:
+        """A plan that says where records would go. Nothing is stored or refused, no object is checked, and partitions
+        have no producer ids.
+        """
+        context, spec = self._context, self._spec
+        point.refuse_future(spec.point)
+        seen = point.choose(context.archive, spec.point)
+        archived = with_branches(seen.state, spec.source.topic_ids)
+        sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
+        choices = select_topics(archived, spec.topics, spec.source.topic_ids, sees).choices
+        pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
+        archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        plan = RestorePlan(
+            run_id=context.run_id,
+            spec_digest=self._digest,
+            archive_id=context.archive.info.archive_id,
+            commit=archived.commit,
+            cluster_id=context.cluster_id,
+            topics=self._plan_topics(archived, choices, self._existing(choices), pointed.plan),
+            batching=batching_of(context.archive.info.segments, spec.record_batches),
+            point=pointed.plan,
+        )
+        return Planned(plan, archived, fresh=True)
+
     # ---- the stored plan
 
     def _loaded(self, known: RestorePlan) -> Planned:
