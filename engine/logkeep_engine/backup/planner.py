@@ -63,7 +63,7 @@ class BackupPlanner:
         self._files = plan_files()
         self._next_file = next(self._files)
         self.told: list[str] = []
-        """What the user must know of groups that are not archived."""
+        """Notes for the user about groups that are not archived."""
 
     def load_or_make(self, state: ArchiveState) -> BackupPlan:
         """The plan of an earlier attempt of this run, or a new one. Raises ArchiveDamaged for one whose beginning the

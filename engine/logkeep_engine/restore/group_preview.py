@@ -138,7 +138,7 @@ class PredictedOffsets:
         self._next()
 
     def find(self, source_offset: int) -> FoundOffset:
-        """As `OffsetMap.find`."""
+        """Do what `OffsetMap.find` does."""
         while self._row is not None and self._row[0] + self._row[2] <= source_offset:
             self._next()
         if self._row is None:

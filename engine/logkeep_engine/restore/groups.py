@@ -151,7 +151,7 @@ def change_positions(
 
 
 def _different(made: Iterable[PositionChange], now: Mapping[PositionKey, GroupPosition]) -> dict[PositionKey, str]:
-    """What the cluster has where it does not have what was wanted."""
+    """Tell what the cluster has where it does not have what was wanted."""
     found: dict[PositionKey, str] = {}
     for change in made:
         wanted = None if change.after is None else change.after.offset

@@ -39,7 +39,7 @@ class OffsetFinder(Protocol):
     """Says where source offsets lie in the target."""
 
     def find(self, source_offset: int) -> FoundOffset:
-        """As `OffsetMap.find`."""
+        """Do what `OffsetMap.find` does."""
         ...
 
 
@@ -79,7 +79,7 @@ class StoredOffsetMap:
             raise damaged_map(self._name, ValueError("the end is missing"))
 
     def find(self, source_offset: int) -> FoundOffset:
-        """As `OffsetMap.find`."""
+        """Do what `OffsetMap.find` does."""
         low, high = 0, self._blocks  # the row is in the last block that begins at or before the offset
         while high - low > 1:
             middle = (low + high) // 2

@@ -58,10 +58,10 @@ def test_an_error_of_one_partition_is_one_of_all(answer: bytes) -> None:
 
 def test_what_a_broker_has_answered() -> None:
     """Kafka 4.1.1, for a group that has begun one of two partitions."""
-    answer = bytes.fromhex(
-        "0000000002047367320202741fc22d53e9294965b22c3ce3555338d1030000000000000000000000"
-        "0000000000000000000000000001ffffffffffffffff0000000000000000000000000000"
-    )
+    head = "0000000002 04736732 02 0274 1fc22d53e9294965b22c3ce3555338d1 03"
+    begun = "00000000 0000000000000000 00000000 0000 00 00"
+    not_begun = "00000001 ffffffffffffffff 00000000 0000 00 00"
+    answer = bytes.fromhex(f"{head} {begun} {not_begun} 00 0000 00 00 00")
     found = decoded(fetch_starts("sg2"), answer)
     assert found == FetchedPositions(Code.NONE, 0, (FetchedPosition("t", 0, 0, 0, ""),))
 

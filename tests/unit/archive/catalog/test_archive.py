@@ -63,7 +63,7 @@ def test_share_groups_have_a_column_that_archives_without_them_do_not(storage: S
     shared = GroupEntry("queue", "orders", ID, 0, 11, share=True)
     seen = []
     for number, groups in enumerate(([GROUP], [GROUP, shared]), 1):
-        with begin(storage, f"run-{number}", policy=CheckpointPolicy(commits=1)) as writer:
+        with begin(storage, f"run-{number}", checkpoints=CheckpointPolicy(commits=1)) as writer:
             last = writer.end(RunOutcome.SUCCEEDED, groups=groups)
         assert Archive.open(storage).load().groups == tuple(groups)
         seen.append(json.loads(storage.read(names.commit_path(last)))["groups"]["columns"])
