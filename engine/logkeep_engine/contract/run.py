@@ -252,6 +252,26 @@ class VerificationFacts:
 
 
 @dataclass(frozen=True)
+class DrillFacts:
+    """The findings of a drill: the seconds from its start until the last record was acknowledged, and until all was
+    verified. `partitions` were restored. `report` is the URI of the document that tells all of it.
+
+    Only sampled drills have the numbers of the `cycle`: of `total` partitions, `drilled` were, and all are within so
+    many `runs`."""
+
+    recovery_seconds: float
+    verified_seconds: float
+    partitions: int
+    records: int
+    bytes: int
+    report: str
+    total: int = 0
+    cycle: int = 0
+    drilled: int = 0
+    runs: int = 0
+
+
+@dataclass(frozen=True)
 class RunResult(_Document):
     """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of
     their lengths. `earlier_run` is the run that has done the same restore before, and `earlier_end` is its end: then
@@ -259,7 +279,7 @@ class RunResult(_Document):
     """
 
     # Only a backup has the first two, few restores have an earlier run, and only some are verified.
-    _LEFT_OUT = frozenset({"coverage", "archive", "earlier_run", "earlier_end", "verification"})
+    _LEFT_OUT = frozenset({"coverage", "archive", "earlier_run", "earlier_end", "verification", "drill"})
 
     run_id: str
     kind: str
@@ -289,6 +309,7 @@ class RunResult(_Document):
     earlier_run: str | None = None
     earlier_end: float | None = None
     verification: VerificationFacts | None = None
+    drill: DrillFacts | None = None  # a drill that has restored everything has it
 
     @classmethod
     def from_json(cls, text: Text) -> Self:
@@ -304,6 +325,8 @@ class RunResult(_Document):
                 raise ContractError(str(error)) from error
         if (facts := body.get("verification")) is not None:
             body["verification"] = _record(VerificationFacts, facts)
+        if (measured := body.get("drill")) is not None:
+            body["drill"] = _record(DrillFacts, measured)
         return cls(**body)
 
     def to_termination_message(self, limit: int) -> str:
