@@ -111,7 +111,9 @@ PACKAGES: Mapping[str, Near] = {
         _engine("restore"),
         _unit("restore/*"),
         (
-            *_broker("drill", "point", "restore*", "rights", "round_trip_property", "verify_restored"),
+            *_broker(
+                "drill", "forgotten_producers", "point", "restore*", "rights", "round_trip_property", "verify_restored"
+            ),
             *_simulated("append", "count", "empty_restores", "restore_state", "schedules"),
             "tests/ledger/*",
         ),
