@@ -93,7 +93,9 @@ class RestorePlanner:
             archive_id=context.archive.info.archive_id,
             commit=archived.commit,
             cluster_id=context.cluster_id,
-            topics=self._plan_topics(archived, choices, self._existing(choices), pointed.plan),
+            topics=self._plan_topics(
+                archived, choices, self._existing(choices), self._extents(archived, choices, pointed.plan)
+            ),
             batching=batching_of(context.archive.info.segments, spec.record_batches),
             point=pointed.plan,
         )
