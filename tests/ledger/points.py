@@ -26,7 +26,7 @@ POINTS = ("", "asOf", "timestamp", "offsets")
 
 @dataclass(frozen=True)
 class Point:
-    """What a restore is asked for: everything, or what lies before `time` (ms) or the `ends` of partitions."""
+    """The wish of a restore: everything, or what lies before `time` (ms) or the `ends` of partitions."""
 
     kind: str = ""
     time: int = -1

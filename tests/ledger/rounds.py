@@ -234,7 +234,7 @@ class Round:
         wanted: Mapping[int, Sequence[Found]],
         found: Mapping[int, Sequence[Found]],
     ) -> Iterator[str]:
-        """Where the group stands before another record than in the source."""
+        """Name the partitions where the group stands before another record than in the source."""
         there = positions_of(self._cluster.bootstrap, self._group, self._restored)
         for number, position in positions.items():
             end = point.ends.get(number)
