@@ -21,8 +21,8 @@ ConfigKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-z0-
 
 
 class Rename(Model):
-    """`from` must match the whole topic name; `to` may use its groups as \\1 or \\g<name>. The first rule that
-    matches is used.
+    """`from` must match the whole name of a topic or a consumer group; `to` may use its groups as \\1 or \\g<name>. The
+    first rule that matches is used.
     """
 
     from_: Annotated[Regex, Field(alias="from")]

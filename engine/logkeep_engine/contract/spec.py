@@ -19,7 +19,7 @@ from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.references import CaRef, S3SecretRef
-from logkeep_engine.contract.restored_topics import RestoreTopics, TopicName
+from logkeep_engine.contract.restored_topics import Rename, RestoreTopics, TopicName
 from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.values import (
     ArchiveBytes,
@@ -404,11 +404,12 @@ class RestoreVerification(StrEnum):
 
 class RestoreGroups(ConsumerGroups):
     restore: GroupRestore = GroupRestore.NONE
+    rename: tuple[Rename, ...] = ()
 
     @model_validator(mode="after")
     def _chooses_what_is_moved(self) -> RestoreGroups:
         if self.restore is GroupRestore.NONE:
-            for name in ("include", "exclude"):
+            for name in ("include", "exclude", "rename"):
                 if getattr(self, name) != RestoreGroups.model_fields[name].default:
                     raise ValueError(
                         f"{name} has no effect with restore None, which moves no group; set restore to Translate, "

@@ -13,6 +13,7 @@ driver that starts again needs to go on:
     offset-maps/...       a partition is done when its map is there
     counted.json          the target has what was sent; from here on the topics get their own configuration
     verification.json     what the verification has found, and beside it a page (`verification.html`)
+    group-changes/...     the positions that consumer groups had before, written before the first one is set
     consumer-groups.json  what became of the positions of consumer groups
     result.json           the end: a run that has succeeded is not done again
 
@@ -41,7 +42,8 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all, is_counted
-from logkeep_engine.restore.groups import Moved, PositionOutcome, move_groups
+from logkeep_engine.restore.group_moves import Moved, PositionOutcome
+from logkeep_engine.restore.groups import move_groups
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
