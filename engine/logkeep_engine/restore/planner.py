@@ -96,6 +96,9 @@ class RestorePlanner:
         choices = select_topics(archived, spec.topics, spec.source.topic_ids, sees).choices
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        archived = only_chosen(archived, spec.topics.partitions)
+        there = self._existing(choices)
+        existing, replaced = ({}, there) if spec.if_topic_exists is IfTopicExists.REPLACE else (there, {})
         plan = RestorePlan(
             run_id=context.run_id,
             spec_digest=self._digest,
@@ -103,7 +106,7 @@ class RestorePlanner:
             commit=archived.commit,
             cluster_id=context.cluster_id,
             topics=self._plan_topics(
-                archived, choices, self._existing(choices), self._extents(archived, choices, pointed.plan)
+                archived, choices, existing, replaced, self._extents(archived, choices, pointed.plan)
             ),
             batching=batching_of(context.archive.info.segments, spec.record_batches),
             point=pointed.plan,
