@@ -456,7 +456,8 @@ class RestoreGroups(ConsumerGroups):
 
 
 class KafkaRestoreSpec(Model):
-    """`state`: where the restore keeps what it must know to go on; None: beside the archive."""
+    """`state`: where the restore keeps what it must know to go on; None: beside the archive. `dryRun`: find out what it
+    would do, and write nothing."""
 
     source: SourceSpec
     point: PointSpec | None = None
@@ -470,6 +471,7 @@ class KafkaRestoreSpec(Model):
     consumer_groups: RestoreGroups = RestoreGroups()
     record_batches: RecordBatches = RecordBatches()
     verify: RestoreVerification = RestoreVerification.COUNTS
+    dry_run: bool = False
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
