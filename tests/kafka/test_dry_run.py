@@ -1,6 +1,8 @@
 """A dry run says what a run would do, and what would refuse it, and changes nothing anywhere."""
 
 import hashlib
+import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,12 +11,13 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
 
+from logkeep_engine.archive.care import rates
 from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import LogkeepError
-from logkeep_engine.restore import rates
 from tests.cluster.kafka import KafkaBroker
+from tests.command import logkeep
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
 from tests.kafka.backing_up import Topics
 from tests.kafka.restores import (
@@ -27,6 +30,7 @@ from tests.kafka.restores import (
     transactions,
     without_offsets,
 )
+from tests.kafka.test_cli import resource
 from tests.kafka.test_rights import GROUP, READER, TOPIC, WRITER, Rights
 
 NOW = int(time.time() * 1000) - 3_600_000  # older records would be deleted where a topic has the default retention
@@ -214,9 +218,10 @@ class TestWhatWouldBeRefused:
         create_topic(kafka.bootstrap, unique)
         produce(kafka.bootstrap, unique, numbered(3))
         back_up(backup_spec(kafka, tmp_path, unique))
-        with monkeypatch.context() as patch, pytest.raises(ConnectionAbortedError):
+        with monkeypatch.context() as patch:
             patch.setattr("logkeep_engine.restore.run.restore_open_partitions", _dies)
-            bring_back(restore_spec(kafka, tmp_path), "dry-1")
+            with pytest.raises(ConnectionAbortedError):
+                bring_back(restore_spec(kafka, tmp_path), "dry-1")
         _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
         assert (report.refused, [topic.exists for topic in report.topics_shown]) == (0, [True])
         _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path, suffix="-other"), unique)
@@ -237,6 +242,108 @@ class TestWhatWouldBeRefused:
         assert [warning for warning in result.warnings if "could not be set" in warning] == [
             next(warning for warning in result.warnings if f"topic {unique}-copy: no.such.key=7 could" in warning)
         ]
+
+
+class TestBackup:
+    def test_the_run_after_it_archives_what_it_has_told(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        root = tmp_path / "archive"
+        create_topic(kafka.bootstrap, unique, 2)
+        produce(kafka.bootstrap, unique, [*numbered(50), *numbered(30, 1)])
+        commit_positions(kafka.bootstrap, f"{unique}-group", {(unique, 0): 20})
+        spec = backup_spec(kafka, root, unique, consumerGroups={"include": [f"{unique}.*"]})
+        report = dry_backup(spec)
+        assert not root.exists()
+        assert (report["refused"], report["topics"], report["partitions"], report["records"]) == (0, 1, 2, 80)
+        assert (report["groups"], report["positions"], report["exact"]) == (1, 1, False)
+        assert "there is no archive yet: the run makes it" in report["notChecked"]
+        assert report["topicsShown"][0] | {"bytes": 0} == {
+            "topic": unique,
+            "exists": True,
+            "partitions": 2,
+            "replicas": 1,
+            "configs": {},
+            "records": 80,
+            "bytes": 0,
+            "exact": False,
+        }
+        assert back_up(spec).records == 80
+        produce(kafka.bootstrap, unique, numbered(5))
+        before = stored(root)
+        assert dry_backup(spec)["records"] == 5
+        assert stored(root) == before
+
+    def test_all_that_would_make_it_fail_is_told(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(50))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        produce(kafka.bootstrap, unique, numbered(20))
+        Topics(kafka).delete_records(unique, 60)
+        before = stored(tmp_path)
+        report = dry_backup(backup_spec(kafka, tmp_path, unique, "no-such-topic"), 2)
+        assert [item["code"] for item in report["refusals"]] == ["DataLoss", "PatternsUnmatched"]
+        assert report["records"] == 10
+        report = dry_backup(backup_spec(kafka, tmp_path, unique, format="Avro"), 2)
+        assert [item["code"] for item in report["refusals"]] == ["ArchiveMismatch"]
+        assert stored(tmp_path) == before
+
+
+def dry_backup(spec: Mapping[str, Any], code: int = 0) -> dict[str, Any]:
+    """The report of `logkeep backup --dry-run`, which ends with this exit code."""
+    done = logkeep("backup", "-f", "-", "--dry-run", "-o", "json", stdin=resource("KafkaBackup", spec))
+    assert done.returncode == code, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["outcome"], result["exitCode"]) == ("DryRun", code)
+    found: dict[str, Any] = result["dryRun"]
+    return found
+
+
+class TestCommand:
+    def test_a_table_says_what_would_be_done(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique, 1, {"retention.ms": "86400000"})
+        produce(kafka.bootstrap, unique, numbered(50))
+        commit_positions(kafka.bootstrap, f"{unique}-group", {(unique, 0): 20})
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = restore_spec(kafka, tmp_path, consumerGroups={"restore": "Translate", "include": [f"{unique}.*"]})
+        text = resource("KafkaRestore", spec)
+        before = stored(tmp_path)
+        done = logkeep("restore", "-f", "-", "--dry-run", stdin=text, spark=True)
+        assert done.returncode == 0, done.stderr
+        for line in (
+            r"outcome +DryRun",
+            r"topics +1, 1 to be created",
+            r"records +50",
+            r"time +about 1\ds at .* a second",
+            r"rate +a default",
+            r"groups +1, 1 positions",
+            r"refused +no",
+            rf"{unique}-copy +{unique} +new +1 +1 +50 .* retention\.ms=86400000",
+            rf"{unique}-group +1",
+        ):
+            assert re.search(rf"^{line}", done.stdout, re.MULTILINE), (line, done.stdout)
+        create_topic(kafka.bootstrap, f"{unique}-copy")
+        done = logkeep("restore", "-f", "-", "--dry-run", stdin=text)
+        assert done.returncode == 2
+        assert re.search(r"^refused +yes", done.stdout, re.MULTILINE), done.stdout
+        assert f"refused: topic {unique}-copy already exists on the target cluster" in done.stderr
+        assert stored(tmp_path) == before
+
+    def test_a_file_that_asks_for_a_dry_run_gets_one(self, kafka: KafkaBroker, tmp_path: Path) -> None:
+        spec = restore_spec(kafka, tmp_path / "none", dryRun=True)
+        done = logkeep("restore", "-f", "-", "-o", "json", stdin=resource("KafkaRestore", spec))
+        assert done.returncode == 2
+        (refusal,) = json.loads(done.stdout)["dryRun"]["refusals"]
+        assert refusal["code"] in ("ArchiveMissing", "BucketMissing")
+
+    def test_a_cluster_that_does_not_answer_is_no_refusal(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(3))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = {**restore_spec(kafka, tmp_path), "cluster": {"bootstrapServers": ["127.0.0.1:1"]}}
+        done = logkeep("restore", "-f", "-", "--dry-run", stdin=resource("KafkaRestore", spec))
+        assert done.returncode == 1
+        assert "error: Cannot describe the cluster: no answer from 127.0.0.1:1" in done.stderr
 
 
 def _dies(*_: Any) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,11 +49,16 @@ def run_resource(
     *,
     changes: Mapping[str, Any] | None = None,
     only_verify: bool = False,
+    dry_run: bool = False,
 ) -> None:
     """Run the one resource of `kind` in a file, and end the command as the run ended. `changes` are fields of its spec
-    that options have set. With `only_verify` nothing is restored: what a run has restored is compared."""
+    that options have set. With `only_verify` nothing is restored: what a run has restored is compared. With `dry_run`
+    nothing is written: what the run would do is printed."""
     with errors(debug):
         request, spec = _read(kind, file, spark, changes or {})
+        if dry_run and isinstance(spec, KafkaBackupSpec):
+            _print_end(_dry_backup(request, spec), output, moves_groups=False)
+            return
         from logkeep_engine.spark.conf import uses_s3
 
         started = time.time()
@@ -78,8 +84,29 @@ def run_resource(
             if isinstance(error, KeyboardInterrupt):
                 say_how_to_go_on(request.run_id)
             raise
-        _print_result(result, output, moves_groups=_moves_groups(spec))
+        _print_end(result, output, moves_groups=_moves_groups(spec))
+
+
+def _print_end(result: RunResult, output: Output, *, moves_groups: bool) -> None:
+    """Print the result of a run, and end the command with its exit code."""
+    if result.dry_run is None:
+        _print_result(result, output, moves_groups=moves_groups)
         leave(result)
+        return
+    from logkeep_engine.cli.dry_run import exit_code_of, show_dry_run
+
+    result = replace(result, exit_code=exit_code_of(result))
+    show_dry_run(result, output)
+    leave(result)
+
+
+def _dry_backup(request: RunRequest, spec: KafkaBackupSpec) -> RunResult:
+    """The result of the dry run of a backup. It has no tasks, so it needs no Spark."""
+    from logkeep_engine.backup.dry_run import BackupDryRun
+    from logkeep_engine.report import Reporter
+
+    say(f"run {request.run_id}")
+    return BackupDryRun(request, spec, Reporter(request.run_id), os.environ).perform()
 
 
 def _read(

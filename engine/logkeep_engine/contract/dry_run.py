@@ -53,8 +53,9 @@ class PlannedGroup(Model):
 
 
 class DryRunReport(Model):
-    """All that was found. `records` and `bytes` are exact if `exact` says so, else at most so many; requests are about
-    so many. `seconds` is the expected time at `bytes_per_second`, and `rate` says where that is from. `not_checked`
+    """All that was found. `records` and `bytes` are exact if `exact` says so, else at most so many. About so many
+    `requests` go to Kafka, those that write for a restore, those that read for a backup, and `storage_requests` to the
+    storage. `seconds` is the expected time at `bytes_per_second`, and `rate` says where that is from. `not_checked`
     names what only the run itself finds out."""
 
     refused: Count = 0
@@ -120,13 +121,15 @@ class DryRunReport(Model):
             }
         )
 
-    def __str__(self) -> str:
+    def told(self, does: str) -> str:
+        """The report in a sentence. `does` is the verb of the run: restore, archive."""
         most = "" if self.exact else "at most "
-        new = f"{self.topics_created} to be created" if self.topics_created else "all there"
-        told = f"would restore {most}{self.records} records, {self.bytes} bytes, to {self.topics} topics ({new})"
+        new = f" ({self.topics_created} to be created)" if self.topics_created else ""
+        amount = f"would {does} {most}{self.records} records, {self.bytes} bytes, {self.topics} topics{new}"
         if self.seconds is not None:
-            told += f" in about {self.seconds} s"
+            amount += f", in about {self.seconds} s"
         if not self.refused:
-            return told
+            return amount
         word = "reason" if self.refused == 1 else "reasons"
-        return f"would be refused for {self.refused} {word}, first: {self.refusals[0].message}" + f"; else it {told}"
+        told = f"would be refused for {self.refused} {word}, first: {self.refusals[0].message}"
+        return f"{told}; else it {amount}" if self.topics else told

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from logkeep_engine.archive.care.rates import expected_time
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
 from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
@@ -25,7 +26,7 @@ from logkeep_engine.restore.partitions import with_task
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import PreviewedPartition, of_restore, previewed
-from logkeep_engine.restore.rates import expected_time
+from logkeep_engine.restore.rates import measured_restore
 from logkeep_engine.restore.same import deletion_refused, transactional_id
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.targets import CreatedTopics
@@ -165,7 +166,8 @@ def _amounts(
     )
     size = sum(topic.bytes for topic in topics)
     limit = context.spec.limits.bytes_per_second_int
-    expected = expected_time(size, context.state, context.cluster_id, limit)
+    measured = measured_restore(context.state, context.cluster_id)
+    expected = expected_time(size, measured, limit, context.state.storage.uri)
     verified = context.spec.verify is RestoreVerification.FULL
     return DryRunReport(
         topics=len(topics),

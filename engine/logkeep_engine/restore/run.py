@@ -223,7 +223,7 @@ class RestoreRun(DriverRun):
         except Refused as error:
             refusals.add(error)
         report = with_refusals(report, refusals.found)
-        return replace(begun, dry_run=report, message=str(report), end_time=time.time())
+        return replace(begun, dry_run=report, message=report.told("restore"), end_time=time.time())
 
     def _is_enough(self, earlier: RunResult) -> bool:
         """Whether nothing is left to do if an earlier run has done this restore."""
