@@ -59,6 +59,7 @@ PACKAGES: Mapping[str, Near] = {
                 "backup*",
                 "balance",
                 "divergence",
+                "dry_run",
                 "follower_reads",
                 "gaps",
                 "hostile_batches",
@@ -76,7 +77,7 @@ PACKAGES: Mapping[str, Near] = {
             *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "test_run_shown.py"),
             *_unit("archive/care/test_inspect.py", "toolbox/test_output.py"),
         ),
-        (*_broker("cli", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
+        (*_broker("cli", "dry_run", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
     ),
     "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
     "convert": Near(

@@ -26,4 +26,4 @@ def backup(
     LOGKEEP_KAFKA_CA_FILE, LOGKEEP_KAFKA_CERT_FILE, LOGKEEP_KAFKA_KEY_FILE, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
     instead.
     """
-    run_resource(BACKUP, file, spark, output, debug, dry_run=dry_run)
+    run_resource(BACKUP, file, spark, output, debug, changes={"dryRun": True} if dry_run else {})

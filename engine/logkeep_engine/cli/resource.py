@@ -49,14 +49,12 @@ def run_resource(
     *,
     changes: Mapping[str, Any] | None = None,
     only_verify: bool = False,
-    dry_run: bool = False,
 ) -> None:
     """Run the one resource of `kind` in a file, and end the command as the run ended. `changes` are fields of its spec
-    that options have set. With `only_verify` nothing is restored: what a run has restored is compared. With `dry_run`
-    nothing is written: what the run would do is printed."""
+    that options have set. With `only_verify` nothing is restored: what a run has restored is compared."""
     with errors(debug):
         request, spec = _read(kind, file, spark, changes or {})
-        if dry_run and isinstance(spec, KafkaBackupSpec):
+        if isinstance(spec, KafkaBackupSpec) and spec.dry_run:
             _print_end(_dry_backup(request, spec), output, moves_groups=False)
             return
         from logkeep_engine.spark.conf import uses_s3

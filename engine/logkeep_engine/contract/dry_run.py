@@ -131,5 +131,5 @@ class DryRunReport(Model):
         if not self.refused:
             return amount
         word = "reason" if self.refused == 1 else "reasons"
-        told = f"would be refused for {self.refused} {word}, first: {self.refusals[0].message}"
+        told = f"would be refused for {self.refused} {word}, first: {self.refusals[0].message.rstrip('.')}"
         return f"{told}; else it {amount}" if self.topics else told

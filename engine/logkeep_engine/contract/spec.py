@@ -314,6 +314,7 @@ class KafkaBackupSpec(Model):
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL
     on_unmatched: OnUnmatched | None = None
+    dry_run: bool = False
     limits: BackupLimits = BackupLimits()
     schedule: ScheduleSpec | None = None
     suspend: bool = False
