@@ -62,8 +62,8 @@ def wanted_run(
     # A schedule that was taken away asks for nothing new, either.
     scheduled = timestamp(due) if due is not None else resource.status.last_schedule_time
     asked = waiting if waiting is not None else resource.status.last_handled_backup_runs
-    parts = (_hash(trigger)[:_TRIGGER_LENGTH] if trigger else "", scheduled or "", asked or "")
-    parts += (_DRY_RUN if spec.dry_run else "",)
+    asks = (_hash(trigger)[:_TRIGGER_LENGTH] if trigger else "", scheduled or "", asked or "")
+    parts = (*asks, _DRY_RUN if spec.dry_run else "")
     key = ".".join([inputs, *(part for part in parts if part)])
     return WantedRun(_id_after(resource, key), key, inputs, trigger, scheduled, asked)
 

@@ -144,7 +144,8 @@ class Troubled(World):
         if self.is_backup:
             self.edit(dryRun=self.random.random() < 0.4)
         elif self.resource.spec.get("dryRun"):
-            self.edit(**self.random.choice([{"dryRun": False}, {"ifTopicExists": "Append"}, {"ifTopicExists": "Fail"}]))
+            field, value = self.random.choice([("dryRun", False), ("ifTopicExists", "Append"), ("verify", "Full")])
+            self.edit(**{field: value})
 
     def _ask(self) -> None:
         self.number += 1

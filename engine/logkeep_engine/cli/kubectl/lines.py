@@ -176,7 +176,7 @@ def _run(status: Body, now: datetime) -> list[Row]:
 
 
 def _dry_run(status: Body) -> list[Row]:
-    """What a dry run has found, in numbers."""
+    """The findings of a dry run, in numbers."""
     found = part(status, "dryRun")
     if not isinstance(found, Mapping):
         return []
