@@ -253,14 +253,34 @@ class VerificationFacts:
 
 
 @dataclass(frozen=True)
+class DrillFacts:
+    """The findings of a drill: the seconds from its start until the last record was acknowledged, and until all was
+    verified. `partitions` were restored. `report` is the URI of the document that tells all of it.
+
+    Only sampled drills have the numbers of the `cycle`: of `total` partitions, `drilled` were, and all are within so
+    many `runs`."""
+
+    recovery_seconds: float
+    verified_seconds: float
+    partitions: int
+    records: int
+    bytes: int
+    report: str
+    total: int = 0
+    cycle: int = 0
+    drilled: int = 0
+    runs: int = 0
+
+
+@dataclass(frozen=True)
 class RunResult(_Document):
     """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of
     their lengths. `earlier_run` is the run that has done the same restore before, and `earlier_end` is its end: then
     this run has done nothing, and the facts are those of the earlier one.
     """
 
-    # Only a backup has the first two, few restores have an earlier run, and only some are verified or dry.
-    _LEFT_OUT = frozenset({"coverage", "archive", "earlier_run", "earlier_end", "verification", "dry_run"})
+    # Only a backup has the first two, few restores have an earlier run, and only some are verified, drills or dry.
+    _LEFT_OUT = frozenset({"coverage", "archive", "earlier_run", "earlier_end", "verification", "drill", "dry_run"})
 
     run_id: str
     kind: str
@@ -291,6 +311,7 @@ class RunResult(_Document):
     earlier_end: float | None = None
     verification: VerificationFacts | None = None
     dry_run: DryRunReport | None = None
+    drill: DrillFacts | None = None  # a drill that has restored everything has it
 
     @classmethod
     def from_json(cls, text: Text) -> Self:
@@ -311,6 +332,8 @@ class RunResult(_Document):
                 body["dry_run"] = DryRunReport.of(found)
             except ValueError as error:
                 raise ContractError(str(error)) from error
+        if (measured := body.get("drill")) is not None:
+            body["drill"] = _record(DrillFacts, measured)
         return cls(**body)
 
     def to_termination_message(self, limit: int) -> str:

@@ -130,6 +130,8 @@ class RestorePlanner:
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         whole = archived
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        if context.drill is not None:
+            archived, choices = context.drill.narrowed(archived, choices)
         existing = self._existing(choices)
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
         told, existing = self._check_targets(archived, choices, existing)
@@ -207,7 +209,11 @@ class RestorePlanner:
         if not self._spec.allow_empty:
             with refusals:
                 refuse_damaged(archived, choices, findings.surveys)
-        return replace(findings, loss=tuple(point.within(planned, choices, findings.loss)))
+        loss = point.within(planned, choices, findings.loss)
+        if (drill := self._context.drill) is not None:
+            ids = {choice.source.name: choice.source.topic_id for choice in choices}
+            loss = (fact for fact in loss if not drill.leaves_out((ids[fact.topic], fact.partition)))
+        return replace(findings, loss=tuple(loss))
 
     def _check_replicas(self, created: Sequence[Choice]) -> None:
         """Raises the error of a topic that cannot have its replicas, before anything is written."""
@@ -280,9 +286,13 @@ class RestorePlanner:
         if self._spec.offsets is not RestoreOffsets.SAME:
             return {}
         known = Extents(archived, at.ends if at is not None else {})
+        drill = self._context.drill
         found = {
             choice.target: {
-                partition: known.of(choice.source.topic_id, partition) for partition in range(choice.source.partitions)
+                partition: Extent(0, 0)
+                if drill is not None and drill.leaves_out((choice.source.topic_id, partition))
+                else known.of(choice.source.topic_id, partition)
+                for partition in range(choice.source.partitions)
             }
             for choice in choices
         }

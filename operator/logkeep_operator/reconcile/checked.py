@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.run import (
+    DrillFacts,
     LossFact,
     PartitionProgress,
     Progress,
@@ -128,6 +129,8 @@ def _result(document: RunResult) -> None:
         _coverage(document.coverage)
     if document.verification is not None:
         _verification(document.verification)
+    if document.drill is not None:
+        _drill(document.drill)
     if document.dry_run is not None:
         _dry_run(document.dry_run)
 
@@ -159,6 +162,13 @@ def _verification(facts: VerificationFacts) -> None:
         different=facts.different,
         records=facts.records,
     )
+
+
+def _drill(facts: DrillFacts) -> None:
+    _text("drill.report", facts.report, MAX_URI)
+    _times(recoverySeconds=facts.recovery_seconds, verifiedSeconds=facts.verified_seconds)
+    _integers(partitions=facts.partitions, records=facts.records, bytes=facts.bytes)
+    _integers(total=facts.total, cycle=facts.cycle, drilled=facts.drilled, runs=facts.runs)
 
 
 def _loss(fact: LossFact) -> None:
