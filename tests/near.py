@@ -111,7 +111,8 @@ PACKAGES: Mapping[str, Near] = {
         _engine("restore"),
         _unit("restore/*"),
         (
-            *_broker("drill", "dry_run", "point", "restore*", "rights", "round_trip_property", "verify_restored"),
+            *_broker("drill", "dry_run", "forgotten_producers", "point", "restore*", "rights", "round_trip_property"),
+            *_broker("verify_restored"),
             *_simulated("append", "count", "empty_restores", "restore_state", "schedules"),
             "tests/ledger/*",
         ),
