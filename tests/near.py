@@ -97,6 +97,7 @@ PACKAGES: Mapping[str, Near] = {
             *_broker(
                 "control_plane", "fetch", "follower_reads", "kept_pool", "limits", "positions", "produce", "survey"
             ),
+            *_broker("share_groups"),
             *_simulated("partition_log", "protocol", "unlisted_topics"),
         ),
     ),

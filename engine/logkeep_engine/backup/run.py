@@ -160,6 +160,7 @@ class BackupRun(ArchivingRun):
             )
             planner = BackupPlanner(self._run_id, self._spec, self._archive, control, connection)
             plan = planner.load_or_make(writer.state)
+            self._notes += planner.told
             losses = self._losses_found = LossBook(control, record=self._spec.on_data_loss is OnDataLoss.RECORD)
             self._plan = plan
             if attempt > 1:

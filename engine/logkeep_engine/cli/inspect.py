@@ -122,7 +122,8 @@ def _print_archive(archive: Description, partitions: bool) -> None:
     groups = table("consumer group", "topic", "partition", "offset")
     for group in archive.groups:
         for position in group.positions:
-            groups.add_row(group.group_id, position.topic, str(position.partition), str(position.offset))
+            name = f"{group.group_id} (share group)" if group.share else group.group_id
+            groups.add_row(name, position.topic, str(position.partition), str(position.offset))
     if groups.row_count:
         out.print(groups)
 

@@ -344,8 +344,8 @@ class SourceSpec(Model):
 
 
 class Rename(Model):
-    """`from` must match the whole topic name; `to` may use its groups as \\1 or \\g<name>. The first rule that
-    matches is used.
+    """`from` must match the whole name of a topic or a consumer group; `to` may use its groups as \\1 or \\g<name>. The
+    first rule that matches is used.
     """
 
     from_: Annotated[Regex, Field(alias="from")]
@@ -426,11 +426,12 @@ class RestoreVerification(StrEnum):
 
 class RestoreGroups(ConsumerGroups):
     restore: GroupRestore = GroupRestore.NONE
+    rename: tuple[Rename, ...] = ()
 
     @model_validator(mode="after")
     def _chooses_what_is_moved(self) -> RestoreGroups:
         if self.restore is GroupRestore.NONE:
-            for name in ("include", "exclude"):
+            for name in ("include", "exclude", "rename"):
                 if getattr(self, name) != RestoreGroups.model_fields[name].default:
                     raise ValueError(
                         f"{name} has no effect with restore None, which moves no group; set restore to Translate, "

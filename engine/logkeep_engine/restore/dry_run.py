@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from logkeep_engine.archive.care.rates import expected_time
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
 from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import BrokerRefused, LogkeepError
@@ -22,6 +23,7 @@ from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.transactions import id_refused
 from logkeep_engine.restore import groups
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.partitions import with_task
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.planner import RestorePlanner
@@ -229,7 +231,13 @@ def _moved_groups(context: RestoreContext, planned: Planned) -> list[PlannedGrou
     if not groups.moves_groups(context.spec):
         return []
     restored = {topic.topic_id: topic.partition_count for topic in planned.plan.topics}
-    chosen = groups.select(planned.archived.groups, context.spec.consumer_groups)
+    with context.refusals:
+        chosen = select_and_rename(planned.archived.groups, context.spec.consumer_groups)
+        return _counted(chosen, restored)
+    return []
+
+
+def _counted(chosen: Iterable[GroupEntry], restored: Mapping[str, int]) -> list[PlannedGroup]:
     counts = Counter(entry.group_id for entry in chosen if 0 <= entry.partition < restored.get(entry.topic_id, 0))
     return [PlannedGroup(group=group, positions=count) for group, count in sorted(counts.items())]
 

@@ -20,6 +20,7 @@ from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
+from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
@@ -77,13 +78,47 @@ class RestorePlanner:
             if not self._context.dry_run:
                 self._store(planned.plan)
             return planned
+        return self._loaded(known)
+
+    def load(self) -> Planned | None:
+        """The plan of an earlier start of this run, None if there is none. Raises as `load_or_make` does."""
+        known = self._load()
+        return None if known is None else self._loaded(known)
+
+    def sketch(self) -> Planned:
+        """A plan that says where records would go. Nothing is stored or refused, no object is checked, and partitions
+        have no producer ids.
+        """
+        context, spec = self._context, self._spec
+        point.refuse_future(spec.point)
+        seen = point.choose(context.archive, spec.point)
+        archived = with_branches(seen.state, spec.source.topic_ids)
+        sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
+        choices = select_topics(archived, spec.topics, spec.source.topic_ids, sees).choices
+        pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
+        archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        plan = RestorePlan(
+            run_id=context.run_id,
+            spec_digest=self._digest,
+            archive_id=context.archive.info.archive_id,
+            commit=archived.commit,
+            cluster_id=context.cluster_id,
+            topics=self._plan_topics(
+                archived, choices, self._existing(choices), self._extents(archived, choices, pointed.plan)
+            ),
+            batching=batching_of(context.archive.info.segments, spec.record_batches),
+            point=pointed.plan,
+        )
+        return Planned(plan, archived, fresh=True)
+
+    # ---- the stored plan
+
+    def _loaded(self, known: RestorePlan) -> Planned:
         self._refuse_other(known)
         check_same(self._control, known)
         archived = with_branches(self._context.archive.load_at(known.commit), self._spec.source.topic_ids)
         seen = point.view(self._context.archive, archived, self._spec.point, known.point)
         return Planned(known, seen, fresh=False)
-
-    # ---- the stored plan
 
     def _load(self) -> RestorePlan | None:
         state = self._context.state
@@ -189,8 +224,8 @@ class RestorePlanner:
                     suitable[choice.target] = existing[choice.target]
         if groups.moves_groups(self._spec):
             # Groups that may not even be looked at stop the restore now, not when all records are there.
-            chosen = groups.select(archived.groups, self._spec.consumer_groups)
             with refusals:
+                chosen = select_and_rename(archived.groups, self._spec.consumer_groups)
                 if not (self._context.dry_run and self._has_no_groups()):
                     self._control.group_offsets(entry.group_id for entry in chosen)
         with refusals:

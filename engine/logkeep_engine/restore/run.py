@@ -13,6 +13,7 @@ the place of its state (`state`) lie, in this order, what a driver that starts a
     offset-maps/...       a partition is done when its map is there
     counted.json          the target has what was sent; from here on the topics get their own configuration
     verification.json     what the verification has found, and beside it a page (`verification.html`)
+    group-changes/...     the positions that consumer groups had before, written before the first one is set
     consumer-groups.json  what became of the positions of consumer groups
     result.json           the end: a run that has succeeded is not done again
 
@@ -42,7 +43,8 @@ from logkeep_engine.restore import remembered
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
-from logkeep_engine.restore.groups import Moved, PositionOutcome, move_groups
+from logkeep_engine.restore.group_moves import Moved, PositionOutcome
+from logkeep_engine.restore.groups import move_groups
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
