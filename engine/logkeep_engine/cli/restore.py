@@ -11,7 +11,7 @@ from logkeep_engine.cli.emitting import StrimziVersion, emit_topics
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, options_of, refuse, spread
 from logkeep_engine.cli.resource import File, run_resource
-from logkeep_engine.cli.running import SparkOptions
+from logkeep_engine.cli.running import DryRun, SparkOptions
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.spec import IfTopicExists, RestoreVerification
 from logkeep_engine.errors import SpecError
@@ -65,6 +65,7 @@ def restore(
     confirm: Confirm = None,
     *,
     emitted: EmitOptions,
+    dry_run: DryRun = False,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -78,6 +79,8 @@ def restore(
     with errors(debug):
         refuse({"--strimzi-cluster": emitted.strimzi_cluster}, "has no effect without --emit-topics")
     changes: dict[str, Any] = {} if verify is None else {"verify": verify.value}
+    if dry_run:
+        changes["dryRun"] = True
     if if_topic_exists is not None:
         changes["ifTopicExists"] = if_topic_exists.value
     if confirm:

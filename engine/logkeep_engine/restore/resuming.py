@@ -76,6 +76,9 @@ def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
         begun = RestorePlan.from_json(storage.read(other.file(PLAN)), other.name(PLAN))
     except ObjectMissing:
         return None
+    plan = replace(begun, run_id=state.run_id, spec_digest=digest)
+    if context.dry_run:
+        return plan
     # The plan comes last: without it, a later start begins here again.
     storage.delete([info.path for info in storage.list(state.maps_folder)])
     folder = other.maps_folder
@@ -83,6 +86,5 @@ def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
         storage.put(state.file(f"{OFFSET_MAPS}/{info.path[len(folder) :]}"), storage.read(info.path))
     if storage.list(other.file(COUNTED)):
         storage.put(state.file(COUNTED), storage.read(other.file(COUNTED)))
-    plan = replace(begun, run_id=state.run_id, spec_digest=digest)
     storage.put(state.file(PLAN), plan.to_json())
     return plan
