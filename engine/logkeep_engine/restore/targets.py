@@ -81,8 +81,8 @@ class CreatedTopics:
         ]
 
     def own(self, topic: TopicPlan) -> dict[str, str]:
-        """The configuration of the source that a created topic gets at the end."""
-        return final_configs(self._state.topics[topic.topic_id].configs, self._working(topic))[0]
+        """The configuration that a created topic gets at the end."""
+        return own_configs(self._state.topics[topic.topic_id].configs, self._wanted.configs)
 
     def missing(self, wanted: Sequence[NewTopicPlan]) -> list[NewTopicPlan]:
         """The topics of these that brokers do not know. Raises TopicExists for one that this run has not created."""
