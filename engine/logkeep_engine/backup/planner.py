@@ -75,7 +75,7 @@ class BackupPlanner:
             while (more := self._load()) is not None:
                 plan = plan.extended(more)
             return plan
-        return self._store(replace(self._make(state), begun=state.runs[self._run_id].begin_time))
+        return self._store(replace(self.make(state), begun=state.runs[self._run_id].begin_time))
 
     def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
         """The plan, with the partitions that were unavailable and answer now; None if there are none.
@@ -118,9 +118,8 @@ class BackupPlanner:
         self._next_file = next(self._files)
         return plan
 
-    # ---- a new plan
-
-    def _make(self, state: ArchiveState) -> BackupPlan:
+    def make(self, state: ArchiveState) -> BackupPlan:
+        """A new plan, which is not stored."""
         beginnings = missing_beginnings(self._archive, state)
         seen: dict[str, TopicInfo] = {}
         deadline = time.monotonic() + self._connection.limits.unknown

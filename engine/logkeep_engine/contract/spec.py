@@ -297,6 +297,7 @@ class KafkaBackupSpec(Model):
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL
     on_unmatched: OnUnmatched | None = None
+    dry_run: bool = False
     limits: BackupLimits = BackupLimits()
     schedule: ScheduleSpec | None = None
     suspend: bool = False
@@ -441,7 +442,7 @@ class RestoreGroups(ConsumerGroups):
 
 class KafkaRestoreSpec(Model):
     """`state`: where the restore keeps what it must know to go on; None: beside the archive. With `drill` nothing is
-    restored for good."""
+    restored for good, with `dryRun` nothing is written."""
 
     source: SourceSpec
     point: PointSpec | None = None
@@ -455,6 +456,7 @@ class KafkaRestoreSpec(Model):
     consumer_groups: RestoreGroups = RestoreGroups()
     record_batches: RecordBatches = RecordBatches()
     verify: RestoreVerification = RestoreVerification.COUNTS
+    dry_run: bool = False
     drill: DrillSpec | None = None
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
@@ -477,6 +479,8 @@ class KafkaRestoreSpec(Model):
             raise ValueError("consumerGroups.restore may only be None with drill, which moves no groups")
         if self.topics.rename:
             raise ValueError("topics.rename has no effect with drill, which gives its topics names of its own")
+        if self.dry_run:
+            raise ValueError("dryRun has no effect with drill, which writes to topics of its own")
         return self
 
 

@@ -11,9 +11,10 @@ from typing import TypeVar
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets
-from logkeep_engine.errors import BrokerRefused, ObjectExists, ObjectMissing, SpecError, TopicGone
+from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
@@ -30,7 +31,15 @@ from logkeep_engine.restore.plan import (
     batching_of,
     spec_digest,
 )
-from logkeep_engine.restore.same import Extent, Extents, filling_of, refuse_far, told_filling, transactional_id
+from logkeep_engine.restore.same import (
+    Extent,
+    Extents,
+    deletion_refused,
+    filling_of,
+    refuse_far,
+    told_filling,
+    transactional_id,
+)
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
 from logkeep_engine.restore.targets import check_same
@@ -66,7 +75,8 @@ class RestorePlanner:
         known = self._load()
         if known is None:
             planned = self._make()
-            self._store(planned.plan)
+            if not self._context.dry_run:
+                self._store(planned.plan)
             return planned
         return self._loaded(known)
 
@@ -145,12 +155,17 @@ class RestorePlanner:
     # ---- a new plan
 
     def _make(self) -> Planned:
-        """The plan for the newest state of the archive. Nothing is written to the cluster."""
-        context, spec = self._context, self._spec
-        batching = batching_of(context.archive.info.segments, spec.record_batches)
-        point.refuse_future(spec.point)
+        """The plan for the newest state of the archive. Nothing is written to the cluster. In a dry run, checks that
+        fail are noted, and partitions get no producer ids."""
+        context, spec, refusals = self._context, self._spec, self._context.refusals
+        batching = None
+        with refusals:
+            batching = batching_of(context.archive.info.segments, spec.record_batches)
+        with refusals:
+            point.refuse_future(spec.point)
         seen = point.choose(context.archive, spec.point)
-        refuse_unfinished(seen, context.archive.storage.uri, spec)
+        with refusals:
+            refuse_unfinished(seen, context.archive.storage.uri, spec)
         archived = with_branches(seen.state, spec.source.topic_ids)
         sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
         selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
@@ -162,7 +177,7 @@ class RestorePlanner:
             archived, choices = context.drill.narrowed(archived, choices)
         existing = self._existing(choices)
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
-        warnings += self._check_targets(archived, choices, existing)
+        told, existing = self._check_targets(archived, choices, existing)
         extents = self._extents(archived, choices, pointed.plan)
         warnings += self._fill(archived, choices, extents)
         findings = self._check_archive(archived, choices, pointed.plan, whole)
@@ -175,11 +190,15 @@ class RestorePlanner:
             topics=self._plan_topics(archived, choices, existing, extents),
             surveys=findings.surveys,
             loss=findings.loss,
-            warnings=(*warnings, *findings.warnings),
+            warnings=(*warnings, *told, *findings.warnings),
             batching=batching,
             point=pointed.plan,
         )
-        refuse_without_key(context, Planned(plan, archived, fresh=True))
+        planned = Planned(plan, archived, fresh=True)
+        with refusals:
+            refuse_without_key(context, planned)
+        if context.dry_run:
+            return planned
         plan = self._with_producer_ids(plan)
         if spec.offsets is RestoreOffsets.SAME:
             self._check_rights(plan)
@@ -187,22 +206,37 @@ class RestorePlanner:
 
     def _check_targets(
         self, archived: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
-    ) -> list[str]:
-        """Raises the error of a target that cannot take what is restored; returns warnings about the others."""
+    ) -> tuple[list[str], dict[str, ExistingTopic]]:
+        """Raises the error of a target that cannot take what is restored; returns warnings about the others, and the
+        existing topics that take it."""
+        refusals, suitable = self._context.refusals, dict(existing)
         if self._spec.if_topic_exists is IfTopicExists.FAIL:
-            refuse_existing(choices, existing)
+            with refusals:
+                refuse_existing(choices, existing)
+            suitable = {}
         now_ms = int(time.time() * 1000)
         warnings: list[str] = []
         for choice in choices:
-            if choice.target in existing:
+            if choice.target in suitable:
                 facts = topic_facts(topic_segments(archived, choice.source))
-                warnings += check_append(choice, existing[choice.target], facts, now_ms)
+                with refusals:
+                    warnings += check_append(choice, suitable.pop(choice.target), facts, now_ms)
+                    suitable[choice.target] = existing[choice.target]
         if groups.moves_groups(self._spec):
             # Groups that may not even be looked at stop the restore now, not when all records are there.
-            chosen = select_and_rename(archived.groups, self._spec.consumer_groups)
-            self._control.group_offsets(entry.group_id for entry in chosen)
-        self._check_replicas([choice for choice in choices if choice.target not in existing])
-        return warnings
+            with refusals:
+                chosen = select_and_rename(archived.groups, self._spec.consumer_groups)
+                if not (self._context.dry_run and self._has_no_groups()):
+                    self._control.group_offsets(entry.group_id for entry in chosen)
+        with refusals:
+            self._check_replicas([choice for choice in choices if choice.target not in existing])
+        return warnings, suitable
+
+    def _has_no_groups(self) -> bool:
+        """Whether the cluster has never had a position. A broker that is asked for one creates its own topic for
+        them."""
+        topics = {topic.name for topic in self._control.topics()}
+        return CONSUMER_OFFSETS not in topics and not self._control.undescribable([CONSUMER_OFFSETS])
 
     def _check_archive(
         self, archived: ArchiveState, choices: Sequence[Choice], planned: PointPlan | None, whole: ArchiveState
@@ -211,11 +245,15 @@ class RestorePlanner:
         restore, or that is damaged.
         """
         self._context.reporter.phase("Checking")
+        refusals, findings = self._context.refusals, Findings()
         if not self._spec.allow_empty:
-            refuse_empty(self._context.archive.storage, archived, choices, whole)
-        findings = ArchiveCheck(self._context).check(archived, choices)
+            with refusals:
+                refuse_empty(self._context.archive.storage, archived, choices, whole)
+        with refusals:
+            findings = ArchiveCheck(self._context).check(archived, choices)
         if not self._spec.allow_empty:
-            refuse_damaged(archived, choices, findings.surveys)
+            with refusals:
+                refuse_damaged(archived, choices, findings.surveys)
         loss = point.within(planned, choices, findings.loss)
         if (drill := self._context.drill) is not None:
             ids = {choice.source.name: choice.source.topic_id for choice in choices}
@@ -312,7 +350,8 @@ class RestorePlanner:
         for choice in choices:
             for partition, extent in extents.get(choice.target, {}).items():
                 filling = filling_of(extent, archived.segments.get((choice.source.topic_id, partition), ()))
-                refuse_far(choice.target, partition, extent, filling)
+                with self._context.refusals:
+                    refuse_far(choice.target, partition, extent, filling)
                 fillings[choice.target, partition] = filling
         return told_filling(fillings)
 
@@ -342,11 +381,7 @@ class RestorePlanner:
                     await client.transactions(name, target, part.partition).fence()
                 for target in starting_later:
                     if not await client.may_delete_records(target):
-                        raise BrokerRefused(
-                            f"Topic {target!r} must start above offset 0 (spec.offsets: Same), and the user may not "
-                            "remove records of it; nothing was written.",
-                            hint=f"Give the user the ACL DELETE on topic {target!r}, or set spec.offsets to Any.",
-                        )
+                        raise deletion_refused(target)
 
         asyncio.run(check())
 
