@@ -15,7 +15,7 @@ from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.process import wait_until
 from tests.command import logkeep
-from tests.data.topics import Record, commit_positions, create_topic, produce
+from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce
 from tests.kafka.restores import back_up, backup_spec, bring_back, restore_spec
 from tests.kafka.test_restore_groups import TRANSLATE, rows, warned
 
@@ -40,18 +40,19 @@ def starts(broker: KafkaBroker, group: str) -> tuple[GroupPosition, ...]:
 def queue(sharing: KafkaBroker) -> str:
     """A topic, and a share group of its name that has read in it and has no members any more."""
     topic = "queue"
-    create_topic(sharing.bootstrap, topic)
+    records = [Record(None, b"x", 1_700_000_000_000)] * 5
+    create_topic(sharing.bootstrap, topic, config=NO_RETENTION)
+    produce(sharing.bootstrap, topic, records)
     consumer = ("org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", sharing.bootstrap)
     command = [*sharing._java("WARN"), *consumer, "--topic", topic, "--group", topic]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as member:
         try:
-            wait_until(lambda: len(starts(sharing, topic)) == 1, 120, "the share group to begin")
 
-            def has_moved() -> bool:
-                produce(sharing.bootstrap, topic, [Record(None, b"x", 1_700_000_000_000, partition=0)] * 5)
-                return starts(sharing, topic)[0].offset > 0
+            def has_begun() -> bool:  # with the first record that is read
+                produce(sharing.bootstrap, topic, records)
+                return bool(starts(sharing, topic))
 
-            wait_until(has_moved, 120, "the start offset to move")
+            wait_until(has_begun, 120, "the share group to begin")
         finally:
             member.terminate()
     control = ControlPlane(KafkaConnection((sharing.bootstrap,)))
