@@ -476,7 +476,7 @@ class TestDigest:
             "verify": "Full",
             "state": {"uri": "s3://other"},
         }
-        permits = {"confirm"}
+        permits = {"confirm", "dryRun"}
         # Think about a field that is in none of the two: may it change between two attempts of one run?
         decides = {"source", "point", "topics", "ifTopicExists", "offsets", "onDamagedArchive", "consumerGroups"}
         decides |= {"recordBatches", "drill"}
