@@ -59,6 +59,7 @@ PACKAGES: Mapping[str, Near] = {
                 "backup*",
                 "balance",
                 "divergence",
+                "dry_run",
                 "follower_reads",
                 "gaps",
                 "hostile_batches",
@@ -76,7 +77,7 @@ PACKAGES: Mapping[str, Near] = {
             *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "test_run_shown.py"),
             *_unit("archive/care/test_inspect.py", "toolbox/test_output.py"),
         ),
-        (*_broker("cli", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
+        (*_broker("cli", "dry_run", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
     ),
     "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
     "convert": Near(
@@ -96,6 +97,7 @@ PACKAGES: Mapping[str, Near] = {
             *_broker(
                 "control_plane", "fetch", "follower_reads", "kept_pool", "limits", "positions", "produce", "survey"
             ),
+            *_broker("share_groups"),
             *_simulated("partition_log", "protocol", "unlisted_topics"),
         ),
     ),
@@ -110,9 +112,8 @@ PACKAGES: Mapping[str, Near] = {
         _engine("restore"),
         _unit("restore/*"),
         (
-            *_broker(
-                "drill", "forgotten_producers", "point", "restore*", "rights", "round_trip_property", "verify_restored"
-            ),
+            *_broker("drill", "dry_run", "forgotten_producers", "point", "restore*", "rights", "round_trip_property"),
+            *_broker("verify_restored"),
             *_simulated("append", "count", "empty_restores", "restore_state", "schedules"),
             "tests/ledger/*",
         ),

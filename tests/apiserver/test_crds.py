@@ -151,7 +151,7 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert (restore["offsets"], restore["verify"]) == ("Any", "Counts")
     assert backup["limits"] == {"readersPerBroker": 16}
     assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
-    assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": []}
+    assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
     assert parse_backup(backup) == parse_backup(backup_spec())
     assert parse_restore(restore) == parse_restore(restore_spec())
     assert parse_backup(backup).model_dump(mode="json", by_alias=True, exclude_none=True) == backup
@@ -235,6 +235,7 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ),
         ({"consumerGroups": {"include": [".*", "a"]}}, "include has no effect with restore None"),
         ({"consumerGroups": {"include": []}}, "include has no effect with restore None"),
+        ({"consumerGroups": {"rename": [{"from": "a", "to": "b"}]}}, "rename has no effect with restore None"),
         (
             {"consumerGroups": {"restore": "None", "exclude": ["billing"]}},
             "exclude has no effect with restore None, which moves no group; set restore to Translate, or leave",
@@ -260,6 +261,16 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ),
         ({"drill": {}, "topics": {"rename": [{"from": "a", "to": "b"}]}}, "topics.rename has no effect with drill"),
         ({"offsets": "Exact"}, 'Unsupported value: "Exact"'),
+        ({"ifTopicExists": "Replace"}, "confirm must name those that may be deleted"),
+        ({"confirm": ["a"]}, "confirm has an effect only with ifTopicExists: Replace; leave it out"),
+        ({"topics": {"configs": {"policy": "Ignore", "ignore": ["a"]}}}, "ignore has no effect with policy Ignore"),
+        (
+            {"topics": {"configs": {"override": {"a": "1"}, "ignore": ["a"]}}},
+            "a key may be in override or in ignore, not in both",
+        ),
+        ({"topics": {"partitions": [{"topic": "a", "partition": 0}] * 2}}, "duplicate entries"),
+        ({"topics": {"partitions": [{"topic": "a", "partition": -1}]}}, "greater than or equal to 0"),
+        ({"topics": {"configs": {"ignore": ["a", "a"]}}}, "duplicate entries"),
         ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],
 )
@@ -285,6 +296,7 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
         ({}, {"allowEmpty": True}),
         ({}, {"offsets": "Same"}),
         ({}, {"point": {"run": "a"}}),
+        ({"ifTopicExists": "Replace", "confirm": ["a"]}, {"ifTopicExists": "Replace", "confirm": ["a", "b"]}),
         ({"point": {"asOf": "2026-11-17T14:05:00Z"}}, {"point": {"timestamp": "2026-11-17T14:05:00Z"}}),
         ({}, {"state": {"uri": S3}}),
         ({"state": {"uri": S3}}, {"state": {"uri": f"{S3}/other"}}),

@@ -6,7 +6,6 @@ fields are refused. Field names are camelCase in YAML and snake_case in Python.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.references import CaRef, S3SecretRef
+from logkeep_engine.contract.restored_topics import Rename, RestoreTopics, TopicName
 from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.values import (
     ArchiveBytes,
@@ -46,7 +46,6 @@ MIB = 1 << 20
 HEAP_MIN_MIB = 512  # Spark refuses a heap below 450 MiB, and the JVM reports somewhat less than -Xmx
 TASK_MIB = 256  # a task of the engine needs at most so much above the interpreter
 DRIVER_MIN_MIB = HEAP_MIN_MIB + TASK_MIB
-MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 
 
 class Topics(Model):
@@ -297,6 +296,7 @@ class KafkaBackupSpec(Model):
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL
     on_unmatched: OnUnmatched | None = None
+    dry_run: bool = False
     limits: BackupLimits = BackupLimits()
     schedule: ScheduleSpec | None = None
     suspend: bool = False
@@ -342,35 +342,15 @@ class SourceSpec(Model):
         return self
 
 
-class Rename(Model):
-    """`from` must match the whole topic name; `to` may use its groups as \\1 or \\g<name>. The first rule that
-    matches is used.
+class IfTopicExists(StrEnum):
+    """`Append`: write behind what is there. `Replace`: delete the topic and create it anew. `Resume`: go on with what
+    an earlier restore of the same settings has begun.
     """
 
-    from_: Annotated[Regex, Field(alias="from")]
-    to: Annotated[str, Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _groups_exist(self) -> Rename:
-        try:
-            re._parser.parse_template(self.to, re.compile(self.from_))  # type: ignore[attr-defined]
-        except (re.error, IndexError) as error:
-            raise ValueError(f"to: {self.to!r} does not fit the groups of {self.from_!r}: {error}") from error
-        return self
-
-
-class RestoreTopics(Model):
-    """`replicationFactor` is that of created topics; None: as many replicas as the archived topic had."""
-
-    include: Annotated[tuple[Regex, ...], Field(min_length=1)] = (".*",)
-    exclude: tuple[Regex, ...] = ()
-    rename: tuple[Rename, ...] = ()
-    replication_factor: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
-
-
-class IfTopicExists(StrEnum):
     FAIL = "Fail"
     APPEND = "Append"
+    REPLACE = "Replace"
+    RESUME = "Resume"
 
 
 class RestoreOffsets(StrEnum):
@@ -425,11 +405,12 @@ class RestoreVerification(StrEnum):
 
 class RestoreGroups(ConsumerGroups):
     restore: GroupRestore = GroupRestore.NONE
+    rename: tuple[Rename, ...] = ()
 
     @model_validator(mode="after")
     def _chooses_what_is_moved(self) -> RestoreGroups:
         if self.restore is GroupRestore.NONE:
-            for name in ("include", "exclude"):
+            for name in ("include", "exclude", "rename"):
                 if getattr(self, name) != RestoreGroups.model_fields[name].default:
                     raise ValueError(
                         f"{name} has no effect with restore None, which moves no group; set restore to Translate, "
@@ -439,8 +420,9 @@ class RestoreGroups(ConsumerGroups):
 
 
 class KafkaRestoreSpec(Model):
-    """`state`: where the restore keeps what it must know to go on; None: beside the archive. With `drill` nothing is
-    restored for good."""
+    """`state`: where the restore keeps what it must know to go on; None: beside the archive. `confirm`: the target
+    topics that may be replaced. With `drill` nothing is restored for good, with `dryRun` nothing is written.
+    """
 
     source: SourceSpec
     point: PointSpec | None = None
@@ -448,17 +430,30 @@ class KafkaRestoreSpec(Model):
     cluster: ClusterSpec
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
+    confirm: tuple[TopicName, ...] = ()
     offsets: RestoreOffsets = RestoreOffsets.ANY
     on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
     allow_empty: bool = False
     consumer_groups: RestoreGroups = RestoreGroups()
     record_batches: RecordBatches = RecordBatches()
     verify: RestoreVerification = RestoreVerification.COUNTS
+    dry_run: bool = False
     drill: DrillSpec | None = None
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()
+
+    @model_validator(mode="after")
+    def _confirms_what_is_replaced(self) -> KafkaRestoreSpec:
+        replaces = self.if_topic_exists is IfTopicExists.REPLACE
+        if replaces and not self.confirm:
+            raise ValueError("ifTopicExists: Replace deletes topics: confirm must name those that may be deleted")
+        if self.confirm and not replaces:
+            raise ValueError("confirm has an effect only with ifTopicExists: Replace; leave it out")
+        if len(set(self.confirm)) < len(self.confirm):
+            raise ValueError("confirm names a topic twice")
+        return self
 
     @model_validator(mode="after")
     def _new_topics_for_same_offsets(self) -> KafkaRestoreSpec:
@@ -476,6 +471,8 @@ class KafkaRestoreSpec(Model):
             raise ValueError("consumerGroups.restore may only be None with drill, which moves no groups")
         if self.topics.rename:
             raise ValueError("topics.rename has no effect with drill, which gives its topics names of its own")
+        if self.dry_run:
+            raise ValueError("dryRun has no effect with drill, which writes to topics of its own")
         return self
 
 

@@ -44,7 +44,8 @@ class PartitionInfo:
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """`topic_id` as Kafka prints it (URL-safe base64, 22 characters); partitions by rising id. `readable` is False
-    where a broker that was asked for all topics says that the user may not read it.
+    where a broker that was asked for all topics says that the user may not read it, and `deletable` where it says that
+    the user may not delete it.
     """
 
     name: str
@@ -53,6 +54,7 @@ class TopicInfo:
     replication_factor: int
     internal: bool
     readable: bool = True
+    deletable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,22 +159,56 @@ class TopicAdmin(Admin):
         """
         self._connect()
         for part in in_parts(plans, _TOPICS_A_REQUEST):
-            asked = [
-                NewTopic(
-                    plan.name,
-                    num_partitions=plan.partitions,
-                    replication_factor=plan.replication_factor,
-                    config=dict(plan.configs),
-                )
-                for plan in part
-            ]
-            futures = self._admin.create_topics(asked, operation_timeout=self._timeout, request_timeout=self._timeout)
-            problems = [
-                (plan, problem) for plan in part if (problem := self._outcome(futures[plan.name])[1]) is not None
-            ]
+            problems = self._ask_to_create(part)
             if problems:
                 raise self._not_created(*problems[0]) from problems[0][1]
         return self._wait_for_leaders({plan.name: plan.partitions for plan in plans})
+
+    def refused_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, LogkeepError]:
+        """The topics among these that could not be created now, with the errors that `create_topics` would raise.
+        Nothing is created."""
+        self._connect()
+        return {
+            plan.name: self._not_created(plan, problem)
+            for part in in_parts(plans, _TOPICS_A_REQUEST)
+            for plan, problem in self._ask_to_create(part, validate_only=True)
+        }
+
+    def _ask_to_create(
+        self, plans: Sequence[NewTopicPlan], *, validate_only: bool = False
+    ) -> list[tuple[NewTopicPlan, KafkaException]]:
+        """Those that were refused, with the reason. With `validate_only` the controller creates none."""
+        asked = [
+            NewTopic(
+                plan.name,
+                num_partitions=plan.partitions,
+                replication_factor=plan.replication_factor,
+                config=dict(plan.configs),
+            )
+            for plan in plans
+        ]
+        futures = self._admin.create_topics(
+            asked, operation_timeout=self._timeout, request_timeout=self._timeout, validate_only=validate_only
+        )
+        outcomes = ((plan, self._outcome(futures[plan.name])[1]) for plan in plans)
+        return [(plan, problem) for plan, problem in outcomes if problem is not None]
+
+    def unconfigurable(self, names: Sequence[str]) -> list[str]:
+        """The topics among these, whether they exist or not, whose configuration the user may not change. Nothing is
+        changed."""
+        self._connect()
+        found = []
+        for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
+            entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+            wanted = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in part]
+            futures = self._admin.incremental_alter_configs(
+                wanted, validate_only=True, request_timeout=self._timeout / _CONTROLLER_ATTEMPTS
+            )
+            for resource, future in futures.items():
+                _, problem = self._outcome(future)
+                if problem is not None and problem.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    found.append(resource.name)
+        return found
 
     def _not_created(self, plan: NewTopicPlan, problem: KafkaException) -> LogkeepError:
         error: KafkaError = problem.args[0]
@@ -195,6 +231,19 @@ class TopicAdmin(Admin):
                 return Refused(f"Topic {plan.name!r} cannot have {plan.partitions} partitions: {error.str()}.")
             case _:
                 return self._error(problem, f"create topic {plan.name!r}")
+
+    def refusal(self, plan: NewTopicPlan) -> LogkeepError | None:
+        """The error with which this topic would not be created, if brokers name one now. Nothing is created."""
+        self._connect()
+        asked = NewTopic(
+            plan.name,
+            num_partitions=plan.partitions,
+            replication_factor=plan.replication_factor,
+            config=dict(plan.configs),
+        )
+        futures = self._admin.create_topics([asked], validate_only=True, request_timeout=self._timeout)
+        _, problem = self._outcome(futures[plan.name])
+        return None if problem is None else self._not_created(plan, problem)
 
     def check_replicas(self, name: str, replicas: int) -> None:
         """Raises if no topic `name` with so many replicas can be created now: TargetUnsuitable if the cluster has fewer
@@ -341,7 +390,7 @@ def _topic_info(view: TopicView) -> TopicInfo:
         PartitionInfo(number, part.leader, part.replicas) for number, part in sorted(view.partitions.items())
     )
     replicas = max((len(part.replicas) for part in partitions), default=0)
-    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable)
+    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable, view.deletable)
 
 
 def is_own(entry: ConfigEntry) -> bool:

@@ -11,14 +11,17 @@ from typing import TypeVar
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets
-from logkeep_engine.errors import BrokerRefused, ObjectExists, ObjectMissing, SpecError, TopicGone
+from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
+from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
+from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
@@ -29,15 +32,29 @@ from logkeep_engine.restore.plan import (
     batching_of,
     spec_digest,
 )
-from logkeep_engine.restore.same import Extent, Extents, filling_of, refuse_far, told_filling, transactional_id
-from logkeep_engine.restore.selection import Choice, select_topics, with_branches
+from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in
+from logkeep_engine.restore.resuming import take_over
+from logkeep_engine.restore.same import (
+    Extent,
+    Extents,
+    deletion_refused,
+    filling_of,
+    refuse_far,
+    told_filling,
+    transactional_id,
+)
+from logkeep_engine.restore.selection import Choice, only_chosen, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
-from logkeep_engine.restore.targets import check_same
+from logkeep_engine.restore.targets import check_created, check_same
 from logkeep_engine.restore.topics import (
     ExistingTopic,
     check_append,
+    own_configs,
     plan_topic,
     refuse_existing,
+    refuse_far_partition,
+    refuse_insync,
+    refuse_unknown,
     replicas_of,
     topic_facts,
     topic_segments,
@@ -63,17 +80,57 @@ class RestorePlanner:
         Raises SpecError if the run was begun with another spec, archive or cluster.
         """
         known = self._load()
+        if known is None and self._spec.if_topic_exists is IfTopicExists.RESUME:
+            known = take_over(self._context, self._digest)
         if known is None:
             planned = self._make()
-            self._store(planned.plan)
+            if not self._context.dry_run:
+                self._store(planned.plan)
             return planned
+        return self._loaded(known)
+
+    def load(self) -> Planned | None:
+        """The plan of an earlier start of this run, None if there is none. Raises as `load_or_make` does."""
+        known = self._load()
+        return None if known is None else self._loaded(known)
+
+    def sketch(self) -> Planned:
+        """A plan that says where records would go. Nothing is stored or refused, no object is checked, and partitions
+        have no producer ids.
+        """
+        context, spec = self._context, self._spec
+        point.refuse_future(spec.point)
+        seen = point.choose(context.archive, spec.point)
+        archived = with_branches(seen.state, spec.source.topic_ids)
+        sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
+        choices = select_topics(archived, spec.topics, spec.source.topic_ids, sees).choices
+        pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
+        archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        archived = only_chosen(archived, spec.topics.partitions)
+        there = self._existing(choices)
+        existing, replaced = ({}, there) if spec.if_topic_exists is IfTopicExists.REPLACE else (there, {})
+        plan = RestorePlan(
+            run_id=context.run_id,
+            spec_digest=self._digest,
+            archive_id=context.archive.info.archive_id,
+            commit=archived.commit,
+            cluster_id=context.cluster_id,
+            topics=self._plan_topics(
+                archived, choices, existing, replaced, self._extents(archived, choices, pointed.plan)
+            ),
+            batching=batching_of(context.archive.info.segments, spec.record_batches),
+            point=pointed.plan,
+        )
+        return Planned(plan, archived, fresh=True)
+
+    # ---- the stored plan
+
+    def _loaded(self, known: RestorePlan) -> Planned:
         self._refuse_other(known)
         check_same(self._control, known)
         archived = with_branches(self._context.archive.load_at(known.commit), self._spec.source.topic_ids)
         seen = point.view(self._context.archive, archived, self._spec.point, known.point)
-        return Planned(known, seen, fresh=False)
-
-    # ---- the stored plan
+        return Planned(known, only_chosen(seen, self._spec.topics.partitions), fresh=False)
 
     def _load(self) -> RestorePlan | None:
         state = self._context.state
@@ -110,24 +167,33 @@ class RestorePlanner:
     # ---- a new plan
 
     def _make(self) -> Planned:
-        """The plan for the newest state of the archive. Nothing is written to the cluster."""
-        context, spec = self._context, self._spec
-        batching = batching_of(context.archive.info.segments, spec.record_batches)
-        point.refuse_future(spec.point)
+        """The plan for the newest state of the archive. Nothing is written to the cluster. In a dry run, checks that
+        fail are noted, and partitions get no producer ids."""
+        context, spec, refusals = self._context, self._spec, self._context.refusals
+        batching = None
+        with refusals:
+            batching = batching_of(context.archive.info.segments, spec.record_batches)
+        with refusals:
+            point.refuse_future(spec.point)
         seen = point.choose(context.archive, spec.point)
-        refuse_unfinished(seen, context.archive.storage.uri, spec)
+        with refusals:
+            refuse_unfinished(seen, context.archive.storage.uri, spec)
         archived = with_branches(seen.state, spec.source.topic_ids)
         sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
         selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
         choices = selection.choices
+        archived = only_chosen(archived, spec.topics.partitions)
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         whole = archived
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
         if context.drill is not None:
             archived, choices = context.drill.narrowed(archived, choices)
+        archived = only_chosen(archived, spec.topics.partitions)
         existing = self._existing(choices)
+        replaced = self._replaced(choices, existing)
+        existing = {name: topic for name, topic in existing.items() if name not in replaced}
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
-        warnings += self._check_targets(archived, choices, existing)
+        told, existing = self._check_targets(archived, choices, existing, replaced)
         extents = self._extents(archived, choices, pointed.plan)
         warnings += self._fill(archived, choices, extents)
         findings = self._check_archive(archived, choices, pointed.plan, whole)
@@ -137,37 +203,67 @@ class RestorePlanner:
             archive_id=context.archive.info.archive_id,
             commit=archived.commit,
             cluster_id=context.cluster_id,
-            topics=self._plan_topics(archived, choices, existing, extents),
+            topics=self._plan_topics(archived, choices, existing, replaced, extents),
             surveys=findings.surveys,
             loss=findings.loss,
-            warnings=(*warnings, *findings.warnings),
+            warnings=(*warnings, *told, *findings.warnings),
             batching=batching,
             point=pointed.plan,
         )
-        refuse_without_key(context, Planned(plan, archived, fresh=True))
+        planned = Planned(plan, archived, fresh=True)
+        with refusals:
+            refuse_without_key(context, planned)
+        if context.dry_run:
+            return planned
         plan = self._with_producer_ids(plan)
         if spec.offsets is RestoreOffsets.SAME:
             self._check_rights(plan)
         return Planned(plan, archived, fresh=True)
 
     def _check_targets(
-        self, archived: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
-    ) -> list[str]:
-        """Raises the error of a target that cannot take what is restored; returns warnings about the others."""
+        self,
+        archived: ArchiveState,
+        choices: Sequence[Choice],
+        existing: Mapping[str, ExistingTopic],
+        replaced: Mapping[str, ExistingTopic],
+    ) -> tuple[list[str], dict[str, ExistingTopic]]:
+        """Raises the error of a target that cannot take what is restored; returns warnings about the others, and the
+        existing topics that take it."""
+        refusals, suitable = self._context.refusals, dict(existing)
         if self._spec.if_topic_exists is IfTopicExists.FAIL:
-            refuse_existing(choices, existing)
+            with refusals:
+                refuse_existing(choices, existing)
+            suitable = {}
+        if self._spec.if_topic_exists is IfTopicExists.RESUME:
+            with refusals:
+                refuse_unknown(choices, existing, self._context.state.storage.uri)
+            suitable = {}
         now_ms = int(time.time() * 1000)
         warnings: list[str] = []
         for choice in choices:
-            if choice.target in existing:
+            if choice.target not in existing:
+                with refusals:
+                    refuse_far_partition(choice, choice.source.partitions)
+            if choice.target in suitable:
                 facts = topic_facts(topic_segments(archived, choice.source))
-                warnings += check_append(choice, existing[choice.target], facts, now_ms)
+                with refusals:
+                    warnings += check_append(choice, suitable.pop(choice.target), facts, now_ms)
+                    suitable[choice.target] = existing[choice.target]
         if groups.moves_groups(self._spec):
             # Groups that may not even be looked at stop the restore now, not when all records are there.
-            chosen = groups.select(archived.groups, self._spec.consumer_groups)
-            self._control.group_offsets(entry.group_id for entry in chosen)
-        self._check_replicas([choice for choice in choices if choice.target not in existing])
-        return warnings
+            with refusals:
+                chosen = select_and_rename(archived.groups, self._spec.consumer_groups)
+                if not (self._context.dry_run and self._has_no_groups()):
+                    self._control.group_offsets(entry.group_id for entry in chosen)
+        with refusals:
+            self._check_created([choice for choice in choices if choice.target not in existing], replaced)
+        return warnings, suitable
+
+    def _has_no_groups(self) -> bool:
+        """Whether the cluster has never had a position. A broker that is asked for one creates its own topic for
+        them."""
+        topics = {topic.name for topic in self._control.topics()}
+        return CONSUMER_OFFSETS not in topics and not self._control.undescribable([CONSUMER_OFFSETS])
 
     def _check_archive(
         self, archived: ArchiveState, choices: Sequence[Choice], planned: PointPlan | None, whole: ArchiveState
@@ -176,23 +272,49 @@ class RestorePlanner:
         restore, or that is damaged.
         """
         self._context.reporter.phase("Checking")
+        refusals, findings = self._context.refusals, Findings()
         if not self._spec.allow_empty:
-            refuse_empty(self._context.archive.storage, archived, choices, whole)
-        findings = ArchiveCheck(self._context).check(archived, choices)
+            with refusals:
+                refuse_empty(self._context.archive.storage, archived, choices, whole)
+        with refusals:
+            findings = ArchiveCheck(self._context).check(archived, choices)
         if not self._spec.allow_empty:
-            refuse_damaged(archived, choices, findings.surveys)
+            with refusals:
+                refuse_damaged(archived, choices, findings.surveys)
         loss = point.within(planned, choices, findings.loss)
         if (drill := self._context.drill) is not None:
             ids = {choice.source.name: choice.source.topic_id for choice in choices}
             loss = (fact for fact in loss if not drill.leaves_out((ids[fact.topic], fact.partition)))
         return replace(findings, loss=tuple(loss))
 
-    def _check_replicas(self, created: Sequence[Choice]) -> None:
-        """Raises the error of a topic that cannot have its replicas, before anything is written."""
-        wanted = {choice.target: replicas_of(choice.source, self._spec.topics.replication_factor) for choice in created}
-        if wanted:
-            name = max(wanted, key=lambda target: wanted[target])
-            self._control.check_replicas(name, wanted[name])
+    def _replaced(
+        self, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
+    ) -> Mapping[str, ExistingTopic]:
+        """The topics that are deleted first. Raises the error of one that may not be, before anything is written."""
+        if self._spec.if_topic_exists is not IfTopicExists.REPLACE:
+            return {}
+        refuse_unconfirmed(choices, existing, self._spec.confirm)
+        check_replaceable(self._control, existing.values())
+        return existing
+
+    def _check_created(self, created: Sequence[Choice], replaced: Mapping[str, ExistingTopic]) -> None:
+        """Raises the error of a topic that cannot have its replicas or its configuration, before anything is
+        written."""
+        wanted = self._spec.topics
+        factor, configs = wanted.replication_factor, wanted.configs.override
+        made = [
+            NewTopicPlan(
+                stand_in(choice.target) if choice.target in replaced else choice.target,
+                1,
+                replicas_of(choice.source, factor),
+                configs,
+            )
+            for choice in created
+        ]
+        for choice, topic in zip(created, made, strict=True):
+            own = own_configs(choice.source.configs, wanted.configs)
+            refuse_insync(choice.target, own, topic.replication_factor)
+        check_created(self._control, made)
 
     def _existing(self, choices: Sequence[Choice]) -> dict[str, ExistingTopic]:
         """The target topics that the cluster has already."""
@@ -207,6 +329,7 @@ class RestorePlanner:
                 len(topic.partitions),
                 configs.get(topic.name, {}),
                 "" if topic.topic_id == NO_TOPIC_ID else topic.topic_id,
+                topic.deletable,
             )
             for topic in found
         }
@@ -216,13 +339,14 @@ class RestorePlanner:
         archived: ArchiveState,
         choices: Sequence[Choice],
         existing: Mapping[str, ExistingTopic],
+        replaced: Mapping[str, ExistingTopic],
         extents: Mapping[str, dict[int, Extent]],
     ) -> tuple[TopicPlan, ...]:
         appended = [
             (choice.target, partition)
             for choice in choices
             if choice.target in existing
-            for partition in range(choice.source.partitions)
+            for partition in choice.target_partitions.values()
         ]
         ends = self._control.latest_offsets(appended)
         missing = [where for where in appended if where not in ends]
@@ -241,11 +365,12 @@ class RestorePlanner:
                 existing=existing.get(choice.target),
                 end_offsets={
                     partition: ends[choice.target, partition]
-                    for partition in range(choice.source.partitions)
+                    for partition in choice.target_partitions.values()
                     if (choice.target, partition) in ends
                 },
                 replicas=self._spec.topics.replication_factor,
                 extents=extents.get(choice.target),
+                replaces=replaced[choice.target].topic_id if choice.target in replaced else "",
             )
             for choice in choices
         )
@@ -277,7 +402,8 @@ class RestorePlanner:
         for choice in choices:
             for partition, extent in extents.get(choice.target, {}).items():
                 filling = filling_of(extent, archived.segments.get((choice.source.topic_id, partition), ()))
-                refuse_far(choice.target, partition, extent, filling)
+                with self._context.refusals:
+                    refuse_far(choice.target, partition, extent, filling)
                 fillings[choice.target, partition] = filling
         return told_filling(fillings)
 
@@ -304,14 +430,10 @@ class RestorePlanner:
             async with RawClient(self._context.connection) as client:
                 for target, part in work[:1]:
                     name = transactional_id(part.producer_id)
-                    await client.transactions(name, target, part.partition).fence()
+                    await client.transactions(name, target, part.target).fence()
                 for target in starting_later:
                     if not await client.may_delete_records(target):
-                        raise BrokerRefused(
-                            f"Topic {target!r} must start above offset 0 (spec.offsets: Same), and the user may not "
-                            "remove records of it; nothing was written.",
-                            hint=f"Give the user the ACL DELETE on topic {target!r}, or set spec.offsets to Any.",
-                        )
+                        raise deletion_refused(target)
 
         asyncio.run(check())
 

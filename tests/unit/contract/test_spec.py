@@ -353,11 +353,55 @@ BAD_RESTORES = [
         "spec.consumerGroups",
         "exclude has no effect with restore None, which moves no group; set restore to Translate, or leave exclude out",
     ),
+    (
+        restore(consumerGroups={"rename": [{"from": "a", "to": "b"}]}),
+        "spec.consumerGroups",
+        "rename has no effect with restore None, which moves no group; set restore to Translate, or leave rename out",
+    ),
+    (
+        restore(consumerGroups={"restore": "Translate", "rename": [{"from": "a", "to": r"\1"}]}),
+        "spec.consumerGroups.rename[0]",
+        "does not fit the groups of 'a'",
+    ),
     (restore(recordBatches={"maxRecords": 0}), "spec.recordBatches.maxRecords", "greater than or equal to 1"),
     (restore(recordBatches={"compression": "lz4"}), "spec.recordBatches.compression", "'None', 'Gzip', 'Snappy'"),
     (restore(topics={"replicationFactor": 0}), "spec.topics.replicationFactor", "greater than or equal to 1"),
+    (restore(topics={"configs": {"policy": "Override"}}), "spec.topics.configs.policy", "'Restore' or 'Ignore'"),
+    (restore(topics={"configs": {"override": {"a": 1}}}), "spec.topics.configs.override.a", "string"),
+    (
+        restore(topics={"configs": {"policy": "Ignore", "ignore": ["a"]}}),
+        "spec.topics.configs",
+        "ignore has no effect with policy Ignore, which restores no key; leave it out",
+    ),
+    (
+        restore(topics={"configs": {"override": {"a": "1"}, "ignore": ["b", "a"]}}),
+        "spec.topics.configs",
+        "a key may be in override or in ignore, not in both",
+    ),
+    (
+        restore(topics={"partitions": [{"topic": "a", "partition": 1}] * 2}),
+        "spec.topics",
+        "partitions: topic a partition 1 stands there twice",
+    ),
+    (
+        restore(topics={"partitions": [{"topic": "a", "partition": 1}, {"topic": "a", "partition": 0, "target": 1}]}),
+        "spec.topics",
+        "partitions: 2 partitions of topic a would go to partition 1",
+    ),
+    (restore(topics={"partitions": [{"topic": "a"}]}), "spec.topics.partitions[0].partition", "required"),
+    (
+        restore(topics={"partitions": [{"topic": "a", "partition": 2**31 - 1}]}),
+        "spec.topics.partitions[0].partition",
+        "less than or equal to 2147483646",
+    ),
+    (restore(topics={"configs": {"ignore": ["a", "a"]}}), "spec.topics.configs", "ignore names a key twice"),
     (restore(source={"storage": {"uri": "file:///a"}, "topicIds": {"a": ""}}), "spec.source.topicIds.a", "at least 1"),
-    (restore(ifTopicExists="Resume"), "spec.ifTopicExists", "'Fail' or 'Append'"),
+    (restore(ifTopicExists="Merge"), "spec.ifTopicExists", "'Fail', 'Append'"),
+    (restore(ifTopicExists="Replace"), "spec", "confirm must name those that may be deleted"),
+    (restore(confirm=["a"]), "spec", "confirm has an effect only with ifTopicExists: Replace; leave it out"),
+    (restore(ifTopicExists="Replace", confirm=["a", "a"]), "spec", "confirm names a topic twice"),
+    (restore(ifTopicExists="Replace", confirm=[""]), "spec.confirm[0]", "at least 1"),
+    (restore(drill={}, ifTopicExists="Resume"), "spec", "ifTopicExists may only be Fail with drill"),
     (restore(drill={"prefix": ""}), "spec.drill.prefix", "match pattern"),
     (restore(drill={"prefix": "a/b"}), "spec.drill.prefix", "match pattern"),
     (restore(drill={"share": "5"}), "spec.drill.share", "match pattern"),
@@ -412,7 +456,7 @@ def test_times_of_a_point_are_ms_and_may_be_unquoted_in_yaml() -> None:
 def test_groups_may_be_chosen_where_they_are_moved_and_defaults_written_out() -> None:
     chosen = {"restore": "Translate", "include": ["billing"], "exclude": ["billing-old"]}
     assert parse_restore(restore(consumerGroups=chosen)).consumer_groups.include == ("billing",)
-    written = {"restore": "None", "include": [".*"], "exclude": []}
+    written = {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
     assert parse_restore(restore(consumerGroups=written)) == parse_restore(restore())
 
 

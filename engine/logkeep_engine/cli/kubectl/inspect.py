@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.inspect import Partitions, show_archive
+from logkeep_engine.cli.inspect import At, Partitions, show
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
 from logkeep_engine.cli.kubectl.status import resource_named
@@ -48,12 +48,14 @@ def inspect(
     name: Resource,
     endpoint: Endpoint = None,
     partitions: Partitions = False,
+    at: At = None,
     *,
     where: Where,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Show what the archive of a resource holds, as `logkeep inspect` does. Your own rights must allow its Secret."""
+    """Show what the archive of a resource holds, or what a restore to a time would give, as `logkeep inspect` does.
+    Your own rights must allow its Secret."""
     with errors(debug):
         from logkeep_engine.archive.catalog.archive import Archive
 
@@ -63,7 +65,7 @@ def inspect(
         with ExitStack() as files:
             storage = _open(cluster, spec, files)
             storage.check()
-            show_archive(Archive.open(storage), output, partitions=partitions)
+            show(Archive.open(storage), output, partitions=partitions, at=at)
 
 
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
 from logkeep_engine.cli.kubectl.waiting import follow
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
+from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say
 from logkeep_engine.contract.names import BACKUP, RESTORE
 from logkeep_engine.contract.spec import API_VERSION, GroupRestore, IfTopicExists, RestoreOffsets, parse_restore
@@ -46,6 +46,12 @@ AsOf = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="The state of a time, such as 2026-11-17T14:05:00Z (spec.point.asOf)."),
 ]
+AsDryRun = Annotated[
+    bool,
+    typer.Option(
+        "--as-dry-run", help="Make it with spec.dryRun: it only finds out what it would do, and what would refuse it."
+    ),
+]
 Groups = Annotated[bool, typer.Option("--groups", help="Set consumer groups to where they stood.")]
 
 
@@ -65,9 +71,11 @@ class ChoiceOptions:
     exclude: Exclude = None
     rename: Rename = None
     if_topic_exists: Exists = None
+    confirm: Confirm = None
     offsets: Offsets = None
     groups: Groups = False
     as_of: AsOf = None
+    as_dry_run: AsDryRun = False
 
 
 def register(app: typer.Typer) -> None:
@@ -128,10 +136,14 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         spec["topics"] = topics
     if chosen.if_topic_exists is not None:
         spec["ifTopicExists"] = chosen.if_topic_exists.value
+    if chosen.confirm:
+        spec["confirm"] = list(chosen.confirm)
     if chosen.offsets is not None:
         spec["offsets"] = chosen.offsets.value
     if chosen.as_of is not None:
         spec["point"] = {"asOf": chosen.as_of}
+    if chosen.as_dry_run:
+        spec["dryRun"] = True
     if chosen.groups:
         spec["consumerGroups"] = {"restore": GroupRestore.TRANSLATE.value}
     return spec
