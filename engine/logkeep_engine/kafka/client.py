@@ -136,6 +136,18 @@ class RawClient:
             else:
                 return answer.code != Code.TOPIC_AUTHORIZATION_FAILED
 
+    async def may_read(self, topic: str) -> bool:
+        """Whether the user may read a topic that need not be there. Raises BrokerUnavailable."""
+        patience = self.patience(f"ask for the rights on topic {topic!r}")
+        call = protocol.fetch(topic, None, 0, -1, 0, max_bytes=1, max_wait_ms=0, min_bytes=0, committed=True)
+        while True:
+            try:
+                answer = await self._pool.send(self._pool.any_node(), 0, call)
+            except BrokerTrouble as trouble:
+                await patience.wait(trouble)
+            else:
+                return answer.code != Code.TOPIC_AUTHORIZATION_FAILED
+
     def patience(self, what: str) -> Patience:
         """Waits between attempts of the caller's own, as long as the connection's limits allow."""
         return Patience(self._pool.limits, what)

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.visible import shows
-from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets
+from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import BrokerRefused, ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
@@ -67,11 +68,26 @@ class RestorePlanner:
             planned = self._make()
             self._store(planned.plan)
             return planned
+        return self._stored(known)
+
+    def _stored(self, known: RestorePlan) -> Planned:
+        """The plan that an earlier start of this run has stored, with the archive as it was then."""
         self._refuse_other(known)
         check_same(self._control, known)
         archived = with_branches(self._context.archive.load_at(known.commit), self._spec.source.topic_ids)
         seen = point.view(self._context.archive, archived, self._spec.point, known.point)
         return Planned(known, seen, fresh=False)
+
+    def load(self) -> Planned:
+        """The plan of an earlier start of this run. Raises as `load_or_make`, and SpecError if there is none."""
+        known = self._load()
+        if known is None:
+            state = self._context.state
+            raise SpecError(
+                f"{state.name(PLAN)} is gone: nobody knows any more what run {self._context.run_id} has restored",
+                hint="Bring it back from a copy of the archive. Without it, `logkeep log diff` compares topics.",
+            )
+        return self._stored(known)
 
     # ---- the stored plan
 
@@ -163,7 +179,26 @@ class RestorePlanner:
             chosen = groups.select(archived.groups, self._spec.consumer_groups)
             self._control.group_offsets(entry.group_id for entry in chosen)
         self._check_replicas([choice for choice in choices if choice.target not in existing])
+        if self._spec.verify is RestoreVerification.FULL:
+            self._check_reading([choice.target for choice in choices])
         return warnings
+
+    def _check_reading(self, targets: Sequence[str]) -> None:
+        """Raises BrokerRefused if the user may not read the targets, which a verification needs: now, not when all
+        records are there."""
+
+        async def check() -> None:
+            async with RawClient(self._context.connection) as client:
+                calls = [partial(client.may_read, target) for target in targets]
+                for target, may in zip(targets, await _gather(calls), strict=True):
+                    if not may:
+                        raise BrokerRefused(
+                            f"spec.verify: Full reads topic {target!r} back, and the user may not read it; nothing was "
+                            "written.",
+                            hint=f"Give the user the ACL READ on topic {target!r}, or set spec.verify to Counts.",
+                        )
+
+        asyncio.run(check())
 
     def _check_archive(
         self, archived: ArchiveState, choices: Sequence[Choice], planned: PointPlan | None, whole: ArchiveState

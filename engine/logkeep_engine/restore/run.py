@@ -189,7 +189,7 @@ class RestoreRun(DriverRun):
         if earlier.earlier_run is not None:
             context = replace(context, run_id=earlier.earlier_run, state=context.state.of_run(earlier.earlier_run))
         self._earlier = None  # as long as nobody knows how it ends
-        self._verification = verify_restored(context, RestorePlanner(context).load_or_make())
+        self._verification = verify_restored(context, RestorePlanner(context).load())
         raise_if_different(self._verification)
         self._earlier = replace(earlier, verification=self._verification)
 

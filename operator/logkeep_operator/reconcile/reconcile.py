@@ -210,6 +210,7 @@ class _Reconciliation(Starting):
             self.status,
             run=retry.renewed(run, self.now),
             progress=None,
+            verification=None,
             last_handled_retry=self.resource.retry,
         )
         return self.done(Phase.PENDING, conditions.reconciling("RunRetried", message), 0.0)
@@ -277,6 +278,7 @@ class _Reconciliation(Starting):
             run=known,
             progress=None,
             restored_by=None,
+            verification=None,
         )
         self.note_reasons()
         return self.done(

@@ -139,6 +139,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
     ]
     rows += _conditions(body)
     rows += _run(status, now)
+    rows += _verification(status)
     rows += _archive(status)
     rows += _times(body, status, now)
     rows += _coverage(status)
@@ -172,6 +173,18 @@ def _run(status: Body, now: datetime) -> list[Row]:
         if part(status, "progress").get("point"):
             rows.append(("point", str(part(status, "progress")["point"])))
     return rows
+
+
+def _verification(status: Body) -> list[Row]:
+    """The findings of a verification, and where all of it is told."""
+    found = part(status, "verification")
+    if not isinstance(found, Mapping):
+        return []
+    told = ": ".join(str(found[key]) for key in ("outcome", "message") if found.get(key))
+    count, known = found.get("partitions"), found.get("verified")
+    if count is not None and known is not None:
+        told += f" ({known} of {count} partitions are verified)"
+    return [("verification", told), *((("report", str(found["report"])),) if found.get("report") else ())]
 
 
 def progress_line(progress: Body) -> str:
