@@ -201,6 +201,36 @@ def test_same_offsets_need_rights_that_are_asked_for_before_anything_is_written(
         transactions.grant({})
 
 
+def test_a_verification_needs_to_read_and_says_so_before_anything_is_written(
+    strict: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_KAFKA_USERNAME, strict.username)
+    monkeypatch.setenv(ENV_KAFKA_PASSWORD, strict.password)
+    create_topic(strict.bootstrap, unique, 1)
+    recent = int(time.time() * 1000) - 3_600_000
+    produce(strict.bootstrap, unique, (Record(b"k%d" % n, b"v%d" % n, recent + n, [], 0) for n in range(50)))
+    security = {"protocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "user"}}}
+    cluster = {"bootstrapServers": [strict.sasl_bootstrap], "security": security}
+    storage = {"uri": tmp_path.as_uri()}
+    rights = Rights(strict, unique)
+    rights.grant(READER)
+    back_up({"cluster": cluster, "topics": {"include": [unique]}, "storage": storage})
+    restore = {
+        "cluster": cluster,
+        "source": {"storage": storage},
+        "topics": {"rename": [{"from": "(.*)", "to": r"\1-copy"}]},
+        "verify": "Full",
+    }
+    rights.grant(WRITER, without="READ")
+    with pytest.raises(BrokerRefused, match=r"verify: Full reads topic .* may not read it; nothing was written"):
+        bring_back(restore, "restore-1")
+    assert f"{unique}-copy" not in topic_names(strict.bootstrap)
+    rights.grant(WRITER)
+    found = bring_back(restore, "restore-1").verification
+    assert found is not None
+    assert found.outcome == "Verified"
+
+
 def test_acl_that_is_missing_is_named(strict: KafkaBroker, unique: str) -> None:
     ControlPlane(plain(strict.bootstrap)).create_topics([NewTopicPlan(unique, 1, 1)])
     connection = secure(strict, "SASL_PLAINTEXT", "PLAIN")

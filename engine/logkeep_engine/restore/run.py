@@ -11,8 +11,9 @@ driver that starts again needs to go on:
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
-    counted.json          the target has what was sent; from here on the topics get their own configuration
-    verification.json     what the verification has found, and beside it a page (`verification.html`)
+    counted.json          the target has what was sent; the topics get their own configuration after this
+    verification.html     what a verification has found, if one was asked for, as a page
+    verification.json     the same for programs; the topics get their own configuration only if nothing differs
     consumer-groups.json  what became of the positions of consumer groups
     result.json           the end: a run that has succeeded is not done again
 

@@ -70,6 +70,11 @@ class ListedRecords:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def follow(self, other: ListedRecords) -> None:
+        """Add others that follow."""
+        self.offsets.extend(other.offsets)
+        self.digests += other.digests
+
     def add(self, rows: Rows) -> None:
         """Add records that follow."""
         self.offsets.extend(rows.offsets())
@@ -84,22 +89,27 @@ def digests_of_each(rows: Rows) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The differences of a stretch. `taken` records of the target belong to it."""
+    """The differences of a stretch. `taken` records of the target belong to it. `apart` is the number of the archived
+    record from which on nothing is common to both lists: behind `taken` the target goes on with something else. None if
+    the stretch was aligned to its end, or until there were enough differences."""
 
     differences: tuple[RecordDifference, ...]
     taken: int
-
-
-def nothing_in_common(archived: ListedRecords, target: ListedRecords) -> bool:
-    """Whether none of the archived records is among those of the target."""
-    return set(target.digests).isdisjoint(archived.digests)
+    apart: int | None = None
 
 
 def align(
-    archived: ListedRecords, target: ListedRecords, records: int, *, most: int, offsets: bool = False
+    archived: ListedRecords,
+    target: ListedRecords,
+    records: int,
+    *,
+    most: int,
+    offsets: bool = False,
+    pair_up: bool = True,
 ) -> Alignment:
     """Align the first `records` archived ones with the target, until `most` differences are found. Both lists go on
-    behind them, by AHEAD records where there are so many.
+    behind them, by AHEAD records where there are so many. Records that stand for each other where nothing more is
+    common have changed, or with `pair_up` False it ends there.
 
     What this costs grows with the number of records, and not with that of the differences.
     """
@@ -116,7 +126,10 @@ def align(
             found.add(_difference(RecordDifferenceKind.SWAPPED, archived, left, target, right))
             left, right = left + 2, right + 2
         else:
-            skip_left, skip_right = _apart(archived.digests, left, places, right)
+            behind = _apart(archived.digests, left, places, right)
+            if behind is None and right < len(target) and not pair_up:
+                return Alignment(tuple(found.differences), right, left)
+            skip_left, skip_right = behind or (len(archived) - left, len(target) - right)
             if skip_left > records - left:  # what is behind that belongs to the next stretch
                 skip_left = records - left
                 skip_right = min(skip_left, skip_right)
@@ -202,11 +215,11 @@ class _Places:
         return found[at] if at < len(found) else None
 
 
-def _apart(one: Sequence[bytes], left: int, other: _Places, right: int) -> tuple[int, int]:
-    """The numbers of records of each side to pass over until both go on with equal ones; at least one of either. The
-    search goes no farther than it passes over."""
-    best = (len(one) - left, other.count - right)
-    nearest = best[0] + best[1]
+def _apart(one: Sequence[bytes], left: int, other: _Places, right: int) -> tuple[int, int] | None:
+    """The numbers of records of each side to pass over until both go on with equal ones, None if nothing more is common
+    to both. The search goes no farther than it passes over."""
+    best: tuple[int, int] | None = None
+    nearest = len(one) - left + other.count - right
     for number in range(len(one) - left):
         if number >= nearest:
             break

@@ -79,11 +79,6 @@ class StretchComparison:
         """Pass over the stretch `at`, for which the target has these records. The next one begins at offset
         `following` there."""
         self.at += 1
-        self.skipped(records, following)
-
-    def skipped(self, records: RecordDigest, following: int) -> None:
-        """Pass over these records of the target, in front of the stretch `at`. It begins at offset `following`
-        there."""
         self._whole.follow(records)
         self.began = self._position = following
         self._current = RecordDigest(offsets=False)

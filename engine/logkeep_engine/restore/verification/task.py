@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from logkeep_engine.archive.care.record_digests import RecordTimes, unpacked_stretches
+from logkeep_engine.archive.care.record_digests import STRETCH_RECORDS, RecordTimes, unpacked_stretches
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, OffsetOutOfRange
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.log.consumed import differing_fields
@@ -24,7 +24,6 @@ from logkeep_engine.restore.verification.aligning import (
     RecordDifferenceKind,
     align,
     joined,
-    nothing_in_common,
 )
 from logkeep_engine.restore.verification.comparing import StretchComparison
 from logkeep_engine.restore.verification.target import TargetReader
@@ -258,15 +257,13 @@ class _Verification:
             self._differing.append((stretch.start, stretch.end))
             comparison.passed(RecordDigest(offsets=False), comparison.began)
             return True
-        archived = await self._off_loop(self._wanted.listed, stretch.start, stretch.records + AHEAD)
         most = stretch.records + AHEAD
+        archived = await self._off_loop(self._wanted.listed, stretch.start, most)
         while True:
             with self._of_target():
                 target = await self._reader.listed(comparison.began, end, most)
             goes_on = len(target) == most
             found = await self._aligned(archived, target, end)
-            if found is None:
-                return True  # records were added in front of the stretch
             if found.taken < len(target) or not goes_on or most >= _MOST_LISTED * stretch.records:
                 break
             most *= 2
@@ -291,34 +288,46 @@ class _Verification:
             return False
         return True
 
-    async def _aligned(self, archived: ListedRecords, target: ListedRecords, end: int) -> Alignment | None:
-        """The differences of the current stretch. None if records lie in front of it, and were passed over."""
-        comparison, stretch = self._comparison, self._comparison.stretch
+    async def _aligned(self, archived: ListedRecords, target: ListedRecords, end: int) -> Alignment:
+        """The differences of the current stretch. If more was added than is listed, the target is listed without it."""
+        stretch = self._comparison.stretch
         assert stretch is not None
-        if len(target) and nothing_in_common(archived, target):
-            # More than a stretch is lost, or was added, or all of it has changed.
-            last = self._expected[-1].end
-            behind = [item.end for item in self._expected if item.start >= stretch.end][:_STRETCHES_SEARCHED]
-            until = behind[-1] if behind else last
-            there = frozenset(target.digests[:AHEAD])
-            lost_until = await self._off_loop(self._wanted.first_of, stretch.end, until, there)
-            if lost_until is not None:
-                self._lost_until = lost_until
-                lost = RecordDifference(RecordDifferenceKind.LOST, archived.offsets[0], None, stretch.records)
-                return Alignment((lost,), 0)
-            wanted, most = frozenset(archived.digests[:AHEAD]), _STRETCHES_SEARCHED * (1 << 16)
-            with self._of_target():
-                added = await self._reader.first_of(comparison.began, end, most, wanted)
-                if added is not None:
-                    records, following = added
-                    first = target.offsets[0]
-                    self._add([RecordDifference(RecordDifferenceKind.ADDED, None, first, records)])
-                    comparison.skipped(await self._reader.noted(comparison.began, following), following)
-                    return None
-        offsets = self._task.offsets
-        return await self._off_loop(
-            lambda: align(archived, target, stretch.records, most=MAX_DIFFERENCES, offsets=offsets)
-        )
+
+        async def aligned(*, pair_up: bool) -> Alignment:
+            records, offsets = stretch.records, self._task.offsets
+            return await self._off_loop(
+                lambda: align(archived, target, records, most=MAX_DIFFERENCES, offsets=offsets, pair_up=pair_up)
+            )
+
+        found = await aligned(pair_up=False)
+        if found.apart is None:
+            return found
+        behind = target.digests[found.taken : found.taken + AHEAD]
+        lost_until = await self._found_in_archive(archived.offsets[-1] + 1, frozenset(behind))
+        if lost_until is not None:
+            self._lost_until = lost_until
+            first, count = archived.offsets[found.apart], stretch.records - found.apart
+            lost = RecordDifference(RecordDifferenceKind.LOST, first, None, count)
+            return Alignment((*found.differences, lost), found.taken)
+        wanted = frozenset(archived.digests[found.apart : found.apart + AHEAD])
+        first, most = target.offsets[found.taken], _STRETCHES_SEARCHED * STRETCH_RECORDS
+        with self._of_target():
+            place = await self._reader.first_of(first, end, most, wanted)
+            if place is None:
+                return await aligned(pair_up=True)
+            records, following = place
+            rest = await self._reader.listed(following, end, stretch.records - found.apart + AHEAD)
+        del target.offsets[found.taken :], target.digests[found.taken :]
+        target.follow(rest)
+        found = await aligned(pair_up=True)
+        added = RecordDifference(RecordDifferenceKind.ADDED, None, first, records)
+        return replace(found, differences=(added, *found.differences))
+
+    async def _found_in_archive(self, start: int, digests: frozenset[bytes]) -> int | None:
+        """The source offset of the first record with one of these digests in the next stretches, None if there is
+        none."""
+        behind = [item.end for item in self._expected if item.end > start][:_STRETCHES_SEARCHED]
+        return await self._off_loop(self._wanted.first_of, start, behind[-1], digests) if behind else None
 
     async def _with_fields(self, found: RecordDifference) -> RecordDifference:
         """The difference with the fields that differ. Both records are read again for it: nothing else keeps one."""
