@@ -57,11 +57,12 @@ def test_what_is_not_the_same_is_marked_however_little_it_is() -> None:
 
 def test_few_records_of_wrong_clocks_leave_room_for_the_others() -> None:
     usual = {TIME + MINUTE * number: 100 for number in range(60)}
+    usual[TIME - 5 * MINUTE] = 1
     before = times({0: 2, **usual, TIME << 1: 1})
     tree = parsed(plots_of(before, times({0: 2, **usual})))
     assert told(tree).startswith("From 2023-11-14 ")
     assert told(tree).endswith("Records of other times: 3 in the archive, 2 in the target.")
-    assert len(drawn(tree, "after")) == 120
+    assert len(drawn(tree, "after")) == 122
     many = times({0: 2000, **usual})
     assert told(parsed(plots_of(many, many))).startswith("From 1970-01-01 ")
     nearby = times({TIME - MINUTE: 1, **usual})

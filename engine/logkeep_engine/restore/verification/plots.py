@@ -14,7 +14,7 @@ WIDTH = 900
 _HEIGHT, _LEFT, _RIGHT, _TOP, _BELOW = 170, 100, 40, 8, 30
 _ROOM = WIDTH - _LEFT - _RIGHT
 _LINES = 4  # across a plot, at most
-_TICKS = 6  # below it, at most
+_TICKS = 8  # below it, at most
 _SECOND, _MINUTE, _DAY = 1000, 60_000, 86_400_000
 _TICK_WIDTHS = (
     *(1, 2, 5, 10, 20, 50, 100, 200, 500),
@@ -74,9 +74,11 @@ def _middle(both: Sequence[Counts], numbers: Sequence[int]) -> tuple[int, int]:
     weights = [max(counts.get(number, (0, 0))[0] for counts in both) for number in numbers]
     few = sum(weights) // _FEW
     first, last = numbers[_behind(weights, few)], numbers[-1 - _behind(weights[::-1], few)]
-    if numbers[-1] + 1 - numbers[0] < _FAR * (last + 1 - first):
+    wide = last + 1 - first
+    if numbers[-1] + 1 - numbers[0] < _FAR * wide:
         return numbers[0], numbers[-1]
-    return first, last
+    near = [number for number in numbers if first - wide <= number <= last + wide]
+    return near[0], near[-1]
 
 
 def _behind(weights: Sequence[int], few: int) -> int:
