@@ -1,4 +1,4 @@
-"""Of a live log the batches are seen that a consumer of committed records sees, however the log is cut into answers."""
+"""A reader of a live log sees the batches that a consumer of committed records sees, however the log is cut."""
 
 import random
 
