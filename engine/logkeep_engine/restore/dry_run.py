@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.care.rates import expected_time
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.emitting import EmittedFacts
 from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import BrokerRefused, LogkeepError
 from logkeep_engine.kafka.client import RawClient
@@ -23,6 +24,7 @@ from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.transactions import id_refused
 from logkeep_engine.restore import groups
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.emitting import emit
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.partitions import with_task
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
@@ -38,9 +40,19 @@ _OWN_OBJECTS = 8  # that a restore writes besides its offset maps
 _SOME_PRODUCER_ID = 0  # rights are given for the prefix of transactional ids
 
 
-def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
-    """The report about the restore, without the refusals, and the warnings that it would give. Refusals are noted in
-    `context.refusals`.
+@dataclass(frozen=True)
+class DryRunFindings:
+    """The report about a restore, without the refusals, and the warnings that it would give. `emitted`: KafkaTopics,
+    if they are wanted.
+    """
+
+    report: DryRunReport
+    warnings: Sequence[str]
+    emitted: EmittedFacts | None = None
+
+
+def find_out(context: RestoreContext) -> DryRunFindings:
+    """The findings about the restore. Refusals are noted in `context.refusals`.
 
     Raises the refusal that leaves nothing to look at, and what keeps a dry run from finding out: brokers or a storage
     that do not answer.
@@ -54,18 +66,19 @@ def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
     report = _amounts(context, planned, created, there)
     moved = _moved_groups(context, planned)
     at_point = of_restore(context, planned)
-    return (
-        report.model_copy(
-            update={
-                "groups": len(moved),
-                "positions": sum(group.positions for group in moved),
-                "groups_shown": tuple(moved),
-                "point": "" if at_point is None else str(at_point),
-                "not_checked": tuple(_not_checked(context, moved)),
-            }
-        ),
-        warnings,
+    report = report.model_copy(
+        update={
+            "groups": len(moved),
+            "positions": sum(group.positions for group in moved),
+            "groups_shown": tuple(moved),
+            "point": "" if at_point is None else str(at_point),
+            "not_checked": tuple(_not_checked(context, moved)),
+        }
     )
+    emitted = None
+    with context.refusals:
+        emitted = emit(context, planned)
+    return DryRunFindings(report, warnings, emitted)
 
 
 def with_refusals(report: DryRunReport, found: Sequence[LogkeepError]) -> DryRunReport:

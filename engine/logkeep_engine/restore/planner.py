@@ -11,7 +11,7 @@ from typing import TypeVar
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets
-from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
+from logkeep_engine.errors import ArchiveDamaged, ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
@@ -20,6 +20,7 @@ from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.emitting import refuse_too_many
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.keys import refuse_without_key
@@ -93,6 +94,19 @@ class RestorePlanner:
         """The plan of an earlier start of this run, None if there is none. Raises as `load_or_make` does."""
         known = self._load()
         return None if known is None else self._loaded(known)
+
+    def load_finished(self, *, found: bool) -> Planned:
+        """The plan of this run, which has succeeded. If it was `found` by what is asked for, its spec may have had
+        another `ifTopicExists`. Raises ArchiveDamaged if the plan is gone, and as `load_or_make` does.
+        """
+        known = self._load()
+        if known is None:
+            state = self._context.state
+            raise ArchiveDamaged(
+                f"{state.name(PLAN)}: missing, although run {state.run_id} has succeeded",
+                hint="Somebody has deleted it. Restore under another run id, or with another archive's state.",
+            )
+        return self._loaded(replace(known, spec_digest=self._digest) if found else known)
 
     def sketch(self) -> Planned:
         """A plan that says where records would go. Nothing is stored or refused, no object is checked, and partitions
@@ -213,6 +227,8 @@ class RestorePlanner:
         planned = Planned(plan, archived, fresh=True)
         with refusals:
             refuse_without_key(context, planned)
+        with refusals:
+            refuse_too_many(context, planned)
         if context.dry_run:
             return planned
         plan = self._with_producer_ids(plan)

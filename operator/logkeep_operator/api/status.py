@@ -327,6 +327,15 @@ class DrillStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class EmittedStatus(StatusPart):
+    """The KafkaTopics that a restore has written, and where."""
+
+    config_map: str = ""
+    key: str = ""
+    topics: int = 0
+
+
+@dataclass(frozen=True)
 class HistoryEntry(StatusPart):
     run_id: str = ""
     outcome: str = ""
@@ -343,8 +352,8 @@ class HistoryEntry(StatusPart):
 @dataclass(frozen=True)
 class Status(StatusWithConditions):
     """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention` and `coverage`.
-    Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map` and
-    `verification`. Both kinds have all other fields."""
+    Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`, `verification`
+    and `emitted`. Both kinds have all other fields."""
 
     phase: Phase | None = None
     run: RunStatus | None = None
@@ -364,6 +373,7 @@ class Status(StatusWithConditions):
     verification: VerificationStatus | None = None
     dry_run: DryRunStatus | None = None
     drill: DrillStatus | None = None
+    emitted: EmittedStatus | None = None
     coverage: CoverageStatus | None = None
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()

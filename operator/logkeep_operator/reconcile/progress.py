@@ -12,6 +12,7 @@ from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
 from logkeep_operator.api.status import (
     MAX_LISTED,
     DryRunStatus,
+    EmittedStatus,
     MovingTopic,
     PlannedGroupStatus,
     PlannedRefusalStatus,
@@ -95,6 +96,12 @@ def verification_status(result: RunResult) -> VerificationStatus | None:
         end_time=timestamp(moment_of(facts.end_time)),
         report=facts.report,
     )
+
+
+def emitted_status(result: RunResult) -> EmittedStatus | None:
+    """Where the run has written KafkaTopics, None if it has written none."""
+    facts = result.emitted
+    return None if facts is None else EmittedStatus(facts.config_map, facts.key, facts.topics)
 
 
 def dry_run_status(result: RunResult) -> DryRunStatus | None:

@@ -289,6 +289,7 @@ class _Reconciliation(Starting):
             progress=None,
             restored_by=None,
             dry_run=None,
+            emitted=None,
         )
         self.note_reasons()
         return self.done(
