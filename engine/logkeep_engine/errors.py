@@ -148,6 +148,12 @@ class RecordsDiffer(Refused):
     code = "RecordsDiffer"
 
 
+class RestoreBusy(Refused):
+    """Another run does this restore right now."""
+
+    code = "RestoreBusy"
+
+
 class TopicsNotEmitted(LogkeepError):
     """A restore has done all else, and could not write its KafkaTopics to the ConfigMap."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.care.rates import expected_time
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import GroupEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry, Partition
 from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
 from logkeep_engine.contract.emitting import EmittedFacts
 from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
@@ -26,11 +26,12 @@ from logkeep_engine.restore import groups
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.emitting import emit
 from logkeep_engine.restore.group_moves import select_and_rename
-from logkeep_engine.restore.partitions import with_task
+from logkeep_engine.restore.partitions import done_partitions, with_task
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import PreviewedPartition, of_restore, previewed
 from logkeep_engine.restore.rates import measured_restore
+from logkeep_engine.restore.resuming import begun_run
 from logkeep_engine.restore.same import deletion_refused, transactional_id
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.targets import CreatedTopics
@@ -120,14 +121,7 @@ def _check_creation(
 def _check_rights(context: RestoreContext, plan: RestorePlan, there: Mapping[str, str]) -> None:
     """Note what the user may not do, as far as a cluster tells that without a change."""
     targets = [topic.target for topic in plan.topics]
-    starting_later = sorted(
-        {
-            topic.target
-            for topic in plan.topics
-            for part in topic.partitions
-            if part.log_start > 0 and topic.target not in there
-        }
-    )
+    starting_later = sorted({topic.target for topic in plan.topics for part in topic.partitions if part.log_start > 0})
 
     async def ask() -> None:
         async with RawClient(context.connection) as client:
@@ -166,15 +160,17 @@ def _amounts(
     plan = planned.plan
     by_topic: dict[str, list[PreviewedPartition]] = {}
     entries = [planned.archived.topics[topic.topic_id] for topic in plan.topics]
+    done = _done_already(context, planned)
     for part in previewed(planned.archived, entries, plan.point):
-        by_topic.setdefault(part.topic_id, []).append(part)
+        if (part.topic_id, part.partition) not in done:
+            by_topic.setdefault(part.topic_id, []).append(part)
     damaged = {survey.topic_id for survey in plan.surveys}
     topics = tuple(
         _topic(
             topic,
             by_topic.get(topic.topic_id, ()),
-            exact=topic.topic_id not in damaged,
-            exists=topic.target in there,
+            exact=topic.topic_id not in damaged and (planned.fresh or not by_topic.get(topic.topic_id)),
+            exists=topic.target in there and not topic.replaces,
             configs=created.own(topic) if topic.created else {},
         )
         for topic in plan.topics
@@ -200,6 +196,18 @@ def _amounts(
     )
 
 
+def _done_already(context: RestoreContext, planned: Planned) -> set[Partition]:
+    """The archived partitions that the run which would be resumed has finished. Of others it may have written a
+    part."""
+    begun = None if planned.fresh else begun_run(context)
+    if begun is None:
+        return set()
+    done = done_partitions(begun)
+    return {
+        (topic.topic_id, part.partition) for topic, part in with_task(planned) if (topic.target, part.target) in done
+    }
+
+
 def _topic(
     topic: TopicPlan, parts: Iterable[PreviewedPartition], *, exact: bool, exists: bool, configs: Mapping[str, str]
 ) -> PlannedTopic:
@@ -208,6 +216,7 @@ def _topic(
         topic=topic.target,
         source=topic.source,
         exists=exists,
+        replaced=bool(topic.replaces),
         partitions=topic.partition_count,
         replicas=topic.replication_factor,
         configs=dict(configs),

@@ -33,7 +33,7 @@ from logkeep_engine.restore.plan import (
     batching_of,
     spec_digest,
 )
-from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in
+from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in, told_of_the_topic
 from logkeep_engine.restore.resuming import take_over
 from logkeep_engine.restore.same import (
     Extent,
@@ -48,6 +48,7 @@ from logkeep_engine.restore.selection import Choice, only_chosen, select_topics,
 from logkeep_engine.restore.state import PLAN
 from logkeep_engine.restore.targets import check_created, check_same
 from logkeep_engine.restore.topics import (
+    BROKER_KEYS,
     ExistingTopic,
     check_append,
     own_configs,
@@ -309,8 +310,11 @@ class RestorePlanner:
         """The topics that are deleted first. Raises the error of one that may not be, before anything is written."""
         if self._spec.if_topic_exists is not IfTopicExists.REPLACE:
             return {}
-        refuse_unconfirmed(choices, existing, self._spec.confirm)
-        check_replaceable(self._control, existing.values())
+        with self._context.refusals:
+            refuse_unconfirmed(choices, existing, self._spec.confirm)
+        for topic in existing.values():
+            with self._context.refusals:
+                check_replaceable(self._control, topic)
         return existing
 
     def _check_created(self, created: Sequence[Choice], replaced: Mapping[str, ExistingTopic]) -> None:
@@ -327,10 +331,13 @@ class RestorePlanner:
             )
             for choice in created
         ]
+        brokers = self._control.broker_configs(BROKER_KEYS) if created else {}
         for choice, topic in zip(created, made, strict=True):
             own = own_configs(choice.source.configs, wanted.configs)
-            refuse_insync(choice.target, own, topic.replication_factor)
-        check_created(self._control, made)
+            with self._context.refusals:
+                refuse_insync(choice.target, own, topic.replication_factor, brokers)
+        with told_of_the_topic():
+            check_created(self._control, made)
 
     def _existing(self, choices: Sequence[Choice]) -> dict[str, ExistingTopic]:
         """The target topics that the cluster has already."""

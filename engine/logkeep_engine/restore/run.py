@@ -9,6 +9,7 @@ writes nothing but these. Below `runs/<run id>/` in
 the place of its state (`state`) lie, in this order, what a driver that starts again needs to go on:
 
     started.json          when the last driver was started: the state can be written
+    alive.json            that the driver goes on, again and again, and at the end that it has ended (`alive`)
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
@@ -42,6 +43,7 @@ from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore import remembered
+from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
@@ -200,7 +202,8 @@ class RestoreRun(DriverRun):
             if self._earlier is not None:
                 self._complete_earlier(context, self._earlier)
             else:
-                self._done = self._perform_steps(context, super().result())
+                with AliveNote(state):
+                    self._done = self._perform_steps(context, super().result())
 
     def _context(
         self,
@@ -363,9 +366,7 @@ class RestoreRun(DriverRun):
 
         Raises TargetChanged if the cluster does not have what that run has restored.
         """
-        found = self._done_as_asked(archive, state, cluster_id)
-        if found is None and self._spec.if_topic_exists is IfTopicExists.RESUME:
-            found = finished_before(RestoreSettings.of(self._spec, archive.info.archive_id, cluster_id), state)
+        found = self._done_as_asked(archive, state, cluster_id) or self._resumed(archive, state, cluster_id)
         if found is None:
             return None
         remembered.check_still_there(found, state, control)
@@ -385,13 +386,21 @@ class RestoreRun(DriverRun):
         self, archive: Archive, state: RestoreState, control: ControlPlane, cluster_id: str
     ) -> RunResult | None:
         """The result of the run that has done the same restore before. Raises as `_done_before`, and notes nothing."""
-        if self._remembered_as is None:
+        found = None
+        if self._remembered_as is not None:
+            asked = self._asked(self._remembered_as, archive, cluster_id)
+            found = remembered.found_before(asked, state, self._spec.if_topic_exists)
+        found = found or self._resumed(archive, state, cluster_id)
+        if found is None:
             return None
-        asked = self._asked(self._remembered_as, archive, cluster_id)
-        found = remembered.found_before(asked, state, self._spec.if_topic_exists)
-        if found is not None:
-            remembered.check_still_there(found, state, control)
-        return found
+        remembered.check_still_there(found, state, control)
+        return replace(found, earlier_run=found.earlier_run or found.run_id)
+
+    def _resumed(self, archive: Archive, state: RestoreState, cluster_id: str) -> RunResult | None:
+        """The result of the run that would be resumed, if it has succeeded."""
+        if self._spec.if_topic_exists is not IfTopicExists.RESUME:
+            return None
+        return finished_before(RestoreSettings.of(self._spec, archive.info.archive_id, cluster_id), state)
 
     def _asked(self, name: str, archive: Archive, cluster_id: str) -> remembered.Asked:
         return remembered.Asked(name, spec_digest(self._spec), archive.info.archive_id, cluster_id)

@@ -253,7 +253,7 @@ class PlannedRefusalStatus(StatusPart):
 
 @dataclass(frozen=True)
 class PlannedTopicStatus(StatusPart):
-    """A topic that the run would write. `state` is New or Exists, `counts` Exact or AtMost."""
+    """A topic that the run would write. `state` is New, Exists or Replaced, `counts` Exact or AtMost."""
 
     topic: str = ""
     source: str | None = None

@@ -137,7 +137,7 @@ def _planned_topic(topic: PlannedTopic) -> PlannedTopicStatus:
     return PlannedTopicStatus(
         topic=topic.topic,
         source=topic.source,
-        state="Exists" if topic.exists else "New",
+        state="Exists" if topic.exists else "Replaced" if topic.replaced else "New",
         partitions=topic.partitions,
         replicas=None if topic.exists else topic.replicas,
         records=topic.records,
