@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.visible import shows
-from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets
-from logkeep_engine.errors import ArchiveDamaged, ObjectExists, ObjectMissing, SpecError, TopicGone
+from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
+from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
@@ -35,6 +35,7 @@ from logkeep_engine.restore.plan import (
 )
 from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in, told_of_the_topic
 from logkeep_engine.restore.resuming import take_over
+from logkeep_engine.restore.rights import refuse_unreadable
 from logkeep_engine.restore.same import (
     Extent,
     Extents,
@@ -98,14 +99,13 @@ class RestorePlanner:
 
     def load_finished(self, *, found: bool) -> Planned:
         """The plan of this run, which has succeeded. If it was `found` by what is asked for, its spec may have had
-        another `ifTopicExists`. Raises ArchiveDamaged if the plan is gone, and as `load_or_make` does.
+        another `ifTopicExists`. Raises SpecError if the plan is gone, and as `load_or_make` does.
         """
-        known = self._load()
+        known, state = self._load(), self._context.state
         if known is None:
-            state = self._context.state
-            raise ArchiveDamaged(
-                f"{state.name(PLAN)}: missing, although run {state.run_id} has succeeded",
-                hint="Somebody has deleted it. Restore under another run id, or with another archive's state.",
+            raise SpecError(
+                f"{state.name(PLAN)} is gone: nobody knows any more what run {state.run_id} has restored",
+                hint="Bring it back from a copy of the archive. Without it, `logkeep log diff` compares topics.",
             )
         return self._loaded(replace(known, spec_digest=self._digest) if found else known)
 
@@ -274,6 +274,9 @@ class RestorePlanner:
                     self._control.group_offsets(entry.group_id for entry in chosen)
         with refusals:
             self._check_created([choice for choice in choices if choice.target not in existing], replaced)
+        if self._spec.verify is RestoreVerification.FULL or self._context.drill is not None:
+            with refusals:
+                refuse_unreadable(self._context.connection, [choice.target for choice in choices])
         return warnings, suitable
 
     def _has_no_groups(self) -> bool:

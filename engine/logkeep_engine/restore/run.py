@@ -13,8 +13,9 @@ the place of its state (`state`) lie, in this order, what a driver that starts a
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
-    counted.json          the target has what was sent; from here on the topics get their own configuration
-    verification.json     what the verification has found, and beside it a page (`verification.html`)
+    counted.json          the target has what was sent; the topics get their own configuration after this
+    verification.html     what a verification has found, if one was asked for, as a page
+    verification.json     the same for programs; the topics get their own configuration only if nothing differs
     group-changes/...     the positions that consumer groups had before, written before the first one is set
     consumer-groups.json  what became of the positions of consumer groups
     result.json           the end: a run that has succeeded is not done again
