@@ -1,5 +1,5 @@
-"""What is told before a restore of another shape, and what is refused: replaced and resumed topics, mapped partitions,
-drills of chosen ones, and the brokers' own configuration."""
+"""Restores of another shape tell beforehand what they would do, and what is refused: replaced and resumed topics,
+mapped partitions, drills of chosen ones, and the brokers' own configuration."""
 
 import json
 from collections.abc import Iterator
