@@ -92,7 +92,7 @@ def kafka_topics(
             "metadata": {"name": name, "labels": {"strimzi.io/cluster": cluster}},
             "spec": {
                 **({} if name == choice.target else {"topicName": choice.target}),
-                "partitions": choice.source.partitions,
+                "partitions": choice.partition_count,
                 **({} if replicas == BROKER_DEFAULT else {"replicas": replicas}),
                 **({"config": dict(sorted(configs.items()))} if configs else {}),
             },

@@ -462,6 +462,23 @@ class KafkaRestoreSpec(Model):
         return self
 
     @model_validator(mode="after")
+    def _divides_records(self) -> KafkaRestoreSpec:
+        if self.topics.partition_count is None:
+            return self
+        if self.offsets is RestoreOffsets.SAME:
+            raise ValueError("topics.partitionCount gives records other offsets: offsets may not be Same with it")
+        if self.consumer_groups.restore is not GroupRestore.NONE:
+            raise ValueError(
+                "topics.partitionCount leaves no place that stands for a position: consumerGroups.restore may only be "
+                "None with it"
+            )
+        if self.verify is RestoreVerification.FULL:
+            raise ValueError("topics.partitionCount mixes records of several partitions: verify may only be Counts")
+        if self.drill is not None:
+            raise ValueError("topics.partitionCount may not be given with drill, which verifies fully")
+        return self
+
+    @model_validator(mode="after")
     def _only_new_topics_in_a_drill(self) -> KafkaRestoreSpec:
         if self.drill is None:
             return self

@@ -24,7 +24,6 @@ from logkeep_engine.kafka.transactions import id_refused
 from logkeep_engine.restore import groups
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.group_moves import select_and_rename
-from logkeep_engine.restore.partitions import with_task
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import PreviewedPartition, of_restore, previewed
@@ -32,6 +31,7 @@ from logkeep_engine.restore.rates import measured_restore
 from logkeep_engine.restore.same import deletion_refused, transactional_id
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.targets import CreatedTopics
+from logkeep_engine.restore.work import with_task
 from logkeep_engine.storage import DEFAULT_BLOCK
 
 _OWN_OBJECTS = 8  # that a restore writes besides its offset maps

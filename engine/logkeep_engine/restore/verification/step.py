@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from logkeep_engine.contract.run import VerificationFacts
-from logkeep_engine.errors import ObjectMissing, RecordsDiffer
+from logkeep_engine.errors import ObjectMissing, RecordsDiffer, SpecError
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.partitions import restore_task, with_task
 from logkeep_engine.restore.plan import pack
 from logkeep_engine.restore.verification.document import VerificationReport, facts_of
 from logkeep_engine.restore.verification.expected import ExpectedRecords, expected_records
 from logkeep_engine.restore.verification.page import page_of
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition, VerifyTask, verify_partitions
+from logkeep_engine.restore.work import restore_task, with_task
 from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,13 @@ PAGE = "verification.html"
 
 def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFacts:
     """Verify all partitions of a restore, and write the report beside its plan. What differs is in the facts: nothing
-    is raised for it."""
+    is raised for it. Raises SpecError for a topic that was divided."""
+    if any(topic.divided for topic in planned.plan.topics):
+        raise SpecError(
+            "spec.topics.partitionCount: a target with another number of partitions mixes records of several ones, so "
+            "it cannot be compared with the archive",
+            hint="Compare with Kafka's own tools, or drill the archive (spec.drill).",
+        )
     began = time.time()
     context.reporter.phase("Finishing")
     tasks = [
