@@ -51,12 +51,13 @@ def divided_tasks(
 ) -> list[DividedTask]:
     """The tasks of these archived partitions. Where an earlier start may have written, their targets are read first."""
     known: Mapping[int, PairPlace] = {} if planned.fresh else _places(context, planned, work)
+    parts = {topic.target: topic.archived_partitions for topic in planned.plan.topics if topic.divided}
     return [
         DividedTask(
             archived,
             tuple(
                 Pair(part.target, part.producer_id, part.start, known.get(part.producer_id))
-                for part in topic.archived_partitions[archived.partition]
+                for part in parts[topic.target][archived.partition]
             ),
         )
         for topic, archived in work
