@@ -363,7 +363,7 @@ class TestRefusals:
         file.write_text(json.dumps({**resource, "metadata": {"name": "r"}}))
         done = logkeep("groups", "reset", "-f", file, "--run-id", "restore-1")
         assert done.returncode != 0
-        assert "so no offset of it stands for a position of a consumer group" in done.stderr
+        assert "topics.partitionCount leaves no place that stands for a position" in done.stderr
 
     def test_topics_in_git_have_the_number(self, kafka: KafkaBroker, archived: str, tmp_path: Path) -> None:
         resource = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaRestore", "spec": spec(kafka, tmp_path, 7)}
