@@ -163,7 +163,7 @@ def test_keys_go_where_javas_producers_send_them() -> None:
 def test_records_without_a_key_are_spread_evenly_whatever_offsets_they_have(step: int, count: int) -> None:
     found = Counter(target_of_record(None, offset, count) for offset in range(0, 4000 * step, step))
     assert len(found) == count
-    assert max(found.values()) < 1.15 * min(found.values())
+    assert max(found.values()) < 1.3 * min(found.values())
 
 
 def test_aborted_records_and_markers_are_in_no_pair() -> None:
@@ -209,11 +209,10 @@ def test_batches_stay_small_and_few_bytes_wait_however_many_partitions_there_are
 
 
 def test_a_record_that_is_larger_is_a_batch_of_its_own() -> None:
-    large = [Record(at, NOON, b"k", bytes(400 << 10)) for at in range(2)]
-    batches = [encode([Record(5 - at, NOON, b"k", b"s"), *large[at:]], codec=Codec.LZ4, base_offset=0) for at in (5,)]
-    batches += [encode([record], codec=Codec.NONE, base_offset=10 + at) for at, record in enumerate(large)]
-    (items,), _ = divided(batches, 1)
-    assert [item.count for item in items] == [1, 1, 1]
+    sizes = [1, 400 << 10, 400 << 10, 1, 1]
+    rows = [Record(at, NOON, b"k", bytes(size)) for at, size in enumerate(sizes)]
+    (items,), _ = divided([encode(rows, codec=Codec.LZ4, base_offset=0)], 1)
+    assert [item.count for item in items] == [1, 1, 1, 2]
 
 
 def test_of_an_archive_of_records_the_spec_says_how_many_go_together() -> None:
@@ -223,7 +222,7 @@ def test_of_an_archive_of_records_the_spec_says_how_many_go_together() -> None:
 
 
 def test_records_that_do_not_fit_together_are_damage() -> None:
-    rows = [Record(at, NOON, b"k" * 200, b"v" * 9000) for at in range(2)]
+    rows = [Record(at, NOON, b"k" * 200, b"v" * 9000) for at in (3, 4)]
     short = encode(rows, codec=Codec.NONE, base_offset=3)
     with pytest.raises(ArchiveDamaged, match="archived topic 'orders' partition 0, records from offset 3 on"):
         divided([with_header(short, record_count=3, last_offset_delta=2)], 2)
