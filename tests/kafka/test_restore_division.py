@@ -49,13 +49,15 @@ def history(seed: int, count: int, *, start: int = 0, size: int = 20) -> Iterato
         yield Record(key, value, NOW + number - chance.randrange(50), headers)
 
 
-def source(kafka: KafkaBroker, topic: str, partitions: int, *, count: int = 2000, seed: int = 1, **config: Any) -> None:
+def source(
+    kafka: KafkaBroker, topic: str, partitions: int, *, count: int = 2000, seed: int = 1, size: int = 20
+) -> None:
     """A topic that Java's producers could have written: they choose partitions as this one does."""
     create_topic(kafka.bootstrap, topic, partitions, NO_RETENTION)
     half = count // 2
-    produce(kafka.bootstrap, topic, history(seed, half), compression="lz4", config={"batch.size": 4000, **config})
-    rest = history(seed + 1, count - half, start=half)
-    produce(kafka.bootstrap, topic, rest, compression="zstd", config={"batch.size": 20_000, **config})
+    first, rest = history(seed, half, size=size), history(seed + 1, count - half, start=half, size=size)
+    produce(kafka.bootstrap, topic, first, compression="lz4", config={"batch.size": 4000})
+    produce(kafka.bootstrap, topic, rest, compression="zstd", config={"batch.size": 20_000})
 
 
 def spec(kafka: KafkaBroker, root: Path, partitions: int, **more: Any) -> dict[str, Any]:

@@ -117,12 +117,8 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
     name, configs = existing.name, existing.configs
     if choice.mapping:
         refuse_far_partition(choice, existing.partitions)
-    elif choice.wanted is not None and existing.partitions != choice.wanted:
-        raise TargetUnsuitable(
-            f"spec.topics.partitionCount: topic {name} has {_partitions(existing.partitions)} already, {choice.wanted} "
-            "are wanted; nothing was written",
-            hint=f"Set partitionCount to {existing.partitions}, or restore under another name.",
-        )
+    elif choice.wanted is not None:
+        _refuse_other_count(choice, existing)
     elif existing.partitions < choice.source.partitions:
         raise TargetUnsuitable(
             f"topic {name} has {existing.partitions} partitions, the archived topic {choice.source.name} has "
@@ -151,6 +147,16 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
             "the restored value stays, also where it is the older one"
         )
     return warnings
+
+
+def _refuse_other_count(choice: Choice, existing: ExistingTopic) -> None:
+    """Raises TargetUnsuitable if a topic has another number of partitions than is wanted."""
+    if existing.partitions != choice.wanted:
+        raise TargetUnsuitable(
+            f"spec.topics.partitionCount: topic {existing.name} has {_partitions(existing.partitions)} already, "
+            f"{choice.wanted} are wanted; nothing was written",
+            hint=f"Set partitionCount to {existing.partitions}, or restore under another name.",
+        )
 
 
 def refuse_far_partition(choice: Choice, partitions: int) -> None:

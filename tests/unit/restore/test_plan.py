@@ -250,6 +250,7 @@ class TestExistingTopics:
     @pytest.mark.parametrize("archived", [2, 3])
     def test_append_needs_exactly_the_partitions_that_are_wanted(self, archived: int) -> None:
         choice = Choice(topic("orders", partitions=archived), "copy", wanted=3)
+        assert check_append(replace(choice, wanted=1), self.existing(1), FACTS, NOW) == []
         for there, told in ((1, "1 partition"), (4, "4 partitions")):
             with pytest.raises(TargetUnsuitable, match=f"partitionCount: topic copy has {told} already, 3 are wanted"):
                 check_append(choice, self.existing(there), FACTS, NOW)
