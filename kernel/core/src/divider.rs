@@ -100,3 +100,89 @@ impl Divider {
         left
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Divider, target};
+    use crate::header::{HEADER_SIZE, Header};
+    use crate::murmur2;
+
+    /// The records of a batch with these keys, packed.
+    fn packed(keys: &[Option<&[u8]>]) -> (Header, Vec<u8>) {
+        let mut data = Vec::new();
+        for (at, key) in keys.iter().enumerate() {
+            let mut record = vec![0, 0, 2 * at as u8];
+            match key {
+                None => record.push(1),
+                Some(key) => {
+                    record.push(2 * key.len() as u8);
+                    record.extend_from_slice(key);
+                }
+            }
+            record.extend_from_slice(&[2, b'v', 0]);
+            data.push(2 * record.len() as u8);
+            data.extend_from_slice(&record);
+        }
+        let mut header = Header::read(&[0; HEADER_SIZE]).unwrap();
+        (header.record_count, header.last_offset_delta) = (keys.len() as i32, keys.len() as i32 - 1);
+        (header, data)
+    }
+
+    #[test]
+    fn keys_and_offsets_say_where_a_record_goes() {
+        for targets in [1, 2, 5, 12] {
+            assert_eq!(target(Some(b"foobar"), 3, targets), (-790332482_i32 as u32 & 0x7fff_ffff) % targets);
+            assert_eq!(target(None, 3, targets), murmur2::partition(&3_i64.to_be_bytes(), targets));
+        }
+    }
+
+    #[test]
+    fn every_record_comes_out_once_where_it_belongs() {
+        let keys: [Option<&[u8]>; 5] = [Some(b"a"), None, Some(b"b"), Some(b"a"), Some(b"")];
+        let (header, data) = packed(&keys);
+        let mut divider = Divider::new(3, 1 << 20, 10);
+        let mut full = Vec::new();
+        divider.feed(&data, &header, &[(10, 2), (20, 3)], &mut full).unwrap();
+        assert!(full.is_empty());
+        let mut counts = [0; 3];
+        for (key, offset) in keys.iter().zip([10, 11, 20, 21, 22]) {
+            counts[target(*key, offset, 3) as usize] += 1;
+        }
+        let left = divider.finish();
+        assert_eq!(left.iter().map(|share| share.packer.count).sum::<i64>(), 5);
+        for share in left {
+            assert_eq!(share.packer.count, counts[share.target]);
+        }
+        assert!(divider.finish().is_empty());
+    }
+
+    #[test]
+    fn a_share_ends_where_it_is_full() {
+        let (header, data) = packed(&[Some(b"a"); 7]);
+        for (most, most_records, expected) in [(1 << 20, 3, vec![3, 3, 1]), (1, 10, vec![1; 7])] {
+            let mut divider = Divider::new(1, most, most_records);
+            let mut full = Vec::new();
+            divider.feed(&data, &header, &[(0, 7)], &mut full).unwrap();
+            full.extend(divider.finish());
+            assert_eq!(full.iter().map(|share| share.packer.count).collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_odd() {
+        let (header, data) = packed(&[Some(b"a"), None]);
+        let mut more = header;
+        more.record_count = 3;
+        let mut fewer = header;
+        fewer.record_count = 1;
+        for (header, data, source) in [
+            (&header, &data[..data.len() - 1], &[(0, 2)][..]),
+            (&more, &data[..], &[(0, 3)][..]),
+            (&fewer, &data[..], &[(0, 1)][..]),
+            (&header, &data[..], &[(0, 1)][..]),
+            (&header, &data[..], &[(0, 3)][..]),
+        ] {
+            assert!(Divider::new(2, 1 << 20, 10).feed(data, header, source, &mut Vec::new()).is_err());
+        }
+    }
+}

@@ -23,7 +23,7 @@ from logkeep_engine.tasks import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class PairPlace:
-    """What of a pair is in the target: its first `records`, up to `mark`."""
+    """The part of a pair that is in the target: its first `records`, up to `mark`."""
 
     records: int = 0
     mark: Mark | None = None

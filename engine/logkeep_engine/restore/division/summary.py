@@ -18,8 +18,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class PairSummary:
-    """What of an archived partition went to the partition `target`: so many `records`, the last of them before offset
-    `end`, in a batch of leader epoch `epoch`."""
+    """The part of an archived partition that went to the partition `target`: so many `records`, the last of them before
+    offset `end`, in a batch of leader epoch `epoch`."""
 
     target: int
     records: int
