@@ -107,6 +107,8 @@ mod tests {
     use crate::header::{HEADER_SIZE, Header};
     use crate::murmur2;
 
+    const A: Option<&[u8]> = Some(b"a");
+
     /// The records of a batch with these keys, packed.
     fn packed(keys: &[Option<&[u8]>]) -> (Header, Vec<u8>) {
         let mut data = Vec::new();
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn every_record_comes_out_once_where_it_belongs() {
-        let keys: [Option<&[u8]>; 5] = [Some(b"a"), None, Some(b"b"), Some(b"a"), Some(b"")];
+        let keys: [Option<&[u8]>; 5] = [A, None, Some(b"b"), A, Some(b"")];
         let (header, data) = packed(&keys);
         let mut divider = Divider::new(3, 1 << 20, 10);
         let mut full = Vec::new();
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_share_ends_where_it_is_full() {
-        let (header, data) = packed(&[Some(b"a"); 7]);
+        let (header, data) = packed(&[A; 7]);
         for (most, most_records, expected) in [(1 << 20, 3, vec![3, 3, 1]), (1, 10, vec![1; 7])] {
             let mut divider = Divider::new(1, most, most_records);
             let mut full = Vec::new();
@@ -170,19 +172,19 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_together_is_odd() {
-        let (header, data) = packed(&[Some(b"a"), None]);
+        let (header, data) = packed(&[A, None]);
         let mut more = header;
         more.record_count = 3;
         let mut fewer = header;
         fewer.record_count = 1;
-        for (header, data, source) in [
-            (&header, &data[..data.len() - 1], &[(0, 2)][..]),
-            (&more, &data[..], &[(0, 3)][..]),
-            (&fewer, &data[..], &[(0, 1)][..]),
-            (&header, &data[..], &[(0, 1)][..]),
-            (&header, &data[..], &[(0, 3)][..]),
+        for (header, data, offsets) in [
+            (&header, &data[..data.len() - 1], 2),
+            (&more, &data[..], 3),
+            (&fewer, &data[..], 1),
+            (&header, &data[..], 1),
+            (&header, &data[..], 3),
         ] {
-            assert!(Divider::new(2, 1 << 20, 10).feed(data, header, source, &mut Vec::new()).is_err());
+            assert!(Divider::new(2, 1 << 20, 10).feed(data, header, &[(0, offsets)], &mut Vec::new()).is_err());
         }
     }
 }
