@@ -31,6 +31,8 @@ def show_dry_run(result: RunResult, output: Output) -> None:
             for group in report.groups_shown:
                 shown.add_row(group.group, str(group.positions))
             out.print(shown)
+        if report.positions_shown:
+            out.print(_positions(report))
     else:
         out.print(facts([("run", result.run_id), ("outcome", result.outcome)]))
         if not report.refused:
@@ -77,6 +79,24 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
     return rows
 
 
+def _positions(report: DryRunReport) -> object:
+    """Where each group would stand: its source position, the record that it would read next, its target position."""
+    from logkeep_engine.cli.log.times import moment
+
+    shown = table("group", "topic", "partition", "source", "record", "time", "target")
+    for item in report.positions_shown:
+        shown.add_row(
+            item.group,
+            item.topic,
+            str(item.partition),
+            str(item.source_offset),
+            "-" if item.record is None else str(item.record),
+            "-" if item.record is None else moment(item.timestamp),
+            str(item.target_offset),
+        )
+    return shown
+
+
 def _topics(report: DryRunReport, *, restores: bool) -> object:
     columns = ("topic", "from", "", "partitions", "replicas", "records", "size", "configuration")
     shown = table(*columns) if restores else table("topic", "partitions", "records", "size")
@@ -88,7 +108,7 @@ def _topics(report: DryRunReport, *, restores: bool) -> object:
         shown.add_row(
             topic.topic,
             topic.source or "",
-            "exists" if topic.exists else "new",
+            "exists" if topic.exists else "replaced" if topic.replaced else "new",
             str(topic.partitions),
             "-" if topic.exists else _DEFAULT if topic.replicas < 0 else str(topic.replicas),
             records,

@@ -31,12 +31,13 @@ class PlannedRefusal(Model):
 
 class PlannedTopic(Model):
     """A topic that the run would write. `exists`: it is there already, else it would be created with so many
-    `partitions`, `replicas` (-1: the default of the cluster) and the configuration `configs`. `exact`: exactly so many
-    records and bytes, else at most."""
+    `partitions`, `replicas` (-1: the default of the cluster) and the configuration `configs`. `replaced`: another one
+    of its name would be deleted before. `exact`: exactly so many records and bytes, else at most."""
 
     topic: TopicName
     source: TopicName | None = None
     exists: bool = False
+    replaced: bool = False
     partitions: Count = 0
     replicas: Annotated[int, Field(strict=True, ge=-1)] = 0
     configs: dict[str, str] = Field(default={})
@@ -50,6 +51,20 @@ class PlannedGroup(Model):
 
     group: Text
     positions: Count = 0
+
+
+class PlannedPosition(Model):
+    """A position that the run would set: `source_offset` is the archived one, `target_offset` the one in `topic`. The
+    group would stand before the record with source offset `record` and time `timestamp` (ms), and read it next; None:
+    there is none at or behind the position."""
+
+    group: Text
+    topic: TopicName
+    partition: Count = 0
+    source_offset: Count = 0
+    record: Count | None = None
+    timestamp: Annotated[int, Field(strict=True, ge=-1)] | None = None
+    target_offset: Count = 0
 
 
 class DryRunReport(Model):
@@ -76,6 +91,7 @@ class DryRunReport(Model):
     point: Text = ""
     topics_shown: tuple[PlannedTopic, ...] = ()
     groups_shown: tuple[PlannedGroup, ...] = ()
+    positions_shown: tuple[PlannedPosition, ...] = ()
     not_checked: tuple[Text, ...] = ()
 
     @classmethod
@@ -103,6 +119,7 @@ class DryRunReport(Model):
                     for topic in topics
                 ),
                 "groups_shown": self.groups_shown[:MAX_SHOWN],
+                "positions_shown": self.positions_shown[:MAX_SHOWN],
                 "not_checked": self.not_checked[:MAX_SHOWN],
                 "point": self.point[:MAX_TEXT],
             }
@@ -117,6 +134,7 @@ class DryRunReport(Model):
                 "point": self.point[:length],
                 "topics_shown": (),
                 "groups_shown": (),
+                "positions_shown": (),
                 "not_checked": (),
             }
         )

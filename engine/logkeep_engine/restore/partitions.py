@@ -18,6 +18,7 @@ from logkeep_engine.restore.division.task import restore_divided
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
 from logkeep_engine.restore.plan import PartitionPlan, TopicPlan, pack
 from logkeep_engine.restore.selection import with_branches
+from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.restore.task import restore_partitions
 from logkeep_engine.restore.work import restore_task, with_task
 from logkeep_engine.tasks import TaskContext
@@ -33,7 +34,7 @@ _MAPS_AT_ONCE = 32
 
 def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summaries:
     """Restore the partitions that have no offset map yet, and return the summaries of all."""
-    done = {} if planned.fresh else _done(context)
+    done = {} if planned.fresh else done_partitions(context.state)
     tasks: list[RestoreTask] = []
     divided: list[tuple[TopicPlan, RestoreTask]] = []
     parts: list[ProgressRange] = []
@@ -91,17 +92,17 @@ def _range_of(partition: PartitionPlan, segments: Sequence[SegmentEntry]) -> Ran
     return (0, extent.end) if extent is not None else (segments[0].base_offset, segments[-1].next_offset)
 
 
-def _done(context: RestoreContext) -> Summaries:
-    """The summaries of the partitions whose offset maps are there."""
-    storage = context.state.storage
-    paths = [info.path for info in storage.list(context.state.maps_folder)]
+def done_partitions(state: RestoreState) -> Summaries:
+    """The summaries of the partitions of a run whose offset maps are there."""
+    storage = state.storage
+    paths = [info.path for info in storage.list(state.maps_folder)]
 
     def read(path: str) -> PartitionSummary:
         return read_summary(storage.read_range(path, 0, HEADER_MAX_BYTES), f"{storage.uri}/{path}")
 
     with ThreadPoolExecutor(_MAPS_AT_ONCE, thread_name_prefix="logkeep-maps") as pool:
         found = {(item.target_topic, item.target_partition): item for item in pool.map(read, paths)}
-    return {**found, **done_divided(context)}
+    return {**found, **done_divided(state)}
 
 
 def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> ArchiveDamaged:

@@ -6,14 +6,16 @@ import heapq
 from dataclasses import replace
 from typing import Any
 
-from logkeep_engine.contract.dry_run import PlannedTopic
+from logkeep_engine.contract.dry_run import PlannedPosition, PlannedTopic
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
 from logkeep_operator.api.status import (
     MAX_LISTED,
     DryRunStatus,
+    EmittedStatus,
     MovingTopic,
     PlannedGroupStatus,
+    PlannedPositionStatus,
     PlannedRefusalStatus,
     PlannedTopicStatus,
     VerificationStatus,
@@ -98,6 +100,12 @@ def verification_status(result: RunResult) -> VerificationStatus | None:
     )
 
 
+def emitted_status(result: RunResult) -> EmittedStatus | None:
+    """Where the run has written KafkaTopics, None if it has written none."""
+    facts = result.emitted
+    return None if facts is None else EmittedStatus(facts.config_map, facts.key, facts.topics)
+
+
 def dry_run_status(result: RunResult) -> DryRunStatus | None:
     """The findings of a dry run, with the first items of each list; None if the run was none."""
     if result.dry_run is None:
@@ -123,7 +131,20 @@ def dry_run_status(result: RunResult) -> DryRunStatus | None:
         point=cut(found.point) or None,
         topic_list=tuple(_planned_topic(topic) for topic in found.topics_shown),
         group_list=tuple(PlannedGroupStatus(cut(item.group), item.positions) for item in found.groups_shown),
+        position_list=tuple(_planned_position(item) for item in found.positions_shown),
         not_checked=tuple(cut(note) for note in found.not_checked),
+    )
+
+
+def _planned_position(item: PlannedPosition) -> PlannedPositionStatus:
+    return PlannedPositionStatus(
+        group=cut(item.group),
+        topic=item.topic,
+        partition=item.partition,
+        source_offset=item.source_offset,
+        record=item.record,
+        time=None if item.timestamp is None or item.timestamp < 0 else timestamp(moment_of(item.timestamp / 1000)),
+        target_offset=item.target_offset,
     )
 
 
@@ -131,7 +152,7 @@ def _planned_topic(topic: PlannedTopic) -> PlannedTopicStatus:
     return PlannedTopicStatus(
         topic=topic.topic,
         source=topic.source,
-        state="Exists" if topic.exists else "New",
+        state="Exists" if topic.exists else "Replaced" if topic.replaced else "New",
         partitions=topic.partitions,
         replicas=None if topic.exists else topic.replicas,
         records=topic.records,

@@ -13,6 +13,7 @@ from logkeep_engine.restore.division.summary import DividedSummary
 from logkeep_engine.restore.division.task import DividedTask, Pair
 from logkeep_engine.restore.landed import TargetPartition
 from logkeep_engine.restore.plan import PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.state import RestoreState
 
 MOST_PAIRS = 100_000
 """Pairs of one restore: each has a producer id, which the brokers remember for a day."""
@@ -34,10 +35,10 @@ def refuse_many_pairs(plan: RestorePlan) -> None:
         )
 
 
-def done_divided(context: RestoreContext) -> dict[tuple[str, int], DividedSummary]:
+def done_divided(state: RestoreState) -> dict[tuple[str, int], DividedSummary]:
     """The facts of the archived partitions that are divided and done, by target topic and archived partition."""
-    storage = context.state.storage
-    paths = [info.path for info in storage.list(context.state.divided_folder)]
+    storage = state.storage
+    paths = [info.path for info in storage.list(state.divided_folder)]
 
     def read(path: str) -> DividedSummary:
         return DividedSummary.from_json(storage.read(path), f"{storage.uri}/{path}")
