@@ -114,3 +114,20 @@ class RestoreTopics(Model):
                 "it"
             )
         return self
+
+    def refuse_with_count(self, *, same: bool, groups: bool, full: bool, drill: bool) -> None:
+        """Raises ValueError for what has no meaning with `partitionCount`: the same offsets, positions of groups, full
+        verification, a drill."""
+        if self.partition_count is None:
+            return
+        if same:
+            raise ValueError("topics.partitionCount gives records other offsets: offsets may not be Same with it")
+        if groups:
+            raise ValueError(
+                "topics.partitionCount leaves no place that stands for a position: consumerGroups.restore may only be "
+                "None with it"
+            )
+        if full:
+            raise ValueError("topics.partitionCount mixes records of several partitions: verify may only be Counts")
+        if drill:
+            raise ValueError("topics.partitionCount may not be given with drill, which verifies fully")

@@ -460,26 +460,12 @@ class KafkaRestoreSpec(Model):
         return self
 
     @model_validator(mode="after")
-    def _new_topics_for_same_offsets(self) -> KafkaRestoreSpec:
-        if self.offsets is RestoreOffsets.SAME and self.if_topic_exists is IfTopicExists.APPEND:
+    def _offsets_can_be_kept(self) -> KafkaRestoreSpec:
+        same, full = self.offsets is RestoreOffsets.SAME, self.verify is RestoreVerification.FULL
+        if same and self.if_topic_exists is IfTopicExists.APPEND:
             raise ValueError("offsets may be Same only in new topics: ifTopicExists may not be Append with it")
-        return self
-
-    @model_validator(mode="after")
-    def _divides_records(self) -> KafkaRestoreSpec:
-        if self.topics.partition_count is None:
-            return self
-        if self.offsets is RestoreOffsets.SAME:
-            raise ValueError("topics.partitionCount gives records other offsets: offsets may not be Same with it")
-        if self.consumer_groups.restore is not GroupRestore.NONE:
-            raise ValueError(
-                "topics.partitionCount leaves no place that stands for a position: consumerGroups.restore may only be "
-                "None with it"
-            )
-        if self.verify is RestoreVerification.FULL:
-            raise ValueError("topics.partitionCount mixes records of several partitions: verify may only be Counts")
-        if self.drill is not None:
-            raise ValueError("topics.partitionCount may not be given with drill, which verifies fully")
+        groups = self.consumer_groups.restore is not GroupRestore.NONE
+        self.topics.refuse_with_count(same=same, groups=groups, full=full, drill=self.drill is not None)
         return self
 
     @model_validator(mode="after")

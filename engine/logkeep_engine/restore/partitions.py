@@ -20,7 +20,7 @@ from logkeep_engine.restore.plan import PartitionPlan, TopicPlan, pack
 from logkeep_engine.restore.selection import with_branches
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.restore.task import restore_partitions
-from logkeep_engine.restore.work import restore_task, with_task
+from logkeep_engine.restore.work import number_of, restore_task, with_task
 from logkeep_engine.tasks import TaskContext
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
     for topic, partition in with_task(planned):
         segments = planned.segments(topic, partition.partition)
         start, end = _range_of(partition, segments)
-        shown = partition.partition if topic.divided else partition.target
+        shown = number_of(topic, partition)
         part = ProgressRange(len(parts), topic.target, shown, start, end)
         summary = done.get((topic.target, shown))
         if summary is not None:

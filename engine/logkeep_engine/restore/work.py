@@ -19,6 +19,12 @@ def with_task(planned: Planned) -> Iterator[tuple[TopicPlan, PartitionPlan]]:
             yield topic, parts[0]
 
 
+def number_of(topic: TopicPlan, partition: PartitionPlan) -> int:
+    """The number by which the summary and the progress of a partition are known: that in the target, or in the archive
+    where its records go to several."""
+    return partition.partition if topic.divided else partition.target
+
+
 def restore_task(
     context: RestoreContext, planned: Planned, topic: TopicPlan, partition: PartitionPlan, *, number: int = -1
 ) -> RestoreTask:
