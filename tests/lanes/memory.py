@@ -26,6 +26,7 @@ def temporary_files(memory: Path = MEMORY, room: int = ROOM) -> Iterator[Mapping
         return
     name = f"{_NAME}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=name, dir=memory, ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o1777)  # as /tmp is: tests have processes of other users
         yield {"TMPDIR": folder, ENV_MEMORY: folder}
 
 

@@ -14,6 +14,7 @@ def test_they_lie_in_memory_and_go_with_the_run(tmp_path: Path) -> None:
     with temporary_files(tmp_path, room=1) as environment:
         folder = Path(environment["TMPDIR"])
         assert folder.parent == tmp_path
+        assert folder.stat().st_mode & 0o7777 == 0o1777, "other users may use it, too"
         (folder / "file").touch()
     assert list(tmp_path.iterdir()) == []
 

@@ -72,7 +72,8 @@ def test_a_list_that_would_be_too_short_is_refused_and_names_the_folder(
         storage.put(path, b"")
     with as_another_user(reachable / "archive" / folder, bits):
         with pytest.raises(StorageRefused) as refused:
-            storage.list("topics/o" if folder else "")
+            # With two folders below one that cannot be entered, the file system's order would say which is named.
+            storage.list("topics/or" if folder == "topics" else folder and "topics/o")
         if folder == "topics/orders":
             assert len(storage.list("topics/ot")) == 1, "what lies beside it can be listed"
     named = "topics/orders" if folder == "topics" and bits == 4 else folder
