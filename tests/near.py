@@ -58,6 +58,7 @@ PACKAGES: Mapping[str, Near] = {
                 "archive_report",
                 "backup*",
                 "balance",
+                "cluster_state",
                 "divergence",
                 "follower_reads",
                 "gaps",

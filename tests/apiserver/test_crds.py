@@ -149,7 +149,7 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
         "recordDigests": False,
     }
     assert (restore["offsets"], restore["verify"]) == ("Any", "Counts")
-    assert backup["limits"] == {"readersPerBroker": 16}
+    assert (backup["limits"], backup["clusterState"]) == ({"readersPerBroker": 16}, "Archive")
     assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": []}
     assert parse_backup(backup) == parse_backup(backup_spec())

@@ -14,8 +14,10 @@ from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout
 from logkeep_engine.contract.values import human_bytes
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.care.inspect import Description, InspectedTopic
+    from logkeep_engine.archive.care.inspect import ClusterStateInfo, Description, InspectedTopic
     from logkeep_engine.archive.catalog.archive import Archive
+    from logkeep_engine.archive.catalog.cluster_state import ClusterState
+    from logkeep_engine.archive.catalog.state import ArchiveState
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +26,11 @@ def register(app: typer.Typer) -> None:
 
 
 Partitions = Annotated[bool, typer.Option("--partitions", help="Show a line for each partition, not for each topic.")]
+
+
+ShowsClusterState = Annotated[
+    bool, typer.Option("--cluster-state", help="Also show the archived ACLs, client quotas and SCRAM users.")
+]
 
 
 At = Annotated[
@@ -42,6 +49,7 @@ def inspect(
     *,
     server: Server,
     partitions: Partitions = False,
+    cluster_state: ShowsClusterState = False,
     at: At = None,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
@@ -52,12 +60,13 @@ def inspect(
             from logkeep_engine.cli.previewing import show_point
 
             refuse({"--partitions": partitions}, "has no effect with --at, which shows every partition")
+            refuse({"--cluster-state": cluster_state}, "has no effect with --at")
             show_point(server.archive(uri), at, output)
             return
-        show_archive(server.archive(uri), output, partitions=partitions)
+        show_archive(server.archive(uri), output, partitions=partitions, cluster_state=cluster_state)
 
 
-def show_archive(archive: Archive, output: Output, *, partitions: bool) -> None:
+def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_state: bool) -> None:
     """Print what an archive holds."""
     from logkeep_engine.archive.care.inspect import describe
     from logkeep_engine.archive.reading.beginnings import missing_beginnings
@@ -72,11 +81,28 @@ def show_archive(archive: Archive, output: Output, *, partitions: bool) -> None:
         complete=complete_until(archive, state, state.topics),
         lost_tails=archive.lost_tails(state),
         shows=shows(archive.storage, state),
+        cluster_state=_cluster_state(archive, state),
     )
     if output is Output.JSON:
         print_json(described.to_json())
     else:
         _print_archive(described, partitions)
+        if cluster_state:
+            _print_cluster_state(described)
+
+
+def _cluster_state(archive: Archive, state: ArchiveState) -> ClusterState | None:
+    """What the last run that succeeded has archived of its cluster; a warning if that is damaged."""
+    from logkeep_engine.archive.catalog.cluster_state import read_cluster_state
+    from logkeep_engine.archive.reading.snapshot import ends_of_runs
+    from logkeep_engine.errors import ArchiveDamaged
+
+    end = next(iter(ends_of_runs(archive, state.commit)), None)
+    try:
+        return None if end is None else read_cluster_state(archive, end)
+    except ArchiveDamaged as error:
+        say(f"warning: {error.message}")
+        return None
 
 
 def _print_archive(archive: Description, partitions: bool) -> None:
@@ -92,6 +118,7 @@ def _print_archive(archive: Description, partitions: bool) -> None:
         ("stored", byte_count(archive.stored_bytes)),
         ("segments", str(archive.segments)),
         ("digests", ", ".join(f"{name} {count}" for name, count in archive.digests.items()) or "-"),
+        ("cluster state", _counted(archive.cluster_state)),
     )
     out.print(facts(head))
     for lost in archive.lost_commits:
@@ -120,6 +147,37 @@ def _print_archive(archive: Description, partitions: bool) -> None:
             groups.add_row(group.group_id, position.topic, str(position.partition), str(position.offset))
     if groups.row_count:
         out.print(groups)
+
+
+def _counted(state: ClusterStateInfo | None) -> str:
+    """How much of the cluster's state is archived."""
+    if state is None:
+        return "-"
+    kinds = (("ACLs", state.acls), ("client quotas", state.quotas), ("SCRAM users", state.scram_users))
+    counts = ", ".join(f"{'not archived' if rows is None else len(rows)} {name}" for name, rows in kinds)
+    return f"{counts}, at {state.time_text}"
+
+
+def _print_cluster_state(archive: Description) -> None:
+    state = archive.cluster_state
+    if state is None:
+        say("The last run that succeeded has not archived the state of its cluster.")
+        return
+    for key, reason in state.not_archived.items():
+        say(f"not archived: {key}: {reason}")
+    acls = table("ACL on", "name", "pattern", "principal", "host", "operation", "permission")
+    for acl in state.acls or ():
+        acls.add_row(*acl)
+    quotas = table("client quota of", "key", "value")
+    for entity, key, value in state.quotas or ():
+        of = ", ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in entity)
+        quotas.add_row(of, key, f"{value:g}")
+    users = table("SCRAM user", "mechanism", "iterations")
+    for name, mechanism, iterations in state.scram_users or ():
+        users.add_row(name, mechanism, str(iterations))
+    for found in (acls, quotas, users):
+        if found.row_count:
+            stdout().print(found)
 
 
 def _topics(archive: Description) -> Table:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.everything import ClusterStateMode
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
@@ -306,6 +307,7 @@ class KafkaBackupSpec(Model):
     cluster: ClusterSpec
     topics: Topics
     consumer_groups: ConsumerGroups = ConsumerGroups()
+    cluster_state: ClusterStateMode = ClusterStateMode.ARCHIVE
     storage: StorageSpec
     format: FormatName = FormatName.KAFKA
     format_options: FormatOptions = FormatOptions()

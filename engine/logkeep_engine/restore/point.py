@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Commit, CommitKind, GroupEntry, Partition, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
@@ -251,7 +251,7 @@ def groups_at(archive: Archive, archived: ArchiveState, point: PointSpec, plan: 
         return _before(archive, archived, point.time)
     if plan.ends:
         return PointGroups(tuple(_not_behind(archive, archived, plan)))
-    last = next(iter(_ends_of_runs(archive, archived.commit)), None)
+    last = next(iter(snapshot.ends_of_runs(archive, archived.commit)), None)
     return PointGroups(archived.groups) if last is None else PointGroups(archived.groups, last.run_id, last.time)
 
 
@@ -266,19 +266,12 @@ def _before(archive: Archive, archived: ArchiveState, moment: int) -> PointGroup
     return PointGroups() if end is None else PointGroups(archived.in_branches(end.groups), end.run_id, end.time)
 
 
-def _ends_of_runs(archive: Archive, commit: int) -> Iterator[Commit]:
-    """The ends of runs that succeeded, the newest first."""
-    for found in archive.read_commits(range(commit, -1, -1)):
-        if found.kind is CommitKind.END and found.outcome is RunOutcome.SUCCEEDED:
-            yield found
-
-
 def _not_behind(archive: Archive, archived: ArchiveState, plan: PointPlan) -> list[GroupEntry]:
     wanted = {(entry.group_id, entry.topic_id, entry.partition): entry for entry in archived.groups}
     ends = {where: plan.ends.get(where[1:]) for where in wanted}
     found = {where: entry for where, entry in wanted.items() if (end := ends[where]) is None or entry.offset <= end}
     if len(found) < len(wanted):
-        for commit in _ends_of_runs(archive, archived.commit):
+        for commit in snapshot.ends_of_runs(archive, archived.commit):
             for entry in archived.in_branches(commit.groups):
                 where = (entry.group_id, entry.topic_id, entry.partition)
                 end = ends.get(where)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.inspect import Partitions, show_archive
+from logkeep_engine.cli.inspect import Partitions, ShowsClusterState, show_archive
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
 from logkeep_engine.cli.kubectl.status import resource_named
@@ -48,6 +48,7 @@ def inspect(
     name: Resource,
     endpoint: Endpoint = None,
     partitions: Partitions = False,
+    cluster_state: ShowsClusterState = False,
     *,
     where: Where,
     output: OutputFormat = Output.TEXT,
@@ -63,7 +64,7 @@ def inspect(
         with ExitStack() as files:
             storage = _open(cluster, spec, files)
             storage.check()
-            show_archive(Archive.open(storage), output, partitions=partitions)
+            show_archive(Archive.open(storage), output, partitions=partitions, cluster_state=cluster_state)
 
 
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
