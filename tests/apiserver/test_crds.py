@@ -148,7 +148,7 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
         "digest": "Blake3",
         "recordDigests": False,
     }
-    assert (restore["offsets"], restore["verify"]) == ("Any", "Counts")
+    assert (restore["offsets"], restore["verify"], restore["everything"]) == ("Any", "Counts", False)
     assert (backup["limits"], backup["clusterState"]) == ({"readersPerBroker": 16}, "Archive")
     assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": []}
@@ -249,6 +249,24 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             "offsets may be Same only in new topics: ifTopicExists may not be Append with it",
         ),
         ({"offsets": "Exact"}, 'Unsupported value: "Exact"'),
+        ({"schemaTopic": "registry"}, "schemaTopic may be set only with everything"),
+        (
+            {"everything": True, "topics": {"include": ["orders"]}},
+            "topics.include, topics.exclude and topics.rename must be left out with everything",
+        ),
+        (
+            {"everything": True, "topics": {"rename": [{"from": "a", "to": "b"}]}},
+            "topics.include, topics.exclude and topics.rename must be left out with everything",
+        ),
+        (
+            {"everything": True, "consumerGroups": {"restore": "Translate", "exclude": ["a"]}},
+            "consumerGroups.include and consumerGroups.exclude must be left out with everything",
+        ),
+        ({"everything": True, "ifTopicExists": "Append"}, "ifTopicExists may not be Append with everything"),
+        (
+            {"everything": True, "point": {"window": {"from": "2026-11-17T14:05:00Z"}}},
+            "point must be that of a run, or have asOf or timestamp, with everything",
+        ),
         ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
 from logkeep_engine.archive.reading.snapshot import ends_of_runs
@@ -70,6 +71,10 @@ def test_acls_and_quotas_that_are_set_are_told(strict: KafkaBroker) -> None:
     (refused_quota,) = control.set_quotas([OF_ALICE, nonsense], only_check=True)
     assert refused_quota.item == nonsense
     assert "Invalid configuration key nonsense" in refused_quota.reason
+    # The cluster answers for the entities in an order of its own.
+    for number in range(8):
+        bad = OF_ALL._replace(entity=(("user", f"u{number}"),), key="nonsense")
+        assert [item.item for item in control.set_quotas([OF_ALICE, OF_ALL, bad], only_check=True)] == [bad]
     assert control.set_quotas([OF_ALICE, OF_ALL]) == []
     try:
         eventually(lambda: set(control.quotas().items or ()) == {OF_ALICE, OF_ALL})

@@ -51,7 +51,11 @@ def _read(run_id: str, control: ControlPlane) -> ClusterState:
         run_id=run_id,
         time=int(time.time() * 1000),
         acls=None if acls.items is None else tuple(sorted(acls.items)),
-        quotas=None if quotas.items is None else tuple(sorted(quotas.items, key=repr)),
+        quotas=None
+        if quotas.items is None
+        else tuple(
+            sorted(((item.entity, item.key, item.value) for item in quotas.items if item.value is not None), key=repr)
+        ),
         users=None if users.items is None else tuple(sorted(users.items)),
         reasons={key: known.reason for key, known in found.items() if known.items is None},
         authorizer=not acls.switched_off,

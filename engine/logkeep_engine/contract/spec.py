@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.cluster import ClusterSpec
-from logkeep_engine.contract.everything import ClusterStateMode
+from logkeep_engine.contract.everything import ClusterStateMode, TopicName, refuse_contradictions
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
@@ -464,6 +464,8 @@ class KafkaRestoreSpec(Model):
     point: PointSpec | None = None
     state: StorageSpec | None = None
     cluster: ClusterSpec
+    everything: bool = False
+    schema_topic: TopicName | None = None
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
     offsets: RestoreOffsets = RestoreOffsets.ANY
@@ -478,7 +480,8 @@ class KafkaRestoreSpec(Model):
     run_policy: RunPolicy = RunPolicy()
 
     @model_validator(mode="after")
-    def _new_topics_for_same_offsets(self) -> KafkaRestoreSpec:
+    def _contradicts_nothing(self) -> KafkaRestoreSpec:
+        refuse_contradictions(self)
         if self.offsets is RestoreOffsets.SAME and self.if_topic_exists is IfTopicExists.APPEND:
             raise ValueError("offsets may be Same only in new topics: ifTopicExists may not be Append with it")
         return self

@@ -65,7 +65,8 @@ class Acl(NamedTuple):
 
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Types and names of what a quota is for, such as (("user", "alice"), ("client-id", None)); None is the default."""
+"""Types and names of what a quota is for, the last type first: (("user", "alice"), ("client-id", None)); None is the
+default."""
 
 
 class Quota(NamedTuple):
@@ -155,7 +156,7 @@ def describe_quotas() -> Call[Described[Quota]]:
     """All client quotas. Needs the ACL DESCRIBE_CONFIGS on the cluster."""
 
     def entry(read: Reader) -> list[Quota]:
-        entity = tuple(sorted(read.array(lambda: (read.string(), read.nullable_string())), reverse=True))
+        entity = _entity(read)
         return read.array(lambda: Quota(entity, read.string(), *read.unpack(_VALUE)))
 
     def answer(read: Reader) -> Described[Quota]:
@@ -171,19 +172,18 @@ def alter_quotas(quotas: Sequence[tuple[Entity, Sequence[Quota]]], *, only_check
     nothing is changed, and the answer is the same."""
     body = pack_array(
         pack_array(pack_string(kind) + pack_string(name) for kind, name in entity)
-        + pack_array(
-            pack_string(item.key) + _QUOTA.pack(item.value or 0.0, item.value is None) for item in items
-        )
+        + pack_array(pack_string(item.key) + _QUOTA.pack(item.value or 0.0, item.value is None) for item in items)
         for entity, items in quotas
     ) + struct.pack(">b", int(only_check))
 
-    def one(read: Reader) -> tuple[int, str]:
-        found = read.int16(), read.string()
-        read.array(lambda: (read.string(), read.nullable_string()))
-        return found
+    def one(read: Reader) -> tuple[Entity, tuple[int, str]]:
+        result = read.int16(), read.string()
+        return _entity(read), result
 
     def answer(read: Reader) -> Results:
-        return Results(read.int32(), tuple(read.array(lambda: one(read))))
+        throttle, found = read.int32(), dict(read.array(lambda: one(read)))
+        # A broker answers in an order of its own.
+        return Results(throttle, tuple(found[entity] for entity, _ in quotas if entity in found))
 
     return Call(49, 0, (body,), answer)
 
@@ -212,6 +212,10 @@ def describe_scram_users() -> Call[Described[ScramUser]]:
     # No name stands for all, and so does null: but for that a broker fails to tell a user that he may not ask.
     nobody = b"\x01"
     return Call(50, 0, (nobody + NO_TAGS,), answer, flexible=True)
+
+
+def _entity(read: Reader) -> Entity:
+    return tuple(sorted(read.array(lambda: (read.string(), read.nullable_string())), reverse=True))
 
 
 def _word(words: dict[int, str], number: int) -> str:

@@ -37,8 +37,8 @@ _SECONDS = 30.0  # a broker may have a hundred thousand ACLs to list
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[T]):
-    """Everything of a kind that the cluster has; or None, and the reason why it does not tell this user. `switched_off`:
-    the cluster cannot have any, since it has no authorizer."""
+    """Everything of a kind that the cluster has; or None, and the reason why it does not tell this user.
+    `switched_off`: the cluster cannot have any, since it has no authorizer."""
 
     items: tuple[T, ...] | None
     reason: str = ""

@@ -12,6 +12,7 @@ from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.report import ProgressRange
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.everything import schema_topic
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
 from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, TopicPlan, pack
 from logkeep_engine.restore.records import Batching
@@ -25,7 +26,8 @@ _MAPS_AT_ONCE = 32
 
 
 def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summaries:
-    """Restore the partitions that have no offset map yet, and return the summaries of all."""
+    """Restore the partitions that have no offset map yet, those with schemas before all others, and return the
+    summaries of all."""
     done = {} if planned.fresh else _done(context)
     tasks: list[RestoreTask] = []
     parts: list[ProgressRange] = []
@@ -51,9 +53,15 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
             context.reporter.done(numbers[where], summary.records, summary.bytes)
 
     sizes = [task.bytes for task in tasks]
-    packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True)) if tasks else []
+    slots = context.slots(len(sizes), sum(sizes), limited=True) if tasks else 1
+    first = schema_topic(context.spec)
     try:
-        context.run_tasks([tuple(tasks[at] for at in group) for group in packed], restore_partitions, on_result)
+        for some in (
+            [task for task in tasks if task.source == first],
+            [task for task in tasks if task.source != first],
+        ):
+            packed = pack([task.bytes for task in some], slots) if some else []
+            context.run_tasks([tuple(some[at] for at in group) for group in packed], restore_partitions, on_result)
     except ArchiveDamaged as error:
         raise _explained(error, context, planned) from error
     return done

@@ -19,6 +19,7 @@ from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
+from logkeep_engine.restore.everything import check_everything
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
@@ -125,6 +126,7 @@ class RestorePlanner:
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
         existing = self._existing(choices)
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
+        warnings += check_everything(context, archived)
         warnings += self._check_targets(archived, choices, existing)
         findings = self._check_archive(archived, choices, pointed.plan, whole)
         plan = RestorePlan(

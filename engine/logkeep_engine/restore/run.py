@@ -4,8 +4,8 @@
 
 The steps: plan (`planner`), create topics (`targets`), restore the partitions in tasks (`partitions`), count (`count`),
 verify if asked (`verification`), set the positions of consumer groups (`groups`), give topics the source's
-configuration (`targets`), result. Below `runs/<run id>/` in the place of its state (`state`) lie, in this order, what a
-driver that starts again needs to go on:
+configuration (`targets`), bring back quotas and ACLs if asked (`everything`), result. Below `runs/<run id>/` in the
+place of its state (`state`) lie, in this order, what a driver that starts again needs to go on:
 
     started.json          when the last driver was started: the state can be written
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
@@ -14,6 +14,7 @@ driver that starts again needs to go on:
     counted.json          the target has what was sent; from here on the topics get their own configuration
     verification.json     what the verification has found, and beside it a page (`verification.html`)
     consumer-groups.json  what became of the positions of consumer groups
+    cluster-state-restored.json    what became of ACLs and quotas, and which users are to be created
     result.json           the end: a run that has succeeded is not done again
 
 Beside them, `runs/of-<digest>/restore.json` says which run a restore of this name was (`remembered`).
@@ -40,6 +41,7 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all, is_counted
+from logkeep_engine.restore.everything import restore_cluster_state
 from logkeep_engine.restore.groups import Moved, PositionOutcome, move_groups
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
@@ -211,6 +213,8 @@ class RestoreRun(DriverRun):
         moved, warnings = move_groups(context, planned)
         told = [*_append_time_warnings(summaries.values()), *_filled_warnings(planned.plan, summaries)]
         warnings = [*told, *warnings, *topics.finish(planned.plan)]
+        cluster_state, not_set = restore_cluster_state(context, planned)
+        warnings = [*not_set, *warnings]
         if planned.plan.point is not None and not any(summary.records for summary in summaries.values()):
             warnings.append("no record of the archive lies within spec.point: the topics are empty")
         if self._verification is not None and self._verification.not_verified:
@@ -219,6 +223,7 @@ class RestoreRun(DriverRun):
             _facts(begun, context, planned, summaries, moved),
             warnings=tuple([*planned.plan.warnings, *warnings][:MAX_LIST]),
             verification=self._verification,
+            cluster_state=cluster_state,
             end_time=time.time(),
         )
 

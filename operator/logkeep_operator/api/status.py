@@ -241,6 +241,23 @@ class VerificationStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class RestoredStateStatus(StatusPart):
+    """What became of the ACLs, quotas and users that `source_run` has archived."""
+
+    source_run: str | None = None
+    acls: int | None = None
+    acls_added: int | None = None
+    acls_refused: int | None = None
+    quotas: int | None = None
+    quotas_added: int | None = None
+    quotas_refused: int | None = None
+    quotas_kept: int | None = None
+    users_to_create: tuple[str, ...] = ()
+    users_total: int | None = None
+    report: str | None = None
+
+
+@dataclass(frozen=True)
 class HistoryEntry(StatusPart):
     run_id: str = ""
     outcome: str = ""
@@ -258,7 +275,8 @@ class HistoryEntry(StatusPart):
 class Status(StatusWithConditions):
     """Only a KafkaBackup has `last_schedule_time`, `next_schedule_time`, `last_handled_run`,
     `last_handled_backup_runs`, `recovery`, `retention` and `coverage`. Only a KafkaRestore has `last_handled_retry`,
-    `last_handled_run_again`, `restored_by`, `offset_map` and `verification`. Both kinds have all other fields."""
+    `last_handled_run_again`, `restored_by`, `offset_map`, `verification` and `cluster_state`. Both kinds have all other
+    fields."""
 
     phase: Phase | None = None
     run: RunStatus | None = None
@@ -276,6 +294,7 @@ class Status(StatusWithConditions):
     restored_by: str | None = None
     offset_map: str | None = None
     verification: VerificationStatus | None = None
+    cluster_state: RestoredStateStatus | None = None
     coverage: CoverageStatus | None = None
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()

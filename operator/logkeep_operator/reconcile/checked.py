@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from logkeep_engine.contract.run import (
+    ClusterStateFacts,
     LossFact,
     PartitionProgress,
     Progress,
@@ -127,6 +128,25 @@ def _result(document: RunResult) -> None:
         _coverage(document.coverage)
     if document.verification is not None:
         _verification(document.verification)
+    if document.cluster_state is not None:
+        _cluster_state(document.cluster_state)
+
+
+def _cluster_state(facts: ClusterStateFacts) -> None:
+    _text("clusterState.sourceRun", facts.source_run, MAX_ID)
+    _text("clusterState.report", facts.report, MAX_URI)
+    for user in facts.users:
+        _text("clusterState.users", user)
+    _integers(
+        acls=facts.acls,
+        aclsAdded=facts.acls_added,
+        aclsRefused=facts.acls_refused,
+        quotas=facts.quotas,
+        quotasAdded=facts.quotas_added,
+        quotasRefused=facts.quotas_refused,
+        quotasKept=facts.quotas_kept,
+        usersTotal=facts.users_total,
+    )
 
 
 def _verification(facts: VerificationFacts) -> None:

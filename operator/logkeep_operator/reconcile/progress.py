@@ -8,7 +8,14 @@ from typing import Any
 
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
-from logkeep_operator.api.status import MAX_LISTED, MovingTopic, VerificationStatus, moment_of, timestamp
+from logkeep_operator.api.status import (
+    MAX_LISTED,
+    MovingTopic,
+    RestoredStateStatus,
+    VerificationStatus,
+    moment_of,
+    timestamp,
+)
 from logkeep_operator.reconcile.conditions import cut
 
 # A run that has ended has no rate, and nothing moves.
@@ -82,5 +89,25 @@ def verification_status(result: RunResult) -> VerificationStatus | None:
         different=facts.different,
         records=facts.records,
         end_time=timestamp(moment_of(facts.end_time)),
+        report=facts.report,
+    )
+
+
+def restored_state(result: RunResult) -> RestoredStateStatus | None:
+    """What became of the cluster's state in a restore of everything, None for any other."""
+    facts = result.cluster_state
+    if facts is None:
+        return None
+    return RestoredStateStatus(
+        source_run=facts.source_run,
+        acls=facts.acls,
+        acls_added=facts.acls_added,
+        acls_refused=facts.acls_refused,
+        quotas=facts.quotas,
+        quotas_added=facts.quotas_added,
+        quotas_refused=facts.quotas_refused,
+        quotas_kept=facts.quotas_kept,
+        users_to_create=tuple(cut(user) for user in facts.users[:MAX_LISTED]),
+        users_total=facts.users_total,
         report=facts.report,
     )

@@ -19,7 +19,7 @@ from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_ru
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed
 from logkeep_operator.reconcile.outcome import JobOutcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
-from logkeep_operator.reconcile.progress import final_progress, loss_entries, verification_status
+from logkeep_operator.reconcile.progress import final_progress, loss_entries, restored_state, verification_status
 from logkeep_operator.reconcile.risk import CONDITION as RETENTION_RISK
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
 from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
@@ -264,6 +264,7 @@ class Step:
             with_archive(self.status, result, self.archive_uri()),
             offset_map=result.offset_map or self.status.offset_map,
             verification=verification_status(result) or self.status.verification,
+            cluster_state=restored_state(result) or self.status.cluster_state,
             loss=loss_entries(result) if told else self.status.loss,  # with the condition, which stays, too
         )
         return (*told, *self.coverage(coverage_of(result, include), run))

@@ -157,7 +157,10 @@ SIZES = {
     [
         (
             "KafkaBackup",
-            {"offsetMap", "verification", "lastHandledRetry", "lastHandledRunAgain", "restoredBy", "progress.point"},
+            {
+                *("offsetMap", "verification", "clusterState", "lastHandledRetry", "lastHandledRunAgain"),
+                *("restoredBy", "progress.point"),
+            },
         ),
         (
             "KafkaRestore",

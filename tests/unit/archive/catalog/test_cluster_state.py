@@ -86,7 +86,7 @@ def test_an_object_of_a_newer_version_is_refused() -> None:
     newer = json.dumps({**json.loads(STATE.to_json()), "tokens": []}).encode()
     with pytest.raises(ArchiveMismatch, match="unknown keys tokens"):
         ClusterState.from_json(newer, "x")
-    with pytest.raises(ArchiveDamaged, match="key 'runId'|runId"):
+    with pytest.raises(ArchiveDamaged, match="runId"):
         ClusterState.from_json(b'{"format":1}', "x")
 
 

@@ -1,0 +1,336 @@
+"""A cluster that is gone comes back into a new one: topics, configurations, groups, quotas, ACLs, names of users."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from logkeep_engine.archive.catalog.cluster_state import state_path
+from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, BrokerUnavailable, SpecError, TargetUnsuitable
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.rights import Acl, Quota
+from tests.cluster.kafka import STEADY, KafkaBroker
+from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
+from tests.kafka.raw import eventually
+from tests.kafka.restores import (
+    ThreadRunner,
+    back_up,
+    backup_spec,
+    bring_back,
+    committed,
+    topic_settings,
+    without_offsets,
+)
+from tests.kafka.test_cluster_state import control_plane, grant
+from tests.kafka.test_restore_groups import positions
+from tests.runners import Job
+
+CHECKS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+TOPICS = {f"team-{number:02d}": 1 + number % 3 for number in range(18)} | {"_schemas": 1, "0-before-all": 2}
+CONFIGS = {"retention.ms": "123456789", "max.message.bytes": "2000000", "min.insync.replicas": "1"}
+ACLS = [
+    *(
+        Acl("TOPIC", f"team-{n:02d}", "LITERAL", f"User:u{n}", "*", op, "ALLOW")
+        for n in range(18)
+        for op in ("READ", "WRITE")
+    ),
+    Acl("GROUP", "team-", "PREFIXED", "User:reader", "10.1.2.3", "READ", "ALLOW"),
+    Acl("TRANSACTIONAL_ID", "*", "LITERAL", "User:writer", "*", "WRITE", "ALLOW"),
+    Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:writer", "*", "IDEMPOTENT_WRITE", "ALLOW"),
+    Acl("TOPIC", "team-03", "LITERAL", "User:mallory", "*", "ALL", "DENY"),
+    Acl("USER", "reader", "LITERAL", "User:writer", "*", "CREATE_TOKENS", "ALLOW"),
+]
+QUOTAS = [
+    Quota((("user", "reader"),), "consumer_byte_rate", 1_048_576.0),
+    Quota((("user", "reader"), ("client-id", None)), "producer_byte_rate", 2_097_152.0),
+    Quota((("user", None),), "request_percentage", 200.0),
+    Quota((("client-id", "batch"),), "controller_mutation_rate", 5.0),
+    Quota((("ip", "10.1.2.3"),), "connection_creation_rate", 50.0),
+]
+
+
+@contextmanager
+def cluster(**more: str) -> Iterator[KafkaBroker]:
+    with KafkaBroker(secure=True, overrides={**STEADY, **CHECKS, **more}) as broker:
+        yield broker
+
+
+def records(topic: str, partitions: int) -> Iterator[Record]:
+    now = int(time.time() * 1000)
+    for number in range(30):
+        key, value = f"{topic}-{number}".encode(), (None if number % 7 == 6 else b"%d" % number * 50)
+        yield Record(key, value, now + number, [("h", b"1"), ("h", None)], number % partitions)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All of a cluster that is to come back."""
+
+    topics: Mapping[str, Any]
+    groups: Mapping[str, Any]
+    acls: frozenset[Acl]
+    quotas: frozenset[Quota]
+
+
+def look(broker: KafkaBroker) -> Seen:
+    topics = {
+        name: (
+            topic_settings(broker, name),
+            [without_offsets(committed(broker, name, partition)) for partition in range(TOPICS[name])],
+        )
+        for name in sorted(topic_names(broker.bootstrap) & set(TOPICS))
+    }
+    groups = {name: positions(broker, name) for name in ("billing", "shipping")}
+    control = control_plane(broker)
+    return Seen(topics, groups, frozenset(control.acls().items or ()), frozenset(control.quotas().items or ()))
+
+
+def fill(broker: KafkaBroker) -> None:
+    for name, partitions in TOPICS.items():
+        policy = {"cleanup.policy": "compact"} if name == "_schemas" else CONFIGS
+        create_topic(broker.bootstrap, name, partitions, policy)
+        produce(broker.bootstrap, name, records(name, partitions))
+    commit_positions(broker.bootstrap, "billing", {("team-01", 0): 7, ("team-01", 1): 15, ("team-02", 2): 3})
+    commit_positions(broker.bootstrap, "shipping", {("0-before-all", 0): 1, ("team-17", 0): 10})
+    control = control_plane(broker)
+    assert control.create_acls(ACLS) == []
+    assert control.set_quotas(QUOTAS) == []
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    wanted = [
+        UserScramCredentialUpsertion(
+            name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192), b"a password", b"salt of 16 bytes"
+        )
+        for name in ("reader", "writer")
+    ]
+    for future in admin.alter_user_scram_credentials(wanted).values():
+        future.result(30)
+    eventually(lambda: len(control.scram_users().items or ()) == 3)
+    eventually(
+        lambda: set(control.acls().items or ()) == set(ACLS) and set(control.quotas().items or ()) == set(QUOTAS)
+    )
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The archive of a cluster that is gone, and what the cluster had."""
+
+    root: Path
+    had: Seen
+    archived: RunResult
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory: pytest.TempPathFactory) -> Lost:
+    root = tmp_path_factory.mktemp("archive")
+    with cluster() as broker:
+        fill(broker)
+        had = look(broker)
+        archived = back_up(backup_spec(broker, root, ".*"))
+        broker.kill()
+    return Lost(root, had, archived)
+
+
+def everything(broker: KafkaBroker, root: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "cluster": {"bootstrapServers": broker.addresses},
+        "source": {"storage": {"uri": root.as_uri()}},
+        "everything": True,
+        **more,
+    }
+
+
+class Noted(ThreadRunner):
+    """Notes the topics of the tasks, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topics: list[str] = []
+
+    def perform(self, job: Job) -> None:
+        if job.name == "restore_partitions":
+            self.topics += [task.source for group in job.work for task in group]
+        super().perform(job)
+
+
+def test_a_cluster_that_is_gone_comes_back_with_everything(lost: Lost, tmp_path: Path) -> None:
+    assert (lost.archived.topics, lost.archived.warnings) == (len(TOPICS), ())
+    with cluster() as broker:
+        runner = Noted()
+        spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
+        result = bring_back(spec, runner=runner)
+        assert look(broker) == lost.had
+        assert (runner.topics[0], runner.topics.count("_schemas"), len(runner.topics)) == ("_schemas", 1, 39)
+
+        found = result.cluster_state
+        assert found is not None
+        assert (found.source_run, found.acls, found.acls_added, found.acls_refused) == ("backup-1", 41, 41, 0)
+        assert (found.quotas, found.quotas_added, found.quotas_refused, found.quotas_kept) == (5, 5, 0, 0)
+        assert found.users == (
+            "logkeep (SCRAM-SHA-512, 4096 iterations)",
+            "reader (SCRAM-SHA-256, 8192 iterations)",
+            "writer (SCRAM-SHA-256, 8192 iterations)",
+        )
+        (told,) = [text for text in result.warnings if "users" in text]
+        assert told.startswith("create these SCRAM users with new passwords, which no archive has: logkeep (")
+        document = json.loads(Path(found.report.removeprefix("file://")).read_text())
+        assert {row[-2] for row in document["acls"]["rows"] + document["quotas"]["rows"]} == {"added"}
+        assert len(document["usersToCreate"]["rows"]) == 3
+
+        assert bring_back(spec) == result
+        assert look(broker) == lost.had
+
+
+def test_what_the_cluster_has_already_stays_and_what_it_does_not_take_is_named(lost: Lost, tmp_path: Path) -> None:
+    mine = Acl("TOPIC", "mine", "LITERAL", "User:me", "*", "ALL", "ALLOW")
+    other = QUOTAS[0]._replace(value=77.0)
+    with cluster() as broker:
+        control = control_plane(broker)
+        assert control.create_acls([mine, ACLS[0]]) == []
+        assert control.set_quotas([other, QUOTAS[1]]) == []
+        eventually(lambda: len(control.acls().items or ()) == 2 and len(control.quotas().items or ()) == 2)
+        result = bring_back(everything(broker, lost.root, state={"uri": tmp_path.as_uri()}))
+        seen = look(broker)
+        assert seen.acls == lost.had.acls | {mine}
+        assert seen.quotas == lost.had.quotas - {QUOTAS[0]} | {other}
+        found = result.cluster_state
+        assert found is not None
+        assert (found.acls, found.acls_added, found.quotas, found.quotas_added, found.quotas_kept) == (41, 40, 5, 3, 1)
+        (told,) = [text for text in result.warnings if "quotas" in text]
+        assert "1 client quotas have another value in the cluster, which was left as it is" in told
+        assert "consumer_byte_rate=1.04858e+06 of user reader" in told
+
+
+def test_what_the_cluster_does_not_take_is_named(lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ACL and a quota that no cluster takes stand for what another version of Kafka does not know."""
+    create, alter = ControlPlane.create_acls, ControlPlane.set_quotas
+
+    def without_users(self: ControlPlane, acls: Any) -> Any:
+        unknown = [acl._replace(resource="CLUSTER") if acl.resource == "USER" else acl for acl in acls]
+        return [item.__class__(ACLS[-1], item.reason) for item in create(self, unknown)]
+
+    def without_ips(self: ControlPlane, quotas: Any, **more: Any) -> Any:
+        unknown = [item._replace(key="no_such_rate") if item.entity[0][0] == "ip" else item for item in quotas]
+        return [item.__class__(QUOTAS[-1], item.reason) for item in alter(self, unknown, **more)]
+
+    monkeypatch.setattr(ControlPlane, "create_acls", without_users)
+    monkeypatch.setattr(ControlPlane, "set_quotas", without_ips)
+    with cluster() as broker:
+        result = bring_back(everything(broker, lost.root, state={"uri": tmp_path.as_uri()}))
+        found = result.cluster_state
+        assert found is not None
+        assert (found.acls_added, found.acls_refused, found.quotas_added, found.quotas_refused) == (40, 1, 4, 1)
+        assert look(broker).acls == lost.had.acls - {ACLS[-1]}
+        (acls,) = [text for text in result.warnings if "ACLs could not be set" in text]
+        assert acls.startswith("1 ACLs could not be set: ALLOW User:writer from *: CREATE_TOKENS on USER reader (")
+        (quotas,) = [text for text in result.warnings if "client quotas could not be set" in text]
+        assert quotas.startswith("1 client quotas could not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
+        report = json.loads((tmp_path / "runs/restore-1/cluster-state-restored.json").read_text())
+        assert [row[-2] for row in report["acls"]["rows"]].count("refused") == 1
+
+
+def test_a_run_that_dies_between_quotas_and_acls_goes_on(
+    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = ControlPlane.create_acls
+    attempts: list[int] = []
+
+    def dies(self: ControlPlane, acls: Any) -> Any:
+        attempts.append(len(acls))
+        if len(attempts) == 2:  # those that allow are there, those that deny are not
+            raise BrokerUnavailable("gone")
+        return create(self, acls)
+
+    monkeypatch.setattr(ControlPlane, "create_acls", dies)
+    with cluster() as broker:
+        spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
+        with pytest.raises(BrokerUnavailable):
+            bring_back(spec)
+        result = bring_back(spec)
+        assert attempts[:2] == [40, 1]
+        assert look(broker) == lost.had
+        assert result.cluster_state is not None
+        assert (result.cluster_state.acls, result.cluster_state.acls_refused) == (41, 0)
+
+
+def test_a_cluster_without_an_authorizer_is_refused_before_anything_is_written(
+    lost: Lost, kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    before = topic_names(kafka.bootstrap)
+    with pytest.raises(TargetUnsuitable) as refused:
+        bring_back(everything(kafka, lost.root, state={"uri": tmp_path.as_uri()}))
+    assert "the archive has 41 ACLs, and the target cluster has no authorizer" in refused.value.message
+    assert "spec.consumerGroups.restore to Translate" in refused.value.hint
+    assert topic_names(kafka.bootstrap) == before
+
+
+def test_a_user_without_the_rights_is_refused_before_anything_is_written(
+    lost: Lost, strict: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_KAFKA_USERNAME, strict.username)
+    monkeypatch.setenv(ENV_KAFKA_PASSWORD, strict.password)
+    grant(strict, "TOPIC", "*", "CREATE", "WRITE", "READ", "ALTER_CONFIGS")
+    grant(strict, "GROUP", "*", "READ")
+    grant(strict, "CLUSTER", "kafka-cluster", "DESCRIBE", "DESCRIBE_CONFIGS")
+    cluster = {
+        "bootstrapServers": [strict.sasl_bootstrap],
+        "security": {"protocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "user"}}},
+    }
+    with pytest.raises(BrokerRefused, match="the cluster does not let it ALTER and ALTER_CONFIGS; nothing was written"):
+        bring_back(everything(strict, lost.root, cluster=cluster, state={"uri": tmp_path.as_uri()}))
+    assert not topic_names(strict.bootstrap) & set(TOPICS)
+
+
+def test_an_archive_without_the_state_of_its_cluster_is_refused(
+    strict: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    create_topic(strict.bootstrap, unique, 1)
+    produce(strict.bootstrap, unique, records(unique, 1))
+    spec = backup_spec(strict, tmp_path, unique)
+    back_up({**spec, "clusterState": "Ignore"})
+    with pytest.raises(SpecError, match="run backup-1 has not archived them"):
+        bring_back(everything(strict, tmp_path), "early")
+    back_up(spec, "backup-2")
+    with pytest.raises(SpecError, match="run backup-1 has not archived them"):
+        bring_back(everything(strict, tmp_path, point={"run": "backup-1"}, schemaTopic=unique), "to-1")
+    with pytest.raises(SpecError, match="schemaTopic: the archive has no topic 'registry'"):
+        bring_back(everything(strict, tmp_path, schemaTopic="registry"), "no-schemas")
+    (tmp_path / state_path("backup-2")).write_text("{}")
+    with pytest.raises(ArchiveDamaged, match="its SHA-256 is not the one"):
+        bring_back(everything(strict, tmp_path), "damaged")
+
+
+def test_a_point_brings_back_the_acls_of_its_time(strict: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    control = control_plane(strict)
+    create_topic(strict.bootstrap, unique, 1)
+    spec = backup_spec(strict, tmp_path, unique)
+    ends = []
+    for number, acl in enumerate(ACLS[:3], 1):
+        produce(strict.bootstrap, unique, records(unique, 1))
+        assert control.create_acls([acl]) == []
+        eventually(lambda wanted=number: len(control.acls().items or ()) == wanted)  # type: ignore[misc]
+        ends.append(back_up(spec, f"backup-{number}").end_time)
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(ends[1]))
+    moment = f"{at}.{int(ends[1] * 1000) % 1000:03d}Z"
+    for number, (point, wanted) in enumerate([({"run": "backup-1"}, 1), ({"timestamp": moment}, 2), (None, 3)]):
+        with cluster() as target:
+            more = {} if point is None else {"point": point}
+            result = bring_back(everything(target, tmp_path, **more), f"restore-{number}")
+            assert result.cluster_state is not None
+            assert result.cluster_state.source_run == f"backup-{wanted}"
+            assert set(control_plane(target).acls().items or ()) == set(ACLS[:wanted])
