@@ -1,9 +1,14 @@
 """The status of a restore of everything says what became of ACLs, quotas and users."""
 
+import json
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from logkeep_engine.contract.run import ClusterStateFacts, RunResult
 from logkeep_operator.api import Phase
+from logkeep_operator.reconcile import documents
 from tests.unit.operator.test_reconcile import started
 
 FACTS = ClusterStateFacts(
@@ -42,11 +47,15 @@ def test_the_status_has_what_the_result_says() -> None:
     }
 
 
-def test_a_result_that_lies_is_not_believed() -> None:
+@pytest.mark.parametrize("change", [{"aclsAdded": -1}, {"report": 5}, {"users": [7]}, {"quotas": "many"}])
+def test_a_result_that_lies_is_not_believed(change: dict[str, Any]) -> None:
     world = started("KafkaRestore")
-    world.reports(result=world.result(cluster_state=replace(FACTS, acls=-1)))
-    world.step()
-    assert world.status.cluster_state is None
+    told = json.loads(world.result(cluster_state=FACTS).to_json())
+    text = json.dumps({**told, "clusterState": {**told["clusterState"], **change}})
+    data = {"metadata": {"name": "c", "labels": {"logkeep.dev/run": world.run_id}}, "data": {"result.json": text}}
+    found = documents([data])[world.run_id]
+    assert found.result is None
+    assert "result" in found.unreadable
 
 
 def test_a_result_comes_back_from_json_as_it_was() -> None:
