@@ -148,6 +148,12 @@ class RecordsDiffer(Refused):
     code = "RecordsDiffer"
 
 
+class RecordsNotVerified(Refused):
+    """A drill has found no difference, and could not compare everything."""
+
+    code = "RecordsNotVerified"
+
+
 class RestoreUnfinished(Refused):
     """Another run of the same restore has begun to append and has not succeeded."""
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from logkeep_engine.contract.values import parse_timestamp
-from logkeep_operator.api import Key, Status
+from logkeep_operator.api import DrillStatus, Key, Status
 
 
 class Metrics:
@@ -36,6 +36,14 @@ class Metrics:
         )
         self._stored = self._of_resource(
             "logkeep_archive_stored_bytes", "Bytes of the objects that hold the records of the archive."
+        )
+        self._good_drill = self._of_resource(
+            "logkeep_last_good_drill_timestamp_seconds",
+            "When a drill of the backup's archive last succeeded; 0 if none ever did.",
+        )
+        self._recovery = self._of_resource(
+            "logkeep_drill_recovery_seconds",
+            "The seconds in which the last measured drill had restored everything; NaN if none was measured.",
         )
         self._created = self._of_resource(
             "logkeep_resource_created_timestamp_seconds", "When the resource was created."
@@ -122,9 +130,13 @@ class Metrics:
         self._recoverable.labels(*key).set(last.timestamp() if last is not None else 0)
         self._deadline.labels(*key).set(deadline.timestamp() if deadline is not None else math.inf)
         self._stored.labels(*key).set((archive.stored_bytes or 0) if archive is not None else 0)
+        drill = status.drill or DrillStatus()
+        good = parse_timestamp(drill.last_good_time)
+        self._good_drill.labels(*key).set(good.timestamp() if good is not None else 0)
+        self._recovery.labels(*key).set(math.nan if drill.recovery_seconds is None else drill.recovery_seconds)
 
     def _of_backups(self) -> tuple[Gauge, ...]:
-        return self._recoverable, self._deadline, self._stored
+        return self._recoverable, self._deadline, self._stored, self._good_drill, self._recovery
 
     def shown(self, namespace: str | None) -> list[Key]:
         """The resources that have series, of a namespace or of all."""

@@ -248,6 +248,17 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             {"offsets": "Same", "ifTopicExists": "Append"},
             "offsets may be Same only in new topics: ifTopicExists may not be Append with it",
         ),
+        ({"drill": {"prefix": "a/b"}}, "spec.drill.prefix"),
+        ({"drill": {"share": "5"}}, "spec.drill.share"),
+        ({"drill": {"share": "0.00%"}}, "share must be above 0% and at most 100%"),
+        ({"drill": {"share": "100.1%"}}, "share must be above 0% and at most 100%"),
+        ({"drill": {"schedule": {}}}, "spec.drill.schedule.cron"),
+        ({"drill": {}, "ifTopicExists": "Append"}, "ifTopicExists may only be Fail with drill"),
+        (
+            {"drill": {}, "consumerGroups": {"restore": "Translate"}},
+            "consumerGroups.restore may only be None with drill",
+        ),
+        ({"drill": {}, "topics": {"rename": [{"from": "a", "to": "b"}]}}, "topics.rename has no effect with drill"),
         ({"offsets": "Exact"}, 'Unsupported value: "Exact"'),
         ({"schemaTopic": "registry"}, "schemaTopic may be set only with everything"),
         (
@@ -262,6 +273,7 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             {"everything": True, "consumerGroups": {"restore": "Translate", "exclude": ["a"]}},
             "consumerGroups.include and consumerGroups.exclude must be left out with everything",
         ),
+        ({"everything": True, "drill": {}}, "drill may not be set with everything"),
         ({"everything": True, "ifTopicExists": "Append"}, "ifTopicExists may not be Append with everything"),
         (
             {"everything": True, "point": {"window": {"from": "2026-11-17T14:05:00Z"}}},
@@ -280,6 +292,8 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
     ("before", "after"),
     [
         ({}, {"ifTopicExists": "Append"}),
+        ({}, {"drill": {}}),
+        ({"drill": {}}, {}),
         ({}, {"topics": {"include": ["a"]}}),
         ({}, {"topics": {"rename": [{"from": "a", "to": "b"}]}}),
         ({}, {"cluster": {"bootstrapServers": ["other:9092"]}}),

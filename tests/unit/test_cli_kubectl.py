@@ -62,6 +62,17 @@ FULL = backup(
 )  # fmt: skip
 
 
+def test_drills_of_an_archive_are_told() -> None:
+    failed = condition("Verified", "False", "RecordsDiffer", "one record differs")
+    drill = {"lastGoodTime": "2026-11-21T02:00:00Z", "recovery": "12m 5s", "progress": "10/200", "report": "s3://r"}
+    body = {"kind": "KafkaBackup", "metadata": {}, "status": {"conditions": [failed], "drill": drill}}
+    assert lines.alarms(body) == ["Verified"]
+    rows = dict(lines.detail(body, NOW))
+    assert rows["Verified"] == "False, RecordsDiffer: one record differs"
+    assert rows["last good drill"].startswith("2026-11-21T02:00:00Z (")
+    assert (rows["recovery time"], rows["drilled"], rows["drill report"]) == ("12m 5s", "10/200", "s3://r")
+
+
 def test_a_line_of_a_backup_says_what_the_morning_asks() -> None:
     line = dict(zip(lines.overview_columns(everywhere=True), lines.overview(FULL, NOW, everywhere=True), strict=True))
     assert line == {

@@ -47,12 +47,14 @@ def run_resource(
     debug: bool,
     *,
     changes: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
     only_verify: bool = False,
 ) -> None:
     """Run the one resource of `kind` in a file, and end the command as the run ended. `changes` are fields of its spec
-    that options have set. With `only_verify` nothing is restored: what a run has restored is compared."""
+    that options have set, `defaults` those that the command sets where the file does not. With `only_verify` nothing
+    is restored: what a run has restored is compared."""
     with errors(debug):
-        request, spec = _read(kind, file, spark, changes or {})
+        request, spec = _read(kind, file, spark, changes or {}, defaults or {})
         from logkeep_engine.spark.conf import uses_s3
 
         started = time.time()
@@ -83,12 +85,12 @@ def run_resource(
 
 
 def _read(
-    kind: str, file: str, spark: SparkOptions, changes: Mapping[str, Any]
+    kind: str, file: str, spark: SparkOptions, changes: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[RunRequest, KafkaBackupSpec | KafkaRestoreSpec]:
     from logkeep_engine.cli.documents import read_document
 
     document = read_document(file, kind)
-    spec = {**document["spec"], **changes}
+    spec = {**defaults, **document["spec"], **changes}
     run_id = spark.run_id_or_new()
     typed = parse_backup(spec) if kind == BACKUP else parse_restore(spec)
     if not isinstance(typed, KafkaBackupSpec) and typed.source.storage is None:
@@ -166,6 +168,13 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
         rows.append(("lost offsets", str(result.loss_offsets)))
     if result.offset_map:
         rows.append(("offset map", result.offset_map))
+    if result.drill is not None:
+        measured = result.drill
+        rows += [
+            ("recovery seconds", f"{measured.recovery_seconds:.1f}"),
+            ("verified after seconds", f"{measured.verified_seconds:.1f}"),
+            ("drill", measured.report),
+        ]
     if result.verification is not None:
         found = result.verification
         rows += [("verification", f"{found.outcome}: {found.message}"), ("report", found.report)]

@@ -42,6 +42,8 @@ def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
         )
     if spec.if_topic_exists.value == "Append":
         raise ValueError("ifTopicExists may not be Append with everything, which makes all topics anew")
+    if spec.drill is not None:
+        raise ValueError("drill may not be set with everything, which writes to the cluster itself")
     if point is not None and (point.offsets is not None or point.window is not None):
         raise ValueError(
             "point must be that of a run, or have asOf or timestamp, with everything: the state of a cluster is that "

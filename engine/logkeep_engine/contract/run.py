@@ -273,14 +273,36 @@ class ClusterStateFacts:
 
 
 @dataclass(frozen=True)
+class DrillFacts:
+    """The findings of a drill: the seconds from its start until the last record was acknowledged, and until all was
+    verified. `partitions` were restored. `report` is the URI of the document that tells all of it.
+
+    Only sampled drills have the numbers of the `cycle`: of `total` partitions, `drilled` were, and all are within so
+    many `runs`."""
+
+    recovery_seconds: float
+    verified_seconds: float
+    partitions: int
+    records: int
+    bytes: int
+    report: str
+    total: int = 0
+    cycle: int = 0
+    drilled: int = 0
+    runs: int = 0
+
+
+@dataclass(frozen=True)
 class RunResult(_Document):
     """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of
     their lengths. `earlier_run` is the run that has done the same restore before, and `earlier_end` is its end: then
     this run has done nothing, and the facts are those of the earlier one.
     """
 
-    # Only a backup has the first two, few restores have an earlier run, and only some have the last two.
-    _LEFT_OUT = frozenset({"coverage", "archive", "earlier_run", "earlier_end", "verification", "cluster_state"})
+    # Only a backup has the first two, few restores have an earlier run, and only some have the last three.
+    _LEFT_OUT = frozenset(
+        {"coverage", "archive", "earlier_run", "earlier_end", "verification", "drill", "cluster_state"}
+    )
 
     run_id: str
     kind: str
@@ -311,6 +333,7 @@ class RunResult(_Document):
     earlier_end: float | None = None
     verification: VerificationFacts | None = None
     cluster_state: ClusterStateFacts | None = None
+    drill: DrillFacts | None = None  # a drill that has restored everything has it
 
     @classmethod
     def from_json(cls, text: Text) -> Self:
@@ -329,6 +352,8 @@ class RunResult(_Document):
         if (told := body.get("cluster_state")) is not None:
             found = _record(ClusterStateFacts, told)
             body["cluster_state"] = replace(found, users=tuple(found.users))
+        if (measured := body.get("drill")) is not None:
+            body["drill"] = _record(DrillFacts, measured)
         return cls(**body)
 
     def to_termination_message(self, limit: int) -> str:

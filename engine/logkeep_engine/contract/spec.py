@@ -14,23 +14,23 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.everything import ClusterStateMode, TopicName, refuse_contradictions
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.references import CaRef, S3SecretRef
+from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
     Cores,
-    CronExpression,
     Duration,
     Name,
     Quantity,
     Regex,
     SegmentBytes,
-    TimeZoneName,
     parse_duration,
     parse_quantity,
 )
@@ -47,10 +47,6 @@ MIB = 1 << 20
 HEAP_MIN_MIB = 512  # Spark refuses a heap below 450 MiB, and the JVM reports somewhat less than -Xmx
 TASK_MIB = 256  # a task of the engine needs at most so much above the interpreter
 DRIVER_MIN_MIB = HEAP_MIN_MIB + TASK_MIB
-# A CronJob looks every ten seconds, and Kubernetes warns of shorter deadlines. A year is longer than any outage.
-MIN_STARTING_DEADLINE_SECONDS = 10
-MAX_STARTING_DEADLINE_SECONDS = 366 * 86400
-MAX_JITTER_SECONDS = 3600
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 
 
@@ -290,19 +286,6 @@ class RunPolicy(Model):
     job_labels: dict[str, str] = Field(default={})
 
 
-class ScheduleSpec(Model):
-    """A run starts at each time of `cron` in `timeZone`, later by up to `jitterSeconds`. Without
-    `startingDeadlineSeconds` a missed run is caught up however late.
-    """
-
-    cron: CronExpression
-    time_zone: TimeZoneName = "UTC"
-    starting_deadline_seconds: (
-        Annotated[int, Field(ge=MIN_STARTING_DEADLINE_SECONDS, le=MAX_STARTING_DEADLINE_SECONDS)] | None
-    ) = None
-    jitter_seconds: Annotated[int, Field(ge=0, le=MAX_JITTER_SECONDS)] = 60
-
-
 class KafkaBackupSpec(Model):
     cluster: ClusterSpec
     topics: Topics
@@ -458,7 +441,8 @@ class RestoreGroups(ConsumerGroups):
 
 
 class KafkaRestoreSpec(Model):
-    """`state`: where the restore keeps what it must know to go on; None: beside the archive."""
+    """`state`: where the restore keeps what it must know to go on; None: beside the archive. With `drill` nothing is
+    restored for good."""
 
     source: SourceSpec
     point: PointSpec | None = None
@@ -474,6 +458,7 @@ class KafkaRestoreSpec(Model):
     consumer_groups: RestoreGroups = RestoreGroups()
     record_batches: RecordBatches = RecordBatches()
     verify: RestoreVerification = RestoreVerification.COUNTS
+    drill: DrillSpec | None = None
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
@@ -484,6 +469,18 @@ class KafkaRestoreSpec(Model):
         refuse_contradictions(self)
         if self.offsets is RestoreOffsets.SAME and self.if_topic_exists is IfTopicExists.APPEND:
             raise ValueError("offsets may be Same only in new topics: ifTopicExists may not be Append with it")
+        return self
+
+    @model_validator(mode="after")
+    def _only_new_topics_in_a_drill(self) -> KafkaRestoreSpec:
+        if self.drill is None:
+            return self
+        if self.if_topic_exists is not IfTopicExists.FAIL:
+            raise ValueError("ifTopicExists may only be Fail with drill, which writes to topics of its own")
+        if self.consumer_groups.restore is not GroupRestore.NONE:
+            raise ValueError("consumerGroups.restore may only be None with drill, which moves no groups")
+        if self.topics.rename:
+            raise ValueError("topics.rename has no effect with drill, which gives its topics names of its own")
         return self
 
 

@@ -5,21 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, NewTopic, ResourceType
 
 from logkeep_engine import collector
-from logkeep_engine.errors import BrokerUnavailable, LogkeepError, Refused, TargetUnsuitable, TopicExists
+from logkeep_engine.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    LogkeepError,
+    Refused,
+    TargetUnsuitable,
+    TopicExists,
+)
 from logkeep_engine.kafka.admin import UNREACHABLE, Admin
 from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
-from logkeep_engine.kafka.queries import TopicView
+from logkeep_engine.kafka.queries import TopicView, delete_topics
 from logkeep_engine.kafka.survey import Survey, in_parts
 from logkeep_engine.kafka.trouble import BrokerTrouble
 
 _TOPICS_A_REQUEST = 500
 # The library gives the number, its types say the member. To make a member of each number takes as long as the answer.
 _OWN = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
+_NO_WAIT_MS = 1000  # brokers may answer before all topics are gone: whoever deletes them looks
 _CONTROLLER_ATTEMPTS = 4  # for a change that only the controller can make, within the time for one question
 
 
@@ -290,6 +299,41 @@ class TopicAdmin(Admin):
         deadline = time.monotonic() + self._timeout
         while self._describe(names) and time.monotonic() < deadline:
             time.sleep(self._connection.limits.control_pause)
+
+    def delete_topic_ids(self, topics: Mapping[str, str]) -> None:
+        """Delete the topics with these ids, by name, and wait until they are gone. Another topic that has the name of
+        one of them stays, and so does each that is gone already.
+
+        Raises BrokerRefused, and BrokerUnavailable if one of them is still there after the time for a question.
+        """
+        names = {topic_id: name for name, topic_id in topics.items()}
+        for part in in_parts(sorted(names), _TOPICS_A_REQUEST):
+            self._ask(partial(_delete, names=names, ids=part), "delete topics")
+        deadline = time.monotonic() + self._timeout
+        while left := sorted(name for name, there in self.topic_ids(topics).items() if there == topics[name]):
+            if time.monotonic() > deadline:
+                raise BrokerUnavailable(
+                    f"Topic {left[0]!r} was deleted, and brokers still tell of it after {self._timeout:.0f} s.",
+                    hint="Check that the brokers are healthy.",
+                )
+            time.sleep(self._connection.limits.control_pause)
+
+
+async def _delete(survey: Survey, *, names: Mapping[str, str], ids: Sequence[str]) -> None:
+    """Delete topics by their ids. `names` has the name of each id, for messages."""
+    node = survey.pool.any_node()  # brokers hand the request to the controller
+    answer = await survey.pool.ask(node, delete_topics(ids, timeout_ms=_NO_WAIT_MS))
+    for topic_id in ids:
+        code = answer.codes.get(topic_id, Code.REQUEST_TIMED_OUT)
+        if code in (Code.NONE, *GONE):
+            continue
+        told = f"delete topic {names[topic_id]!r}: {Code.name_of(code)}"
+        if code == Code.NOT_CONTROLLER or code in RETRIABLE:
+            raise BrokerTrouble(told)
+        raise BrokerRefused(
+            f"Cannot {told}.",
+            hint="Give the user the ACL DELETE on the topic, and let the brokers have delete.topic.enable=true.",
+        )
 
 
 def _topic_info(view: TopicView) -> TopicInfo:

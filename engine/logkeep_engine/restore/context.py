@@ -18,6 +18,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import RunLimits
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.clip import Clip
+from logkeep_engine.restore.drill.scope import DrillScope
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.tasks import Demand, Expect, TaskContext, TaskRunner
@@ -31,7 +32,7 @@ class RestoreContext:
     """One run: its spec, the archive that it reads, the place of its state, and the cluster that it writes to.
 
     `control` and `connection` answer for the cluster `cluster_id` only. `runner_factory` is called when the first tasks
-    are ready.
+    are ready. `drill` is there if this is an attempt of a drill.
     """
 
     run_id: str
@@ -44,6 +45,7 @@ class RestoreContext:
     runner_factory: Callable[[], TaskRunner]
     reporter: Reporter
     expect: Expect | None = None
+    drill: DrillScope | None = None
 
     def slots(self, chunks: int, size: int, *, limited: bool) -> int:
         """How many tasks will run at once, after Spark was told what they will do: `size` bytes in so many `chunks`.

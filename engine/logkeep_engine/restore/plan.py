@@ -367,6 +367,8 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
         decides["recordBatches"] = spec.record_batches.model_dump(mode="json", by_alias=True)
     if spec.offsets is not RestoreOffsets.ANY:
         decides["offsets"] = spec.offsets.value
+    if spec.drill is not None:
+        decides["drill"] = spec.drill.model_dump(mode="json", by_alias=True, exclude={"schedule"})
     if spec.point is not None:
         decides["point"] = spec.point.model_dump(mode="json", by_alias=True, exclude_none=True)
     if spec.everything:

@@ -124,6 +124,8 @@ class RestorePlanner:
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         whole = archived
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        if context.drill is not None:
+            archived, choices = context.drill.narrowed(archived, choices)
         existing = self._existing(choices)
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
         warnings += check_everything(context, archived)
@@ -179,7 +181,11 @@ class RestorePlanner:
         findings = ArchiveCheck(self._context).check(archived, choices)
         if not self._spec.allow_empty:
             refuse_damaged(archived, choices, findings.surveys)
-        return replace(findings, loss=tuple(point.within(planned, choices, findings.loss)))
+        loss = point.within(planned, choices, findings.loss)
+        if (drill := self._context.drill) is not None:
+            ids = {choice.source.name: choice.source.topic_id for choice in choices}
+            loss = (fact for fact in loss if not drill.leaves_out((ids[fact.topic], fact.partition)))
+        return replace(findings, loss=tuple(loss))
 
     def _check_replicas(self, created: Sequence[Choice]) -> None:
         """Raises the error of a topic that cannot have its replicas, before anything is written."""
@@ -252,9 +258,13 @@ class RestorePlanner:
         if self._spec.offsets is not RestoreOffsets.SAME:
             return {}
         known = Extents(archived, at.ends if at is not None else {})
+        drill = self._context.drill
         found = {
             choice.target: {
-                partition: known.of(choice.source.topic_id, partition) for partition in range(choice.source.partitions)
+                partition: Extent(0, 0)
+                if drill is not None and drill.leaves_out((choice.source.topic_id, partition))
+                else known.of(choice.source.topic_id, partition)
+                for partition in range(choice.source.partitions)
             }
             for choice in choices
         }

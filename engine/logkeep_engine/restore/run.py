@@ -69,7 +69,7 @@ def run_restore(
 
     Never raises for what happens in a run: every error becomes a result with its exit code.
     """
-    return RestoreRun(request, spec, runner_factory, reporter, environ, expect).perform()
+    return _run_of(request, spec, runner_factory, reporter, environ, expect).perform()
 
 
 def restore(
@@ -86,7 +86,7 @@ def restore(
     LogkeepError when the restore cannot be done; the same run can then be started again and goes on where it stopped.
     The caller hands the result to the reporter.
     """
-    return RestoreRun(request, spec, runner_factory, reporter, environ, expect).perform_or_raise()
+    return _run_of(request, spec, runner_factory, reporter, environ, expect).perform_or_raise()
 
 
 def verify_again(
@@ -100,7 +100,27 @@ def verify_again(
 
     Raises SpecError if there is no such run, or it has not succeeded, RecordsDiffer, and what the parts raise.
     """
+    if spec.drill is not None:
+        raise SpecError(
+            "spec.drill: a drill deletes its topics, so they cannot be compared again",
+            hint="Its report says what was compared. Begin another drill.",
+        )
     return RestoreRun(request, spec, runner_factory, reporter, environ, only_verify=True).perform_or_raise()
+
+
+def _run_of(
+    request: RunRequest,
+    spec: KafkaRestoreSpec,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    environ: Mapping[str, str],
+    expect: Expect | None,
+) -> RestoreRun:
+    if spec.drill is None:
+        return RestoreRun(request, spec, runner_factory, reporter, environ, expect)
+    from logkeep_engine.restore.drill.run import DrillRun  # it is a RestoreRun
+
+    return DrillRun(request, spec, runner_factory, reporter, environ, expect)
 
 
 class RestoreRun(DriverRun):
@@ -220,7 +240,7 @@ class RestoreRun(DriverRun):
         if self._verification is not None and self._verification.not_verified:
             warnings.insert(0, f"not verified: {self._verification.message}")
         return replace(
-            _facts(begun, context, planned, summaries, moved),
+            facts_of_run(begun, context, planned, summaries, moved),
             warnings=tuple([*planned.plan.warnings, *warnings][:MAX_LIST]),
             verification=self._verification,
             cluster_state=cluster_state,
@@ -293,9 +313,10 @@ class RestoreRun(DriverRun):
         )
 
 
-def _facts(
-    begun: RunResult, context: RestoreContext, planned: Planned, summaries: Summaries, moved: Sequence[Moved]
+def facts_of_run(
+    begun: RunResult, context: RestoreContext, planned: Planned, summaries: Summaries, moved: Sequence[Moved] = ()
 ) -> RunResult:
+    """The result of a run that has begun, with the facts about what it has restored."""
     plan = planned.plan
     return replace(
         begun,

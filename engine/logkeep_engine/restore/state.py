@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.names import run_file
+from logkeep_engine.archive.names import RUNS, run_file
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS
 from logkeep_engine.contract.run import RunResult
@@ -41,6 +41,11 @@ class RestoreState:
     def name(self, name: str) -> str:
         """The same with the storage's URI, for messages."""
         return f"{self.storage.uri}/{self.file(name)}"
+
+    @property
+    def folder(self) -> str:
+        """The folder of the run."""
+        return f"{RUNS}{self.run_id}/"
 
     @property
     def maps_folder(self) -> str:

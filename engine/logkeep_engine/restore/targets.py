@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import BrokerUnavailable, Refused, TargetChanged, TopicExists, TopicGone
@@ -29,13 +30,20 @@ _PAUSE = 0.2
 
 class CreatedTopics:
     """The topics that one run creates. `replicas` is the number that the spec wants; None stands for the number that
-    the archived topics had.
+    the archived topics had. `mark` is set besides while the topics are being restored.
     """
 
-    def __init__(self, control: ControlPlane, state: ArchiveState, replicas: int | None) -> None:
+    def __init__(
+        self,
+        control: ControlPlane,
+        state: ArchiveState,
+        replicas: int | None,
+        mark: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._control = control
         self._state = state
         self._replicas = replicas
+        self._mark = mark
 
     def create(self, plan: RestorePlan, *, fresh: bool) -> None:
         """Create the topics with a configuration that takes every batch as it is and deletes nothing.
@@ -135,7 +143,8 @@ class CreatedTopics:
         return warnings
 
     def _working(self, topic: TopicPlan) -> dict[str, str]:
-        return working_configs(topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id])))
+        facts = topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id]))
+        return {**working_configs(facts), **self._mark}
 
 
 def check_same(control: ControlPlane, plan: RestorePlan) -> None:

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from logkeep_engine.contract.names import BACKUP, PLURALS, RESTORE
-from logkeep_engine.contract.spec import API_VERSION, MAX_JITTER_SECONDS
+from logkeep_engine.contract.schedule import MAX_JITTER_SECONDS
+from logkeep_engine.contract.spec import API_VERSION
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api.status import Status
 
@@ -88,7 +89,8 @@ class Resource:
     @property
     def max_jitter(self) -> timedelta:
         """The most by which a run starts later than its time in the schedule."""
-        schedule = self.spec.get("schedule")
+        part = self.spec if self.key.is_backup else self.spec.get("drill")
+        schedule = part.get("schedule") if isinstance(part, Mapping) else None
         seconds = schedule.get("jitterSeconds", 0) if isinstance(schedule, Mapping) else 0
         return timedelta(seconds=seconds if type(seconds) is int and 0 <= seconds <= MAX_JITTER_SECONDS else 0)
 

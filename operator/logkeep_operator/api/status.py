@@ -254,6 +254,31 @@ class RestoredStateStatus(StatusPart):
     quotas_kept: int | None = None
     users_to_create: tuple[str, ...] = ()
     users_total: int | None = None
+
+
+@dataclass(frozen=True)
+class DrillStatus(StatusPart):
+    """The drill that has ended last, and when the last good one had ended. The measures are those of the last one that
+    had restored everything. `recovery` says `recovery_seconds` to people."""
+
+    restore: str | None = None
+    run_id: str | None = None
+    outcome: StatusOutcome | None = None
+    reason: str | None = None
+    message: str | None = None
+    end_time: str | None = None
+    last_good_time: str | None = None
+    recovery_seconds: int | None = None
+    recovery: str | None = None
+    verified_seconds: int | None = None
+    partitions: int | None = None
+    records: int | None = None
+    bytes: int | None = None
+    total: int | None = None
+    cycle: int | None = None
+    drilled: int | None = None
+    runs: int | None = None
+    progress: str | None = None
     report: str | None = None
 
 
@@ -273,10 +298,9 @@ class HistoryEntry(StatusPart):
 
 @dataclass(frozen=True)
 class Status(StatusWithConditions):
-    """Only a KafkaBackup has `last_schedule_time`, `next_schedule_time`, `last_handled_run`,
-    `last_handled_backup_runs`, `recovery`, `retention` and `coverage`. Only a KafkaRestore has `last_handled_retry`,
-    `last_handled_run_again`, `restored_by`, `offset_map`, `verification` and `cluster_state`. Both kinds have all other
-    fields."""
+    """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention` and `coverage`.
+    Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`,
+    `verification` and `cluster_state`. Both kinds have all other fields."""
 
     phase: Phase | None = None
     run: RunStatus | None = None
@@ -295,6 +319,7 @@ class Status(StatusWithConditions):
     offset_map: str | None = None
     verification: VerificationStatus | None = None
     cluster_state: RestoredStateStatus | None = None
+    drill: DrillStatus | None = None
     coverage: CoverageStatus | None = None
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()

@@ -28,6 +28,7 @@ from logkeep_operator.reconcile.plan import (
     Event,
     Plan,
     SuspendJob,
+    TellBackup,
 )
 from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused, wake_after_rest
 from logkeep_operator.reconcile.schedule import wake_after
@@ -53,6 +54,7 @@ __all__ = [
     "PodState",
     "RunOrigin",
     "SuspendJob",
+    "TellBackup",
     "Turns",
     "Waiter",
     "answers_without_backup",

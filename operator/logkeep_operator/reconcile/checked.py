@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from logkeep_engine.contract.run import (
     ClusterStateFacts,
+    DrillFacts,
     LossFact,
     PartitionProgress,
     Progress,
@@ -130,6 +131,8 @@ def _result(document: RunResult) -> None:
         _verification(document.verification)
     if document.cluster_state is not None:
         _cluster_state(document.cluster_state)
+    if document.drill is not None:
+        _drill(document.drill)
 
 
 def _cluster_state(facts: ClusterStateFacts) -> None:
@@ -161,6 +164,13 @@ def _verification(facts: VerificationFacts) -> None:
         different=facts.different,
         records=facts.records,
     )
+
+
+def _drill(facts: DrillFacts) -> None:
+    _text("drill.report", facts.report, MAX_URI)
+    _times(recoverySeconds=facts.recovery_seconds, verifiedSeconds=facts.verified_seconds)
+    _integers(partitions=facts.partitions, records=facts.records, bytes=facts.bytes)
+    _integers(total=facts.total, cycle=facts.cycle, drilled=facts.drilled, runs=facts.runs)
 
 
 def _loss(fact: LossFact) -> None:

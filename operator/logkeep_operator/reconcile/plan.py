@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from logkeep_operator.api import Status
+from logkeep_operator.api import Resource, Status
 from logkeep_operator.api.asked import AskedRun, AskedStatus
 
 
@@ -102,11 +102,20 @@ class Event:
 
 
 @dataclass(frozen=True)
+class TellBackup:
+    """Write the status of a KafkaBackup, and tell of it in an Event: what a drill of its archive has found."""
+
+    backup: Resource
+    status: Status
+    event: Event
+
+
+@dataclass(frozen=True)
 class Plan:
     """First the actions in their order, then the status (None: leave it), then the events, then the answers to
-    KafkaBackupRuns. `requeue_after` is in seconds, None waits for an event. `started` and `finished` are for the
-    counters: a run was started for the first time, a run ended with this outcome. `waits_since` is set if a driver is
-    to begin, or would if it were the run's turn (`turns`)."""
+    KafkaBackupRuns, and what is told of a drill. `requeue_after` is in seconds, None waits for an event. `started` and
+    `finished` are for the counters: a run was started for the first time, a run ended with this outcome. `waits_since`
+    is set if a driver is to begin, or would if it were the run's turn (`turns`)."""
 
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
@@ -116,3 +125,4 @@ class Plan:
     finished: str | None = None
     waits_since: datetime | None = None
     answers: tuple[Answer, ...] = ()
+    told: TellBackup | None = None

@@ -22,6 +22,7 @@ from logkeep_operator.api import Condition, Phase, Resource, RunStatus, StatusOu
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.asked import with_answers
+from logkeep_operator.reconcile.drill import with_told_backup
 from logkeep_operator.reconcile.executors import useless_executors
 from logkeep_operator.reconcile.observed import JobState, Observed, PodState
 from logkeep_operator.reconcile.outcome import (
@@ -65,7 +66,7 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: 
         return Plan()  # the garbage collector takes the children
     plan = _decide(observed, now, engine, turns)
     plan = replace(plan, actions=(*plan.actions, *useless_executors(observed)))
-    return with_answers(observed, plan, now)
+    return with_told_backup(observed, with_answers(observed, plan, now), now)
 
 
 def _decide(observed: Observed, now: datetime, engine: EngineSettings, turns: Turns) -> Plan:
@@ -138,7 +139,7 @@ class _Reconciliation(Starting):
 
     def plan(self) -> Plan:
         if self.times.missed is not None:
-            late = "A run was due at {} and could not be started within spec.schedule.startingDeadlineSeconds."
+            late = "A run was due at {} and could not be started within startingDeadlineSeconds of its schedule."
             self.event("Warning", "MissSchedule", late.format(timestamp(self.times.missed)))
         plan = self._plan()
         if self.times.due is not None and self.status.last_schedule_time == self.before.last_schedule_time:

@@ -2,10 +2,10 @@
 one.
 
 A KafkaRestore wants one run for ever, whose id depends on the uid only, unless a new value of the annotation
-`logkeep.dev/run-again` asks for another one. A KafkaBackup wants another run when a part of its spec changes that
-decides what is archived, when the annotation `logkeep.dev/run` gets a new value, when a time of its schedule is due, or
-when a KafkaBackupRun asks for it. `key` says these inputs: hashes and the time. The id also depends on the run before,
-since a spec that is changed back means another run with another plan.
+`logkeep.dev/run-again` asks for another one, or a time of the schedule of its drill is due. A KafkaBackup wants another
+run when a part of its spec changes that decides what is archived, when the annotation `logkeep.dev/run` gets a new
+value, when a time of its schedule is due, or when a KafkaBackupRun asks for it. `key` says these inputs: hashes and the
+time. The id also depends on the run before, since a spec that is changed back means another run with another plan.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def wanted_run(
     """The run that the resource asks for now. `due` is the time of its schedule that has come, if one has, `waiting`
     the hash of the KafkaBackupRuns for which no run was started yet, if there are some."""
     if isinstance(spec, KafkaRestoreSpec):
-        return _wanted_restore(resource)
+        return _wanted_restore(resource, due)
     # Fields that have their default are left out: a field that a later version adds must not start runs.
     said = spec.model_dump(mode="json", by_alias=True, exclude=_NOT_INPUTS, exclude_defaults=True)
     inputs = _hash(resource.uid, json.dumps(said, sort_keys=True))[:_ID_LENGTH]
@@ -66,13 +66,16 @@ def wanted_run(
     return WantedRun(run_id, key, inputs, trigger, scheduled, asked)
 
 
-def _wanted_restore(resource: Resource) -> WantedRun:
-    """The run of a restore. One that goes on is not left for another: what it has written only it knows."""
+def _wanted_restore(resource: Resource, due: datetime | None) -> WantedRun:
+    """The run of a restore. One that goes on is not left for another: what it has written only it knows. A drill has
+    another run for each time of its schedule."""
     last, asked = resource.status.run, resource.run_again
     goes_on = last is not None and last.outcome is None
     again = resource.status.last_handled_run_again if goes_on or asked is None else asked
-    run_id = _hash(resource.uid, *([again] if again else []))[:_ID_LENGTH]
-    return WantedRun(run_id, run_id, run_id, again)
+    scheduled = timestamp(due) if due is not None else resource.status.last_schedule_time
+    parts = ([again] if again else []) + (["scheduled", scheduled] if scheduled else [])
+    run_id = _hash(resource.uid, *parts)[:_ID_LENGTH]
+    return WantedRun(run_id, run_id, run_id, again, scheduled)
 
 
 def inputs_of(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The schedule of a KafkaBackup: for which time a run is due, and when the operator must look again.
+"""The schedule of a KafkaBackup, or of a drill: for which time a run is due, and when the operator must look again.
 
 Two times in the status are all that is remembered. `nextScheduleTime` is the first time for which no run was started
 yet. Once it has passed, one run makes up for it and for all times that have passed since, however long the operator was
@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, ScheduleSpec, parse_backup
+from logkeep_engine.contract.schedule import ScheduleSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Phase, Resource, Status
 from logkeep_operator.api.status import timestamp
@@ -44,9 +45,9 @@ class ScheduledTimes:
 def scheduled_times(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec, now: datetime) -> ScheduledTimes:
     """The times of a resource at the moment. While a run goes on or the resource is suspended, none is due and none is
     missed."""
-    if not isinstance(spec, KafkaBackupSpec) or spec.schedule is None:
+    schedule, status = schedule_of(spec), resource.status
+    if schedule is None:
         return ScheduledTimes()
-    schedule, status = spec.schedule, resource.status
     times = CronTimes.parse(schedule.cron, parse_zone(schedule.time_zone))
     at = now - _own_jitter(resource.uid, schedule)
     last = _last(status, at)
@@ -70,13 +71,22 @@ def wake_after(resource: Resource, now: datetime, status: Status | None = None) 
     first = parse_timestamp(status.next_schedule_time)
     if first is None or status.phase is Phase.INVALID:
         return None
+    spec: KafkaBackupSpec | KafkaRestoreSpec
     try:
-        spec = parse_backup(resource.spec)
+        spec = parse_backup(resource.spec) if resource.key.is_backup else parse_restore(resource.spec)
     except SpecInvalid:
         return None
-    if spec.schedule is None or spec.suspend or goes_on(status):
+    schedule = schedule_of(spec)
+    if schedule is None or spec.suspend or goes_on(status):
         return None
-    return max((first + _own_jitter(resource.uid, spec.schedule) - now).total_seconds(), 0.0)
+    return max((first + _own_jitter(resource.uid, schedule) - now).total_seconds(), 0.0)
+
+
+def schedule_of(spec: KafkaBackupSpec | KafkaRestoreSpec) -> ScheduleSpec | None:
+    """The schedule of a backup, or that of a drill."""
+    if isinstance(spec, KafkaBackupSpec):
+        return spec.schedule
+    return spec.drill.schedule if spec.drill is not None else None
 
 
 def with_times(status: Status, scheduled: str | None, following: datetime | None) -> Status:

@@ -165,4 +165,5 @@ class Starting(Step):
             handled = replace(self.status, last_handled_run=wanted.trigger, last_handled_backup_runs=wanted.asked)
             self.status = with_times(handled, self.wanted.scheduled, self.times.after_start)
         else:
-            self.status = replace(self.status, last_handled_run_again=self.wanted.trigger)
+            handled = replace(self.status, last_handled_run_again=self.wanted.trigger)
+            self.status = with_times(handled, self.wanted.scheduled, self.times.after_start)

@@ -15,6 +15,7 @@ from logkeep_operator.api.status import MAX_HISTORY, moment_of, timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.archive import with_archive
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
+from logkeep_operator.reconcile.drill import drill_status, is_drill
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed
 from logkeep_operator.reconcile.outcome import JobOutcome, decide, last_result
@@ -256,6 +257,8 @@ class Step:
         self.tell(run, outcome)
         if succeeded:
             self.status = replace(self.status, last_success_time=timestamp(_restored_at(result, end)))
+        if is_drill(self.resource):
+            self.status = replace(self.status, drill=drill_status(self.resource, run.id, outcome, end))
         if result is None:
             unknown = succeeded and not self.status.loss
             return (conditions.data_loss_unknown(outcome.message),) if unknown else ()

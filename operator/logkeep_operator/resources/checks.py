@@ -6,6 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.spec import (
     DRIVER_MIN_MIB,
     MIB,
@@ -14,7 +15,6 @@ from logkeep_engine.contract.spec import (
     KafkaBackupSpec,
     KafkaRestoreSpec,
     RunPolicy,
-    ScheduleSpec,
     SparkSpec,
     StorageSpec,
 )
@@ -51,13 +51,15 @@ def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     problems = [*_spark_problems(spec.spark), *_template_problems(spec), *_job_problems(spec.run_policy)]
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)
-        problems += _schedule_problems(spec.schedule) if spec.schedule is not None else []
+        problems += _schedule_problems("spec.schedule", spec.schedule) if spec.schedule is not None else []
     else:
         if spec.source.storage is not None:
             problems += storage_problems("spec.source.storage", spec.source.storage)
             problems += state_problems(spec.source.storage, spec.state)
         if spec.state is not None:
             problems += storage_problems("spec.state", spec.state)
+        if spec.drill is not None and spec.drill.schedule is not None:
+            problems += _schedule_problems("spec.drill.schedule", spec.drill.schedule)
     if problems:
         raise SpecInvalid(problems)
 
@@ -104,16 +106,16 @@ def _job_problems(policy: RunPolicy) -> list[tuple[str, str]]:
     return [(f"spec.runPolicy.jobLabels[{name}]", "is set by Logkeep and cannot be changed here") for name in wrong]
 
 
-def _schedule_problems(schedule: ScheduleSpec) -> list[tuple[str, str]]:
+def _schedule_problems(path: str, schedule: ScheduleSpec) -> list[tuple[str, str]]:
     problems = []
     try:
         parse_zone(schedule.time_zone)
     except CronInvalid as error:
-        problems.append(("spec.schedule.timeZone", str(error)))
+        problems.append((f"{path}.timeZone", str(error)))
     try:
         CronTimes.parse(schedule.cron, parse_zone("UTC"))
     except CronInvalid as error:
-        problems.append(("spec.schedule.cron", str(error)))
+        problems.append((f"{path}.cron", str(error)))
     return problems
 
 

@@ -64,8 +64,8 @@ class RunToStart:
     def remembered_as(self) -> str | None:
         """The name under which a resource that is created anew finds the outcome of this restore. A value of the
         annotation that asks for another restore makes it another name."""
-        if not isinstance(self.spec, KafkaRestoreSpec):
-            return None
+        if not isinstance(self.spec, KafkaRestoreSpec) or self.spec.drill is not None:
+            return None  # a drill is worth doing again
         again = self.annotations.get(ANNOTATION_RUN_TRIGGER)
         name = f"KafkaRestore {self.namespace}/{self.resource.key.name}"
         return f"{name}, run again: {again}" if again else name

@@ -20,7 +20,7 @@ WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
 
 # Words of the operator's decisions that are no reasons.
 OTHER_WORDS = {
-    "types of conditions": {"Coverage", "Ready", "Reconciling", "RetentionRisk", "ScheduledRun", "Stalled"},
+    "types of conditions": {"Coverage", "Ready", "Reconciling", "RetentionRisk", "ScheduledRun", "Stalled", "Verified"},
     "statuses and outcomes": {
         "Complete",
         "Failed",
@@ -33,7 +33,7 @@ OTHER_WORDS = {
     },
     "kinds": {"Job", "Pod"},
     "types of events": {"Normal", "Warning"},
-    "events": {"ConfigMapRecreated", "DriverStuck", "MissSchedule", "Resumed"},
+    "events": {"ConfigMapRecreated", "DrillFailed", "DriverStuck", "MissSchedule", "Resumed"},
     "of pods": {"PodScheduled", "Unschedulable"},
     "of containers": {
         "ContainerCreating",

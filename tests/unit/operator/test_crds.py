@@ -24,7 +24,6 @@ MODELS: dict[str, type[BaseModel]] = {
     "KafkaBackupRun": KafkaBackupRunSpec,
     "KafkaRestore": KafkaRestoreSpec,
 }
-SCHEDULED = ("lastScheduleTime", "nextScheduleTime")
 PLURALS = {**KINDS, ASKED_KIND: ASKED_PLURAL}
 LIMITS = ("enum", "minimum", "maximum", "minLength", "minItems", "pattern")
 
@@ -164,7 +163,7 @@ SIZES = {
         ),
         (
             "KafkaRestore",
-            {"lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", *SCHEDULED, *SIZES},
+            {"lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", *SIZES},
         ),
     ],
 )

@@ -425,7 +425,7 @@ class TestDigest:
         }
         # Think about a field that is in none of the two: may it change between two attempts of one run?
         decides = {"source", "point", "topics", "ifTopicExists", "offsets", "onDamagedArchive", "consumerGroups"}
-        decides |= {"recordBatches"}
+        decides |= {"recordBatches", "drill"}
         asked_of_the_cluster_itself = {"cluster"}
         fields = {to_camel(name) for name in KafkaRestoreSpec.model_fields}
         assert fields == set(changed) | decides | asked_of_the_cluster_itself

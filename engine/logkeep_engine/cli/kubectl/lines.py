@@ -116,7 +116,7 @@ def ready(body: Body) -> str:
 
 def alarms(body: Body) -> list[str]:
     """The names of conditions beside the state that say that something is wrong."""
-    wrong = {"DataLoss": "True", "Coverage": "False", "RetentionRisk": "True"}
+    wrong = {"DataLoss": "True", "Coverage": "False", "RetentionRisk": "True", "Verified": "False"}
     return [kind for kind, bad in wrong.items() if condition(body, kind).get("status") == bad]
 
 
@@ -218,9 +218,16 @@ def _times(body: Body, status: Body, now: datetime) -> list[Row]:
             rows.append(("behind", f"{recovery['topicsBehind']} of {recovery.get('topics')} topics"))
     if isinstance(retention, Mapping) and retention.get("deadline"):
         rows.append(("kept by the cluster until", ago(retention["deadline"], now)))
+    drill = part(status, "drill")
+    if isinstance(drill, Mapping):
+        rows.append(("last good drill", ago(drill.get("lastGoodTime"), now)))
+        rows += [(name, str(drill[key])) for name, key in _OF_A_DRILL if drill.get(key)]
     if _next_run(body):
         rows.append(("next run", ago(_next_run(body), now)))
     return rows
+
+
+_OF_A_DRILL = (("recovery time", "recovery"), ("drilled", "progress"), ("drill report", "report"))
 
 
 def _next_run(body: Body) -> Any:

@@ -1,0 +1,43 @@
+"""The part of a KafkaRestore that makes a drill of it: what it restores is verified, and deleted again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.schedule import ScheduleSpec
+
+DRILL_PREFIX = "logkeep-drill-"
+MAX_PREFIX = 100
+
+
+def parse_share(text: str) -> float:
+    """The share that a percentage says, above 0 and at most 1. Raises ValueError."""
+    share = float(text.removesuffix("%")) / 100
+    if not 0 < share <= 1:
+        raise ValueError(f"{text!r} must be above 0% and at most 100%")
+    return share
+
+
+def _share(text: str) -> str:
+    parse_share(text)
+    return text
+
+
+Share = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,2})?%$"), AfterValidator(_share)]
+
+
+class DrillSpec(Model):
+    """`prefix`: how the names of the topics begin that a drill creates. Behind it each attempt has a random part of its
+    own. Without `schedule` there is one drill. `share`: how many of the partitions a drill takes, each time others."""
+
+    prefix: Annotated[str, Field(pattern=rf"^[a-zA-Z0-9._-]{{1,{MAX_PREFIX}}}$")] = DRILL_PREFIX
+    schedule: ScheduleSpec | None = None
+    share: Share | None = None
+
+    @property
+    def part(self) -> float | None:
+        """The share of the partitions, None for all."""
+        return None if self.share is None else parse_share(self.share)

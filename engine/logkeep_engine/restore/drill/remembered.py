@@ -1,0 +1,149 @@
+"""The topics that drills have created, as the place of their state remembers them: `runs/open-drills/<attempt>.json`.
+
+An attempt writes down the names of its topics before it creates them, and their topic ids before the first record. The
+object is deleted when the topics are. So an attempt that was killed leaves an object that names what it has left, and a
+later one deletes that: by topic id, which no other topic ever has.
+
+Between the creation of a topic and the note of its id an attempt may be killed, too. Then the topic is known by its
+name, which has a random part of the attempt, together with a number in its configuration that nobody else sets.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from logkeep_engine.archive.names import RUNS, run_file
+from logkeep_engine.errors import ArchiveDamaged, TargetUnsuitable, TopicExists
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.queries import NO_TOPIC_ID
+from logkeep_engine.restore.drill.scope import DrillScope
+from logkeep_engine.storage import Storage
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+_FOLDER = "open-drills"
+# A controller that was asked to create a topic does so, or not at all, within this time.
+_CREATED_WITHIN = 600.0
+_PATIENCE = 30.0
+_PAUSE = 0.2
+NOT_KNOWN = ""
+
+
+@dataclass(frozen=True)
+class OpenDrill:
+    """One attempt that may have topics. `topics` has the topic id of each name, NOT_KNOWN as long as it is not
+    known."""
+
+    run_id: str
+    resource: str
+    cluster_id: str
+    scope: DrillScope
+    begun: float
+    topics: Mapping[str, str]
+
+    @property
+    def path(self) -> str:
+        """The object that remembers the attempt."""
+        return run_file(_FOLDER, f"{self.run_id}.{self.scope.token}.json")
+
+    def to_json(self) -> bytes:
+        body = {
+            "format": FORMAT,
+            "runId": self.run_id,
+            "resource": self.resource,
+            "clusterId": self.cluster_id,
+            "prefix": self.scope.prefix,
+            "token": self.scope.token,
+            "time": self.begun,
+            "topics": dict(self.topics),
+        }
+        return json.dumps(body, ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, name: str) -> OpenDrill:
+        """The attempt in the object `name`. Raises ArchiveDamaged."""
+        try:
+            body = json.loads(data)
+            if body["format"] != FORMAT:
+                raise ValueError(f"format {body['format']!r}")
+            scope = DrillScope(body["prefix"], body["token"])
+            topics = {str(topic): str(topic_id) for topic, topic_id in body["topics"].items()}
+            if not all(topic.startswith(scope.beginning) for topic in topics):
+                raise ValueError("names of topics that are not of the drill")
+            return cls(body["runId"], body["resource"], body["clusterId"], scope, float(body["time"]), topics)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ArchiveDamaged(
+                f"{name}: does not name the topics of a drill: {error!r}",
+                hint="The object was altered. Look for topics that a drill has left, and delete the object.",
+            ) from error
+
+
+class DrillTopics:
+    """The topics of one attempt, in the cluster and in the place of the state."""
+
+    def __init__(self, storage: Storage, drill: OpenDrill) -> None:
+        self._storage = storage
+        self.drill = drill
+
+    def announce(self) -> None:
+        """Note the names, before the first topic is created."""
+        self._storage.create(self.drill.path, self.drill.to_json())
+
+    def remember(self, control: ControlPlane) -> None:
+        """Note the topic ids, before the first record is written. Raises TopicExists for a topic that the attempt has
+        not created."""
+        deadline = time.monotonic() + _PATIENCE
+        while missing := sorted(set(self.drill.topics) - set(self._found(control))):
+            if time.monotonic() > deadline:
+                raise TopicExists(
+                    f"topic {missing[0]!r} is not the one that this drill has created",
+                    hint="Somebody has created or deleted topics of this name meanwhile. Try again.",
+                )
+            time.sleep(_PAUSE)  # a broker may learn of the topics later than the one that was asked before
+
+    def delete(self, control: ControlPlane) -> None:
+        """Delete the topics that the attempt has created, wait until they are gone, and forget them. Raises
+        BrokerRefused and BrokerUnavailable; what is left stays remembered."""
+        ids = self._found(control)
+        if ids:
+            control.delete_topic_ids(ids)
+        unknown = len(ids) < len(self.drill.topics)
+        if not unknown or time.time() - self.drill.begun > _CREATED_WITHIN:
+            self._storage.delete([self.drill.path])
+
+    def _found(self, control: ControlPlane) -> dict[str, str]:
+        """The topic ids of all topics that the attempt has created, as far as they are there, after they were noted."""
+        unknown = [name for name, topic_id in self.drill.topics.items() if topic_id == NOT_KNOWN]
+        found = _marked(control, unknown, self.drill.scope.mark) if unknown else {}
+        if found:
+            self.drill = replace(self.drill, topics={**self.drill.topics, **found})
+            self._storage.put(self.drill.path, self.drill.to_json())
+        return {name: topic_id for name, topic_id in self.drill.topics.items() if topic_id != NOT_KNOWN}
+
+
+def _marked(control: ControlPlane, names: list[str], mark: Mapping[str, str]) -> dict[str, str]:
+    """The topic ids of the topics with these names that have the mark in their configuration."""
+    before = control.topic_ids(names)
+    if NO_TOPIC_ID in before.values():
+        raise TargetUnsuitable(
+            f"the brokers give topic {min(before)!r} no topic id, and a drill deletes its topics by id",
+            hint="Drill into a cluster in KRaft mode. Delete the topics that begin with the prefix of this drill.",
+        )
+    configs = control.topic_configs(before)
+    after = control.topic_ids(before)
+    return {
+        name: topic_id
+        for name, topic_id in before.items()
+        if mark.items() <= configs.get(name, {}).items() and after.get(name) == topic_id
+    }
+
+
+def open_drills(storage: Storage) -> Iterator[OpenDrill]:
+    """The attempts that may have topics, of all resources that keep their state here."""
+    for info in storage.list(f"{RUNS}{_FOLDER}/"):
+        yield OpenDrill.from_json(storage.read(info.path), f"{storage.uri}/{info.path}")

@@ -1,0 +1,76 @@
+"""The scope of one attempt of a drill: what it restores, and the names of its topics. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.log.varints import INT64_MAX
+from logkeep_engine.restore.drill.cycle import DrillCycle, DrillSample
+from logkeep_engine.restore.selection import Choice
+
+MAX_NAME = 249  # Kafka's own limit
+_MARK = "message.timestamp.after.max.ms"
+
+
+@dataclass
+class DrillScope:
+    """The scope of one attempt. `token` is random, in hexadecimal: no two attempts have topics of one name. With a
+    `cycle` only some partitions are restored: `sample` has them when the drill is planned."""
+
+    prefix: str
+    token: str
+    cycle: DrillCycle | None = None
+    sample: DrillSample | None = field(default=None, compare=False)
+
+    @property
+    def beginning(self) -> str:
+        """How the names of all topics of the attempt begin."""
+        return f"{self.prefix}{self.token}-"
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """The configuration by which a topic shows that this attempt has created it. Records of any time are taken."""
+        return {_MARK: str(INT64_MAX - 1 - int(self.token, 16))}
+
+    def narrowed(self, archived: ArchiveState, choices: Sequence[Choice]) -> tuple[ArchiveState, tuple[Choice, ...]]:
+        """The archive without what this drill does not restore, and the topics with the names that they have in the
+        drill, in the order of these."""
+        if self.cycle is not None:
+            keys = [
+                key
+                for choice in choices
+                for key in ((choice.source.topic_id, partition) for partition in range(choice.source.partitions))
+                if any(entry.records for entry in archived.segments.get(key, ()))
+            ]
+            self.sample = self.cycle.sample(keys)
+            archived = _only(archived, self.sample.chosen)
+            topics = {topic_id for topic_id, _ in self.sample.chosen}
+            choices = [choice for choice in choices if choice.source.topic_id in topics or not keys]
+        found = (replace(choice, target=self._name(choice.source.name)) for choice in choices)
+        return archived, tuple(sorted(found, key=lambda choice: choice.target))
+
+    def leaves_out(self, key: Partition) -> bool:
+        """Whether a partition is not restored by this drill, but by another one of its cycle."""
+        return self.sample is not None and key not in self.sample.chosen
+
+    def _name(self, source: str) -> str:
+        name = self.beginning + source
+        if len(name) <= MAX_NAME:
+            return name
+        digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+        return f"{name[: MAX_NAME - len(digest) - 1]}-{digest}"
+
+
+def _only(archived: ArchiveState, chosen: frozenset[Partition]) -> ArchiveState:
+    """The archive with the segments of these partitions only."""
+    found = ArchiveState()
+    found.__dict__.update(archived.__dict__)
+    found.segments = archived.segments.copy()
+    for key in archived.segments:
+        if key not in chosen:
+            found.segments.replace_rows(key, b"")
+    return found

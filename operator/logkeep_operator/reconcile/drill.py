@@ -1,0 +1,93 @@
+"""The result of a drill: in the status of its KafkaRestore, and in that of the KafkaBackup whose archive it has proved.
+
+A KafkaBackup shows the drill that has ended last, whichever KafkaRestore it was. The look at the restore writes it
+there, and compares first, so it is told once, and also if the operator was killed in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from logkeep_engine.contract.values import human_duration
+from logkeep_operator.api import Condition, DrillStatus, Resource, Status, StatusOutcome
+from logkeep_operator.api.status import timestamp
+from logkeep_operator.reconcile import conditions
+from logkeep_operator.reconcile.observed import Observed
+from logkeep_operator.reconcile.outcome import JobOutcome
+from logkeep_operator.reconcile.plan import Event, Plan, TellBackup
+
+CONDITION = "Verified"
+DRILL_SUCCEEDED = "DrillSucceeded"
+DRILL_FAILED = "DrillFailed"
+
+
+def is_drill(resource: Resource) -> bool:
+    """Whether the resource is a KafkaRestore that drills."""
+    return resource.key.is_restore and isinstance(resource.spec.get("drill"), dict)
+
+
+def drill_status(resource: Resource, run_id: str, outcome: JobOutcome, end: datetime) -> DrillStatus:
+    """The end of a drill. A drill that has not come to its measures leaves those of the last one."""
+    before = resource.status.drill or DrillStatus()
+    good = outcome.outcome is StatusOutcome.SUCCEEDED
+    ended = replace(
+        before,
+        restore=resource.key.name,
+        run_id=run_id,
+        outcome=outcome.outcome,
+        reason=DRILL_SUCCEEDED if good else outcome.reason,
+        message=conditions.cut(outcome.message),
+        end_time=timestamp(end),
+        last_good_time=timestamp(end) if good else before.last_good_time,
+    )
+    facts = outcome.result.drill if outcome.result is not None else None
+    if facts is None:
+        return ended
+    if facts.cycle and good:
+        told = f"{facts.drilled}/{facts.total}, all partitions within {facts.runs} runs"
+        ended = replace(ended, total=facts.total, cycle=facts.cycle, drilled=facts.drilled, runs=facts.runs)
+        ended = replace(ended, progress=told, message=conditions.cut(f"{ended.message}; drilled {told}"))
+    return replace(
+        ended,
+        recovery_seconds=round(facts.recovery_seconds),
+        recovery=human_duration(facts.recovery_seconds),
+        verified_seconds=round(facts.verified_seconds),
+        partitions=facts.partitions,
+        records=facts.records,
+        bytes=facts.bytes,
+        report=facts.report,
+    )
+
+
+def with_told_backup(observed: Observed, plan: Plan, now: datetime) -> Plan:
+    """The plan, and what is to be written to the KafkaBackup whose archive the drill has read."""
+    resource, backup = observed.resource, observed.backup
+    status = plan.status if plan.status is not None else resource.status
+    if status.drill is None or backup is None or backup.deleting or _of_another_archive(status, backup.status):
+        return plan
+    known = backup.status.drill
+    if known is not None and _order(known) > _order(status.drill):
+        return plan  # another one has ended later
+    times = [drill.last_good_time for drill in (known, status.drill) if drill is not None and drill.last_good_time]
+    told = replace(status.drill, last_good_time=max(times, default=None))
+    if told == known:
+        return plan
+    good = told.outcome is StatusOutcome.SUCCEEDED
+    message = f"KafkaRestore {told.restore}, run {told.run_id}: {told.message}"
+    condition = Condition(CONDITION, "True" if good else "False", told.reason or DRILL_FAILED, conditions.cut(message))
+    merged = conditions.merge(backup.status, [condition], backup.generation, now)
+    # The others keep their places, so that the backup's own look has nothing to write.
+    placed = (*(one for one in merged if one.type != CONDITION), *(one for one in merged if one.type == CONDITION))
+    event = Event("Normal" if good else "Warning", DRILL_SUCCEEDED if good else DRILL_FAILED, condition.message)
+    written = replace(backup.status, drill=told, conditions=placed)
+    return replace(plan, told=TellBackup(backup, written, replace(event, run_id=told.run_id or "")))
+
+
+def _of_another_archive(restore: Status, backup: Status) -> bool:
+    ids = {status.archive.id for status in (restore, backup) if status.archive is not None and status.archive.id}
+    return len(ids) > 1
+
+
+def _order(drill: DrillStatus) -> tuple[str, str]:
+    return drill.end_time or "", drill.restore or ""

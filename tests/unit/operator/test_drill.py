@@ -1,0 +1,241 @@
+"""A drill of an archive: its result is told where people look, and it repeats."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.run import DrillFacts, RunRequest, VerificationFacts
+from logkeep_engine.contract.spec import parse_restore
+from logkeep_operator.api import ArchiveStatus, Condition, DrillStatus, Phase, Resource, Status, StatusOutcome
+from logkeep_operator.metrics import Metrics
+from logkeep_operator.reconcile import is_at_rest, wake_after
+from logkeep_operator.resources import check_spec
+from tests.unit.operator.world import World, backup_spec, resource, restore_spec
+
+FACTS = DrillFacts(725.4, 1450.2, 2, 1100, 10900, "s3://bucket/prefix/runs/r/drill.json")
+GOOD = VerificationFacts("Verified", "all 1100 records are those of the archive", 2, 2, 0, 0, 1100, 1.0, "s3://page")
+
+
+def drill(**fields: Any) -> World:
+    """A drill of the archive of the backup `nightly`, which has succeeded."""
+    world = World("KafkaRestore", restore_spec(drill={"prefix": "drill-", **fields}))
+    ready = Condition("Ready", "True", "RunSucceeded", "", "2026-11-21T07:00:00Z", 1)
+    status = Status(last_success_time="2026-11-21T07:00:00Z", conditions=(ready,), archive=ArchiveStatus(id="a1"))
+    world.backup = resource("KafkaBackup", backup_spec(), status=status)
+    world.settle()
+    return world
+
+
+def succeed(world: World) -> None:
+    world.pass_time(minutes=20)
+    world.driver()
+    world.settle()
+    world.reports(result=world.result(drill=FACTS, verification=GOOD))
+    world.job_is(active=0, complete=True)
+    world.driver("Succeeded", exit_code=0)
+    world.settle()
+    world.pods = []
+
+
+def fail(world: World, **changes: Any) -> None:
+    world.pass_time(minutes=20)
+    world.driver()
+    world.settle()
+    known = {"exit_code": 2, "error_code": "RecordsDiffer", "message": "one record differs", "archive_id": "a1"}
+    world.reports(result=world.failed_result(**(known | changes)))
+    world.job_is(active=0, failure=("PodFailurePolicy", "exit code 2"))
+    world.driver("Failed", exit_code=2)
+    world.settle()
+    world.pods = []
+
+
+def backup_of(world: World) -> Resource:
+    assert world.backup is not None
+    return world.backup
+
+
+def verified(world: World) -> tuple[str, str]:
+    found = backup_of(world).status.condition("Verified")
+    return (found.status, found.reason) if found is not None else ("", "")
+
+
+def told(world: World) -> DrillStatus:
+    found = backup_of(world).status.drill
+    assert found is not None
+    return found
+
+
+def test_a_good_drill_is_told_in_the_status_of_the_backup() -> None:
+    world = drill()
+    assert verified(world) == ("", "")
+    succeed(world)
+    assert verified(world) == ("True", "DrillSucceeded")
+    found = told(world)
+    assert found == world.status.drill
+    assert (found.restore, found.run_id, found.outcome) == ("again", world.run_id, StatusOutcome.SUCCEEDED)
+    assert (found.recovery_seconds, found.recovery, found.verified_seconds) == (725, "12m 5s", 1450)
+    assert found.last_good_time == found.end_time == "2026-11-21T08:20:00Z"
+    assert found.report == FACTS.report
+    condition = backup_of(world).status.condition("Verified")
+    assert condition is not None
+    assert condition.message.startswith(f"KafkaRestore again, run {world.run_id}: 1100 records")
+    assert world.told == [("Normal", "DrillSucceeded")]
+    assert [one.type for one in backup_of(world).status.conditions] == ["Ready", "Verified"]
+    assert world.step().told is None
+
+
+def test_a_failed_drill_is_told_to_both_and_keeps_the_time_of_the_last_good_one() -> None:
+    world = drill(schedule={"cron": "@daily", "jitterSeconds": 0})
+    succeed(world)
+    world.now = datetime(2026, 11, 22, tzinfo=UTC)
+    world.settle()
+    fail(world)
+    assert verified(world) == ("False", "RecordsDiffer")
+    assert (told(world).last_good_time, told(world).end_time) == ("2026-11-21T08:20:00Z", "2026-11-22T00:20:00Z")
+    assert (told(world).outcome, told(world).recovery) == (StatusOutcome.FAILED, "12m 5s")
+    assert world.told[-1] == ("Warning", "DrillFailed")
+    assert ("Warning", "RunFailed") in world.events
+
+
+def test_it_is_told_though_the_operator_was_killed_in_between() -> None:
+    world = drill()
+    before = world.backup
+    succeed(world)
+    world.backup = before
+    assert world.step().told is not None
+    assert verified(world) == ("True", "DrillSucceeded")
+
+
+def test_the_drill_that_has_ended_last_is_shown() -> None:
+    world = drill()
+    later = DrillStatus(restore="other", end_time="2026-11-21T09:00:00Z", outcome=StatusOutcome.FAILED)
+    world.backup = replace(backup_of(world), status=replace(backup_of(world).status, drill=later))
+    succeed(world)
+    assert told(world) == later
+    earlier = replace(later, end_time="2026-11-21T08:00:00Z", last_good_time="2026-11-21T07:30:00Z")
+    world.backup = replace(backup_of(world), status=replace(backup_of(world).status, drill=earlier))
+    world.settle()
+    assert told(world).restore == "again"
+
+
+def test_two_drills_that_have_ended_in_the_same_second_do_not_take_turns() -> None:
+    world = drill()
+    succeed(world)
+    same = replace(told(world), restore="one more")
+    world.backup = replace(backup_of(world), status=replace(backup_of(world).status, drill=same))
+    world.settle()
+    assert told(world) == same
+
+
+def test_another_backup_of_the_name_is_not_told() -> None:
+    world = drill()
+    other = replace(backup_of(world).status, archive=ArchiveStatus(id="a2"))
+    world.backup = replace(backup_of(world), status=other)
+    succeed(world)
+    assert verified(world) == ("", "")
+
+
+def test_a_restore_that_is_no_drill_tells_nothing() -> None:
+    world = World("KafkaRestore", restore_spec())
+    world.backup = resource("KafkaBackup", backup_spec(), status=Status(last_success_time="2026-11-21T07:00:00Z"))
+    world.settle()
+    world.complete()
+    assert (world.status.drill, world.told, verified(world)) == (None, [], ("", ""))
+
+
+def test_a_drill_is_not_remembered_as_a_restore() -> None:
+    world = drill()
+    requests = [body["data"]["request.json"] for body in world.created if "request.json" in body.get("data", {})]
+    assert [RunRequest.from_json(text).remembered_as for text in requests] == [None]
+
+
+def test_metrics_of_a_backup_tell_of_its_drills() -> None:
+    world, metrics = drill(), Metrics()
+
+    def shown(name: str) -> float | None:
+        labels = dict(zip(("kind", "namespace", "name"), backup_of(world).key, strict=True))
+        return metrics.registry.get_sample_value(name, labels)
+
+    metrics.seen(backup_of(world).key, backup_of(world).status, None)
+    assert shown("logkeep_last_good_drill_timestamp_seconds") == 0
+    assert math.isnan(shown("logkeep_drill_recovery_seconds") or 0)
+    succeed(world)
+    metrics.seen(backup_of(world).key, backup_of(world).status, None)
+    assert shown("logkeep_last_good_drill_timestamp_seconds") == world.now.timestamp()
+    assert shown("logkeep_drill_recovery_seconds") == 725
+    metrics.gone(backup_of(world).key)
+    assert shown("logkeep_drill_recovery_seconds") is None
+
+
+# ---- the schedule
+
+
+def test_a_drill_repeats_at_its_times_and_rests_in_between() -> None:
+    world = drill(schedule={"cron": "0 2 * * *", "jitterSeconds": 0})
+    first = world.run_id
+    succeed(world)
+    assert (world.status.phase, world.status.next_schedule_time) == (Phase.SUCCEEDED, "2026-11-22T02:00:00Z")
+    world.pass_time(minutes=11)
+    assert is_at_rest(world.resource, world.now)
+    assert wake_after(world.resource, world.now) == timedelta(hours=17, minutes=29).total_seconds()
+    world.now = datetime(2026, 11, 22, 2, tzinfo=UTC)
+    assert not is_at_rest(world.resource, world.now)
+    world.settle()
+    second = world.run_id
+    assert second != first
+    ready = world.status.condition("Ready")
+    assert ready is not None
+    assert ready.status == "True", "a health check does not wait for it"
+    world.settle()
+    assert (world.run_id, len(world.jobs)) == (second, 2)
+    assert world.status.last_schedule_time == "2026-11-22T02:00:00Z"
+    succeed(world)
+    assert [entry.run_id for entry in world.status.history] == [second, first]
+    world.pass_time(hours=1)
+    world.settle()
+    assert world.run_id == second
+
+
+def test_a_drill_that_has_failed_is_tried_again_at_its_time() -> None:
+    world = drill(schedule={"cron": "0 2 * * *", "jitterSeconds": 0})
+    fail(world)
+    first = world.run_id
+    assert world.status.phase is Phase.FAILED
+    world.now = datetime(2026, 11, 22, 2, tzinfo=UTC)
+    world.settle()
+    assert world.run_id != first
+    succeed(world)
+    assert (world.status.phase, verified(world)) == (Phase.SUCCEEDED, ("True", "DrillSucceeded"))
+
+
+def test_a_drill_without_a_schedule_is_done_once() -> None:
+    world = drill()
+    succeed(world)
+    first = world.run_id
+    world.pass_time(days=30)
+    world.settle()
+    assert (world.run_id, world.status.next_schedule_time) == (first, None)
+
+
+def test_no_drill_begins_while_it_is_suspended() -> None:
+    world = drill(schedule={"cron": "0 2 * * *", "jitterSeconds": 0})
+    succeed(world)
+    first = world.run_id
+    world.edit(suspend=True)
+    world.now = datetime(2026, 11, 23, 2, 30, tzinfo=UTC)
+    world.settle()
+    assert world.run_id == first
+    world.edit(suspend=False)
+    world.settle()
+    assert (world.run_id != first, world.status.last_schedule_time) == (True, "2026-11-23T02:00:00Z")
+
+
+def test_a_schedule_that_has_no_time_is_refused() -> None:
+    with pytest.raises(SpecInvalid, match=r"spec\.drill\.schedule\.cron"):
+        check_spec(parse_restore(restore_spec(drill={"schedule": {"cron": "0 25 * * *"}})))
