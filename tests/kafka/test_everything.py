@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
 
@@ -112,7 +113,7 @@ def fill(broker: KafkaBroker) -> None:
     assert control.create_acls(ACLS) == []
     assert control.set_quotas(QUOTAS) == []
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    wanted = [
+    wanted: list[UserScramCredentialAlteration] = [
         UserScramCredentialUpsertion(
             name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192), b"a password", b"salt of 16 bytes"
         )

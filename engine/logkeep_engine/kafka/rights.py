@@ -1,4 +1,4 @@
-"""What a cluster knows of its users beside topics and groups: ACLs, client quotas, names of SCRAM users.
+"""Requests about the users of a cluster: ACLs, client quotas, names of SCRAM users.
 
 Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1. The versions are the lowest
 that brokers of today take, so that one of 2.8 understands them. Any broker answers: it passes on what the controller
@@ -106,7 +106,7 @@ class Described(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What became of each item of an order: its code and reason, in the order of the items."""
+    """The outcome of each item of an order: its code and reason, in the order of the items."""
 
     throttle_ms: int
     items: tuple[tuple[int, str], ...]

@@ -58,15 +58,15 @@ class UserAdmin(Admin):
 
     def acls(self) -> Known[Acl]:
         """All ACLs."""
-        return self._known(describe_acls(), "list ACLs")
+        return self._described(describe_acls(), "list ACLs")
 
     def quotas(self) -> Known[Quota]:
         """All client quotas."""
-        return self._known(describe_quotas(), "list client quotas")
+        return self._described(describe_quotas(), "list client quotas")
 
     def scram_users(self) -> Known[ScramUser]:
         """The names of all SCRAM users."""
-        return self._known(describe_scram_users(), "list SCRAM users")
+        return self._described(describe_scram_users(), "list SCRAM users")
 
     def cluster_operations(self) -> frozenset[str]:
         """The operations on the cluster that this user may do, such as ALTER: all, if nobody checks."""
@@ -103,7 +103,7 @@ class UserAdmin(Admin):
                         refused += self.set_quotas([quota], only_check=only_check)
         return refused
 
-    def _known(self, call: Call[Described[T]], what: str) -> Known[T]:
+    def _described(self, call: Call[Described[T]], what: str) -> Known[T]:
         async def ask(survey: Survey) -> Known[T]:
             node = survey.pool.any_node()
             if not await survey.pool.speaks(node, call):

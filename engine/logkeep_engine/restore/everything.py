@@ -31,7 +31,7 @@ from logkeep_engine.restore.point import end_before
 FORMAT = 1
 REPORT = "cluster-state-restored.json"
 
-T = TypeVar("T", Acl, Quota)
+T = TypeVar("T", bound=Acl | Quota)
 
 _WITHOUT = (
     "To restore topics and consumer groups without them, leave spec.everything out and set "
@@ -113,7 +113,7 @@ def _check_target(state: ClusterState, control: ControlPlane) -> None:
 
 @dataclass(frozen=True)
 class _Brought(Generic[T]):
-    """What became of archived items: all that were wanted, those that were added, and those that the target has with
+    """The outcome of archived items: all that were wanted, those that were added, and those that the target has with
     another value or does not take."""
 
     wanted: tuple[T, ...]
@@ -168,7 +168,7 @@ def _bring_acls(wanted: Sequence[Acl], control: ControlPlane) -> _Brought[Acl]:
 
 
 def _there(known: Known[T], wanted: Collection[T]) -> set[T]:
-    """What the cluster has. Raises BrokerRefused if it does not tell, and something is wanted."""
+    """All that the cluster has. Raises BrokerRefused if it does not tell, and something is wanted."""
     if known.items is None and wanted:
         raise BrokerRefused(
             f"The cluster does not tell what it has of what is to be brought back: {known.reason}.",
@@ -184,7 +184,7 @@ def _added(
     look: Callable[[], set[T]],
     kept: tuple[T, ...] = (),
 ) -> _Brought[T]:
-    """What became of the missing items, once brokers show those that the cluster has taken."""
+    """The outcome of the missing items, once brokers show those that the cluster has taken."""
     no = {item.item for item in refused}
     taken = [item for item in missing if item not in no]
     hidden = _not_shown(taken, look)

@@ -242,7 +242,7 @@ class VerificationStatus(StatusPart):
 
 @dataclass(frozen=True)
 class RestoredStateStatus(StatusPart):
-    """What became of the ACLs, quotas and users that `source_run` has archived."""
+    """The outcome of bringing back the ACLs, quotas and users that `source_run` has archived."""
 
     source_run: str | None = None
     acls: int | None = None
@@ -254,6 +254,7 @@ class RestoredStateStatus(StatusPart):
     quotas_kept: int | None = None
     users_to_create: tuple[str, ...] = ()
     users_total: int | None = None
+    report: str | None = None
 
 
 @dataclass(frozen=True)

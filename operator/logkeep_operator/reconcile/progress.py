@@ -94,7 +94,7 @@ def verification_status(result: RunResult) -> VerificationStatus | None:
 
 
 def restored_state(result: RunResult) -> RestoredStateStatus | None:
-    """What became of the cluster's state in a restore of everything, None for any other."""
+    """The outcome of bringing the cluster's state back, None if the restore was not of everything."""
     facts = result.cluster_state
     if facts is None:
         return None

@@ -1,4 +1,4 @@
-"""What a run has archived of the cluster beside topics and groups: ACLs, client quotas, names of SCRAM users. Format 1.
+"""The state of a cluster as a run has archived it: its ACLs, client quotas and names of SCRAM users. Format 1.
 
 It is one object of the run, `runs/<run id>/cluster-state.json`, written while the run is planned. The commit that ends
 the run has its SHA-256; without that it is not in the archive.
@@ -106,7 +106,7 @@ def state_path(run_id: str) -> str:
 
 
 def read_cluster_state(archive: Archive, end: Commit) -> ClusterState | None:
-    """What the run that this commit ended has archived of its cluster; None if nothing.
+    """The state of the cluster that the run which this commit ended has archived; None if it has archived none.
 
     Raises ArchiveDamaged if the object is missing, or not the one that the commit names.
     """

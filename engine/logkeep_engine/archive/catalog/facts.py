@@ -169,8 +169,8 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStateEntry:
-    """What a run has archived of its cluster beside topics and groups: the SHA-256 of the object, and how many ACLs,
-    client quotas and SCRAM users are in it; None for what the cluster did not tell."""
+    """The archived state of a cluster: the SHA-256 of the object, and how many ACLs, client quotas and SCRAM users are
+    in it; None for what the cluster did not tell."""
 
     sha256: str
     acls: int | None

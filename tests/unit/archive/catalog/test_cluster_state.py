@@ -1,4 +1,4 @@
-"""What a run has archived of its cluster: one object, which the commit that ends the run names."""
+"""The state of a cluster is one object of the archive, which the commit that ends the run names."""
 
 import json
 from dataclasses import replace
