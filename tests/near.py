@@ -112,7 +112,8 @@ PACKAGES: Mapping[str, Near] = {
         _engine("restore"),
         _unit("restore/*"),
         (
-            *_broker("drill", "everything", "point", "restore*", "rights", "round_trip_property", "verify_restored"),
+            *_broker("drill", "everything", "forgotten_producers", "point", "restore*", "rights"),
+            *_broker("round_trip_property", "verify_restored"),
             *_simulated("append", "count", "empty_restores", "restore_state", "schedules"),
             "tests/ledger/*",
         ),

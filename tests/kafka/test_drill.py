@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import DrillFacts, RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import BrokerUnavailable, RecordsDiffer, RecordsNotVerified
@@ -25,8 +27,16 @@ from logkeep_engine.restore.verification.step import verify_restored
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
-from tests.data.topics import Record, create_topic, produce
-from tests.kafka.restores import ThreadRunner, back_up, backup_spec, committed, transactions
+from tests.data.topics import Record, create_topic, produce, random_records
+from tests.kafka.restores import (
+    ThreadRunner,
+    back_up,
+    backup_spec,
+    committed,
+    start_driver,
+    transactions,
+    wait_for_more,
+)
 from tests.runners import Job
 
 
@@ -304,6 +314,32 @@ class TestKilled:
         assert names(kafka, prefix) == left
         drilled(spec, "drill-3")
         assert (names(kafka, prefix), remembered(archive)) == ([], [])
+
+
+def test_a_driver_that_is_told_to_end_deletes_its_topics(
+    kafka: KafkaBroker, archive: Path, unique: str, prefix: str, tmp_path: Path
+) -> None:
+    """Kubernetes tells it so when the resource is deleted or suspended."""
+    produce(kafka.bootstrap, unique, random_records(2, 6))  # at 64 KiB/s more than a minute of work
+    back_up(backup_spec(kafka, archive, unique), "backup-2")
+    spec = drill_spec(kafka, archive, prefix, limits={"bytesPerSecond": "64Ki"})
+    request = tmp_path / "request.json"
+    request.write_text(RunRequest("KafkaRestore", "drill", "team", "drill-1", spec).to_json())
+    driver = start_driver(request)
+    try:
+        (name,) = wait_for_topics(kafka, prefix, driver)
+        assert wait_for_more(kafka, name, driver, 1)
+        assert driver.poll() is None, "it has ended too early"
+        os.kill(driver.pid, signal.SIGTERM)
+        assert driver.wait(120) == ExitCode.INTERRUPTED
+    finally:
+        driver.kill()
+    assert (names(kafka, prefix), remembered(archive)) == ([], [])
+
+
+def wait_for_topics(kafka: KafkaBroker, prefix: str, driver: "subprocess.Popen[bytes]") -> list[str]:
+    wait_until(lambda: bool(names(kafka, prefix)) or driver.poll() is not None, 120, "the topics of the drill")
+    return names(kafka, prefix)
 
 
 class TestOthersTopics:

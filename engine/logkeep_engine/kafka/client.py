@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from logkeep_engine.errors import BrokerRefused
-from logkeep_engine.kafka import protocol, queries
+from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.brokers import BrokerPool, Leader
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
@@ -24,8 +24,7 @@ from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch
 from logkeep_engine.kafka.produce import Producer
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST
-from logkeep_engine.kafka.queries import EpochEnd
-from logkeep_engine.kafka.transactions import PaddingTransactions
+from logkeep_engine.kafka.transactions import PaddingTransactions, PaddingTurns
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for, refused
 
 __all__ = ["Fetched", "Limits", "RawClient", "WrittenBatch"]
@@ -43,10 +42,12 @@ class RawClient:
     def __init__(self, connection: KafkaConnection, *, limits: Limits | None = None) -> None:
         self._pool = BrokerPool(connection, limits or connection.limits)
         self._fetcher = fetcher = Fetcher(self._pool)
+        self._turns = PaddingTurns()
         self.fetch = fetcher.fetch
         self.stream = fetcher.stream
         self.written_by = fetcher.written_by
         self.local_start = fetcher.local_start
+        self.epoch_end = fetcher.epoch_end
         producer = Producer(self._pool, fetcher)
         self.produce = producer.produce
         self.produce_many = producer.produce_many
@@ -63,7 +64,7 @@ class RawClient:
 
     def transactions(self, transactional_id: str, topic: str, partition: int) -> PaddingTransactions:
         """Transactions that move the end of a partition's log on."""
-        return PaddingTransactions(self._pool, transactional_id, topic, partition)
+        return PaddingTransactions(self._pool, transactional_id, topic, partition, self._turns)
 
     async def start_offset(self, topic: str, partition: int) -> int:
         """The log start offset."""
@@ -78,34 +79,6 @@ class RawClient:
         what followers do not have yet.
         """
         return (await self.epoch_end(topic, partition)).end_offset
-
-    async def epoch_end(self, topic: str, partition: int, epoch: int | None = None, *, at_least: int = -1) -> EpochEnd:
-        """Where a leader epoch has ended in the leader's log, by default the leader's own (see `queries.EpochEnd`). No
-        leader of an epoch below `at_least` is asked, and one that does not say where its own epoch ends is asked again.
-
-        Needs the ACL DESCRIBE on the topic. Raises TopicGone, BrokerUnavailable, BrokerRefused.
-        """
-        what = "ask for the leader epochs of"
-
-        async def ask(leader: Leader) -> EpochEnd:
-            if leader.epoch < at_least:
-                raise BrokerTrouble(
-                    f"brokers know the leader of epoch {leader.epoch} only, there was one of {at_least}"
-                )
-            wanted = (partition, leader.epoch, leader.epoch if epoch is None else epoch)
-            answers = await self._pool.send(leader.node, 0, queries.epoch_ends({topic: [wanted]}))
-            broker = self._pool.name(leader.node)
-            answer = answers.partitions.get((topic, partition))
-            if answer is None:
-                raise BrokerTrouble(f"{broker} left the partition out of its answer")
-            raise_for(answer.code, topic, partition, what, "DESCRIBE", broker)
-            if answer.code != Code.NONE:
-                raise refused(answer.code, topic, partition, what, broker)
-            if epoch is None and not (answer.leader_epoch == leader.epoch and answer.end_offset >= 0):
-                raise BrokerTrouble(f"{broker} does not say where its log ends")
-            return answer
-
-        return await self._pool.ask_leader(topic, partition, what, ask)
 
     async def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Let the log start at offset `before`, which is not behind its high watermark. Harmless when done again.

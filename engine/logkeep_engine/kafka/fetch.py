@@ -7,12 +7,13 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
 from logkeep_engine.errors import CorruptBatch, OffsetOutOfRange, RecordsWithheld
-from logkeep_engine.kafka import protocol
+from logkeep_engine.kafka import protocol, queries
 from logkeep_engine.kafka.brokers import LANES, BrokerPool, Leader
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.fetched import Fetched, WrittenBatch, next_offset, written_batches
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST, FetchAnswer
+from logkeep_engine.kafka.queries import EpochEnd
 from logkeep_engine.kafka.stream import NextSize, Stream, StreamOptions
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for, refused
 
@@ -238,6 +239,34 @@ class Fetcher:
 
         return await self._pool.ask_leader(topic, partition, what, ask)
 
+    async def epoch_end(self, topic: str, partition: int, epoch: int | None = None, *, at_least: int = -1) -> EpochEnd:
+        """Where a leader epoch has ended in the leader's log, by default the leader's own (see `queries.EpochEnd`). No
+        leader of an epoch below `at_least` is asked, and one that does not say where its own epoch ends is asked again.
+
+        Needs the ACL DESCRIBE on the topic. Raises TopicGone, BrokerUnavailable, BrokerRefused.
+        """
+        what = "ask for the leader epochs of"
+
+        async def ask(leader: Leader) -> EpochEnd:
+            if leader.epoch < at_least:
+                raise BrokerTrouble(
+                    f"brokers know the leader of epoch {leader.epoch} only, there was one of {at_least}"
+                )
+            wanted = (partition, leader.epoch, leader.epoch if epoch is None else epoch)
+            answers = await self._pool.send(leader.node, 0, queries.epoch_ends({topic: [wanted]}))
+            broker = self._pool.name(leader.node)
+            answer = answers.partitions.get((topic, partition))
+            if answer is None:
+                raise BrokerTrouble(f"{broker} left the partition out of its answer")
+            raise_for(answer.code, topic, partition, what, "DESCRIBE", broker)
+            if answer.code != Code.NONE:
+                raise refused(answer.code, topic, partition, what, broker)
+            if epoch is None and not (answer.leader_epoch == leader.epoch and answer.end_offset >= 0):
+                raise BrokerTrouble(f"{broker} does not say where its log ends")
+            return answer
+
+        return await self._pool.ask_leader(topic, partition, what, ask)
+
     async def local_start(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Where the log begins on its leader's own disk, and the leader's epoch; None if the leader's version has no
         tiered storage. Below this offset the log is in the remote store.
@@ -271,6 +300,8 @@ class Fetcher:
         if end is None:
             end = await self.list_offset(topic, partition, LATEST)
         found: list[WrittenBatch] = []
+        if start >= end:
+            return found
         async with aclosing(self.stream(topic, partition, start, end, committed=False)) as stream:
             async for fetched in stream:
                 written = written_batches(fetched.data, topic, partition, producer_id)

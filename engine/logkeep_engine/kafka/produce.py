@@ -1,7 +1,8 @@
 """Raw record batches to a partition's leader, each exactly once and in order.
 
-That holds for idempotent batches (producer id, epoch and sequence set): a batch whose answer got lost is sent again,
-and the broker recognises it. Batches without a producer id may be written twice after a lost answer.
+That holds for idempotent batches (producer id, epoch and sequence set): a batch whose answer got lost is looked for in
+the log (`read_back`), and sent again if it is not there. Batches without a producer id may be written twice after a
+lost answer.
 
 Batches that several partitions have ready at the same moment for one connection go in one request, since a request
 costs client and broker more than a small batch in it. Each partition's answer is handled by itself.
@@ -25,6 +26,7 @@ from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Buffer
 from logkeep_engine.kafka.fetch import Fetcher
 from logkeep_engine.kafka.protocol import LATEST
+from logkeep_engine.kafka.read_back import Behind, ReadBack
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
 
@@ -40,6 +42,7 @@ REQUEST_BYTES = 1 << 20
 _REQUESTS_IN_FLIGHT = 5  # on one connection; what comes meanwhile waits, and goes together
 
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
+_LAST_OFFSET_DELTA = struct.Struct(">i")
 
 _HINTS = {
     Code.OUT_OF_ORDER_SEQUENCE_NUMBER: "Another task wrote with this producer id, or an earlier batch is missing: "
@@ -255,6 +258,7 @@ class Producer:
     def __init__(self, pool: BrokerPool, fetcher: Fetcher) -> None:
         self._pool = pool
         self._fetcher = fetcher
+        self._read_back = ReadBack(fetcher)
         self._outboxes: dict[tuple[int, int], _Outbox] = {}
 
     async def produce(
@@ -273,7 +277,7 @@ class Producer:
         target = _Target(topic, partition, timeout_ms, acks)
         pieces = _buffers(batch)
         try:
-            return await self._until_acknowledged(target, _Guard(None), pieces, None)
+            return await self._until_acknowledged(target, pieces)
         except _OutOfOrder as error:
             raise _refused(target, pieces, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "") from error
 
@@ -287,19 +291,22 @@ class Producer:
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         confirm: Confirm | None = None,
         small: bool = False,
+        contested: bool = False,
     ) -> AsyncGenerator[int, None]:
         """Write batches in order and yield the base offset of each, in order, when all replicas in sync have it.
 
-        Up to MAX_IN_FLIGHT idempotent batches are under way at once; one without a producer id goes
-        alone. The first batch goes alone too: a partition takes any sequence from a producer id it does not know, so
-        until it knows this one it would take the second batch although the first failed. After a failure everything not
-        acknowledged is sent again in order. Acks: -1. `floor`: an offset below which none of the batches can be; by
-        default the partition's end. `confirm` is asked before the first batch goes to a leader, and again before one
-        goes to a leader of another epoch: nothing is sent to it unless it returns, and what it raises ends all.
+        Up to MAX_IN_FLIGHT idempotent batches are under way at once; one without a producer id goes alone. The first
+        batch goes alone too: a partition takes any sequence from a producer id it does not know, so until it knows this
+        one it would take the second batch although the first failed. After a failure everything not acknowledged is
+        sent again in order, unless it is in the log. Acks: -1. `floor`: an offset below which none of the batches can
+        be; by default the partition's end. `confirm` is asked before the first batch goes to a leader, and again before
+        one goes to a leader of another epoch: nothing is sent to it unless it returns, and what it raises ends all.
         `small`: the batches are small, so they share a connection, and requests, with those of other such partitions.
-        Every call for a partition must say the same.
+        Every call for a partition must say the same. `contested`: somebody else may send these very batches, so what
+        lies in front of each is looked at.
 
-        Raises what `produce` raises; batches after the one that failed may or may not be written then.
+        Raises what `produce` raises, and TargetChanged if a batch is there twice; batches after the one that failed may
+        or may not be written then.
         """
         target = _Target(topic, partition, timeout_ms, small=small)
         guard = _Guard(confirm)
@@ -325,9 +332,11 @@ class Producer:
                             continue
                     elif ahead.error is not None:
                         raise ahead.error
-                offset = await self._acknowledged(target, guard, window, floor)
-                known = _producer(window.popleft().batch)
-                floor = max(floor, offset + 1)
+                offset = await self._acknowledged(target, guard, window, floor, contested=contested)
+                batch = window.popleft().batch
+                known = _producer(batch)
+                if offset >= 0:
+                    floor = offset + int(_LAST_OFFSET_DELTA.unpack_from(batch[0], 23)[0]) + 1
                 yield offset
         finally:
             for sent in window:
@@ -384,55 +393,74 @@ class Producer:
         outbox.put(sent)
         return sent
 
-    async def _until_acknowledged(
-        self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], trouble: BrokerTrouble | None
-    ) -> int:
-        patience = Patience(self._pool.limits, f"write to topic {target.topic!r} partition {target.partition}")
-        newer_than = -1.0
+    async def _until_acknowledged(self, target: _Target, batch: tuple[Buffer, ...]) -> int:
+        patience = self._patience(target)
+        guard, newer_than = _Guard(None), -1.0
         while True:
-            if trouble is not None:
-                newer_than = await patience.wait(trouble)
             try:
                 return await (await self._send(target, guard, batch, newer_than, alone=True)).answer
-            except BrokerTrouble as again:
-                trouble = again
+            except BrokerTrouble as trouble:
+                newer_than = await patience.wait(trouble)
 
     # ---- the window
 
-    async def _acknowledged(self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int) -> int:
-        """The base offset of the first batch of the window, once a broker has acknowledged it. If it has to be sent
-        again, then the batches behind it that failed are sent again, too.
+    async def _acknowledged(
+        self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int, *, contested: bool
+    ) -> int:
+        """The base offset of the first batch of the window, once it is known to be there. If it has to be sent again,
+        those behind it that failed have to be, too: each goes alone, when it is the first.
         """
         head = window[0]
         try:
-            return await head.answer
-        except BrokerTrouble as problem:
-            trouble = problem
+            offset = await head.answer
+        except BrokerTrouble as trouble:
+            # Let the others fail or arrive first: what is sent again must come behind what is still under way.
+            await asyncio.wait([sent.answer for sent in window])
+            offset = await self._sent_again(target, guard, head.batch, floor, trouble)
+            contested = True
+            for index in range(1, len(window)):
+                if _failed(window[index]):
+                    window[index] = _Sent(target, window[index].batch, asyncio.get_running_loop().create_future())
+                    window[index].fail(BrokerTrouble("an earlier batch of the partition failed"))
         except _OutOfOrder as error:
-            return await self._read_back(target, head.batch, floor, str(error))
-        # Let the others fail or arrive first: what is sent again must come behind what is still under way.
-        await asyncio.wait([sent.answer for sent in window])
-        try:
-            offset = await self._until_acknowledged(target, guard, head.batch, trouble)
-        except _OutOfOrder as error:
-            offset = await self._read_back(target, head.batch, floor, str(error))
-        for index in range(1, len(window)):
-            if _failed(window[index]):
-                window[index] = await self._send(target, guard, window[index].batch, alone=False)
+            # A producer snapshot holds the last sequence only, so a broker that was restarted calls an older batch
+            # that is sent again out of order, although it has it (seen on 4.1 after a clean stop and after a kill).
+            return await self._found(target, head.batch, floor, str(error))
+        if contested and offset > floor:
+            await self._read_back.check_none(target.key, _PRODUCER.unpack_from(head.batch[0], 43)[0], floor, offset)
         return offset
 
-    async def _read_back(self, target: _Target, batch: tuple[Buffer, ...], floor: int, reason: str) -> int:
-        """Find the batch in the log, which holds it already, and return its base offset.
-
-        A broker that was restarted remembers the last batch of a producer, not five, so it calls an older one that is
-        sent again out of order although it has it (a producer snapshot holds the last sequence only; seen on 4.1 after
-        a clean stop and after a kill).
+    async def _sent_again(
+        self, target: _Target, guard: _Guard, batch: tuple[Buffer, ...], floor: int, trouble: BrokerTrouble
+    ) -> int:
+        """The base offset of a batch that may have been written. It is sent again only where it is not in the log: a
+        broker that has forgotten the producer id would take it once more.
         """
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(batch[0], 43)
-        for found in await self._fetcher.written_by(target.topic, target.partition, producer_id, start=floor):
-            if (found.producer_epoch, found.base_sequence) == (epoch, sequence):
-                return found.base_offset
-        raise _refused(target, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, reason)
+        patience = self._patience(target)
+        while True:
+            newer_than = await patience.wait(trouble)
+            try:
+                await self._pool.leader(*target.key, newer_than=newer_than)
+                offset = await self._read_back.find(target.key, _PRODUCER.unpack_from(batch[0], 43), floor)
+                if offset is None:
+                    offset = await (await self._send(target, guard, batch, newer_than, alone=True)).answer
+                return offset
+            except BrokerTrouble as again:
+                trouble = again
+            except Behind as error:
+                raise _refused(target, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
+            except _OutOfOrder as error:
+                return await self._found(target, batch, floor, str(error))
+
+    async def _found(self, target: _Target, batch: tuple[Buffer, ...], floor: int, reason: str) -> int:
+        """The base offset of a batch that the log must hold already. Raises ProduceRefused if it does not."""
+        offset = await self._read_back.look(target.key, _PRODUCER.unpack_from(batch[0], 43), floor)
+        if offset is None:
+            raise _refused(target, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, reason)
+        return offset
+
+    def _patience(self, target: _Target) -> Patience:
+        return Patience(self._pool.limits, f"write to topic {target.topic!r} partition {target.partition}")
 
 
 def _lane(target: _Target) -> int:

@@ -5,9 +5,11 @@
     await transactions.write([])            # one offset: the marker alone
     await transactions.write([9, 5])        # fifteen offsets: two aborted batches, and their marker
 
-A broker writes a marker some time after the transaction has ended, and once more if its coordinator dies before it has
-noted that. So `write` and `fence` return when the coordinator says that the transaction is complete: from then on
-nothing of it will come into the log any more. Between two calls no transaction is open, and so none times out.
+A broker writes a marker some time after the transaction has ended, and once more if the coordinator did not hear of it:
+a connection broke, an answer took long, or the coordinator itself died. So `write` and `fence` return when the
+coordinator says that the transaction is complete: from then on nothing of it will come into the log any more. Between
+two calls no transaction is open, and so none times out. A request that is still on its way could open one later: after
+an answer that did not come the id is fenced.
 
 Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1. The versions used are
 those in which a producer names the partitions of a transaction itself, so that one may have no records.
@@ -16,15 +18,17 @@ those in which a producer names the partitions of a transaction itself, so that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
+import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka import protocol
-from logkeep_engine.kafka.brokers import BrokerPool
-from logkeep_engine.kafka.codes import RETRIABLE, Code
+from logkeep_engine.kafka.brokers import LANES, BrokerPool
+from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Call, Reader, pack_array, pack_string, pack_uvarint
 from logkeep_engine.kafka.positions import TRANSACTION, find_coordinator
 from logkeep_engine.kafka.protocol import ProducerIdAnswer
@@ -39,6 +43,10 @@ TIMEOUT_MS = 60_000
 
 _SEQUENCES = 1 << 31
 _IN_FLIGHT = 5
+_SECONDS_OF_WRITING = TIMEOUT_MS / 1000 / 4  # then a transaction ends with what it has
+_AT_ONCE = 2  # transactions with padding that write to one leader; a broker unpacks some million records a second
+_SMALL = 1_000  # padding that needs no turn
+_LANES = 2  # connections to each broker for padding alone
 _PAUSE = 0.001  # a coordinator that is well completes a transaction within some milliseconds
 _LONGEST_PAUSE = 0.1
 _BEGUN = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
@@ -49,6 +57,7 @@ _OVER = frozenset(
         Code.PRODUCER_FENCED,
         Code.INVALID_TXN_STATE,
         Code.INVALID_PRODUCER_ID_MAPPING,
+        Code.TRANSACTIONAL_ID_NOT_FOUND,
         Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
         Code.UNKNOWN_PRODUCER_ID,
     }
@@ -66,11 +75,28 @@ class TransactionOver(Exception):
     """The transaction has ended without us, or it is not known how far it has come: `fence`, and look at the log."""
 
 
+class PaddingTurns:
+    """The turns of partitions that pad much to write to a leader, so that no transaction waits for the others until it
+    times out."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[int, asyncio.Semaphore] = {}
+
+    def of(self, node: int, records: int) -> contextlib.AbstractAsyncContextManager[None]:
+        """The turn of a partition that this broker leads."""
+        if records <= _SMALL:
+            return contextlib.nullcontext()
+        return self._rooms.setdefault(node, asyncio.Semaphore(_AT_ONCE))
+
+
 class PaddingTransactions:
     """The transactions of one transactional id in one partition, one after another. Needs no closing."""
 
-    def __init__(self, pool: BrokerPool, transactional_id: str, topic: str, partition: int) -> None:
+    def __init__(
+        self, pool: BrokerPool, transactional_id: str, topic: str, partition: int, turns: PaddingTurns
+    ) -> None:
         self._pool = pool
+        self._turns = turns
         self._id = transactional_id
         self._topic = topic
         self._partition = partition
@@ -107,15 +133,19 @@ class PaddingTransactions:
         if self._producer is None:
             await self.fence()
 
-    async def write(self, sizes: Sequence[int]) -> None:
+    async def write(self, sizes: Sequence[int]) -> int:
         """Add a transaction to the log: batches of so many empty records and the marker that aborts them, or without
-        sizes a marker alone. Returns when all of it is in the log, and nothing more of it will come.
+        sizes a marker alone. Returns how many offsets it takes, when all of it is in the log, and nothing more of it
+        will come. It takes fewer than asked for if the broker is slow: it must end before it times out.
 
-        Raises TransactionOver if nothing is held, or if it may be there in part only, BrokerUnavailable, BrokerRefused.
+        Raises TransactionOver if nothing is held, or if it may be there in part only, TopicGone, BrokerUnavailable,
+        BrokerRefused.
         """
         try:
-            await self._begin()
-            await self._write(sizes)
+            leader = await self._pool.leader(self._topic, self._partition)
+            async with self._turns.of(leader.node, sum(sizes)):
+                await self._begin()
+                written = await self._write(sizes)
             await self._end(commit=not sizes)
             await self._complete()
         except BrokerTrouble as trouble:
@@ -124,22 +154,33 @@ class PaddingTransactions:
         except BaseException:
             self._producer = None
             raise
+        return written + 1
 
     # ---- the steps
 
     async def _begin(self) -> None:
+        """Begin the transaction. It is not begun anew where nobody answers: the first request could come later still,
+        and open it when it has ended.
+        """
         where = (self._topic, self._partition)
-        code = (await self._ask(lambda: add_partition(self._id, *self._held, *where), "add a partition to")).code
-        raise_for(code, *where, "write to", "WRITE", "")
-        self._check(code)
+        answer = await self._ask(
+            lambda: add_partition(self._id, *self._held, *where), "add a partition to", may_repeat=False
+        )
+        raise_for(answer.code, *where, "write to", "WRITE", "")
+        self._check(answer.code)
 
-    async def _write(self, sizes: Sequence[int]) -> None:
-        """Send the batches, all on one connection, so that they come in their order."""
+    async def _write(self, sizes: Sequence[int]) -> int:
+        """Send the batches, all on one connection, so that they come in their order. Returns how many records were
+        written: those that there was time for."""
         producer_id, epoch = self._held
         leader = await self._pool.leader(self._topic, self._partition)
+        until = asyncio.get_running_loop().time() + _SECONDS_OF_WRITING
+        written = 0
         waiting: list[Awaitable[protocol.ProduceAnswers]] = []
         try:
             for size in sizes:
+                if written and asyncio.get_running_loop().time() > until:
+                    break
                 batch = padding_batch(
                     size, producer_id=producer_id, producer_epoch=epoch, base_sequence=self._sequence % _SEQUENCES
                 )
@@ -150,13 +191,20 @@ class PaddingTransactions:
                     timeout_ms=TIMEOUT_MS // 2,
                     transactional_id=self._id,
                 )
-                waiting.append(asyncio.ensure_future(await self._pool.post(leader.node, 0, call)))
+                waiting.append(asyncio.ensure_future(await self._pool.post(leader.node, self._lane, call)))
+                written += size
                 if len(waiting) >= _IN_FLIGHT:
                     self._check_written(await waiting.pop(0))
             while waiting:
                 self._check_written(await waiting.pop(0))
         finally:
             await asyncio.gather(*waiting, return_exceptions=True)
+        return written
+
+    @property
+    def _lane(self) -> int:
+        """The connection of the padding: one that neither small questions nor records wait for."""
+        return 2 * LANES + 1 + (zlib.crc32(self._topic.encode()) + self._partition) % _LANES
 
     def _check_written(self, answers: protocol.ProduceAnswers) -> None:
         answer = answers.partitions.get((self._topic, self._partition))
@@ -197,13 +245,21 @@ class PaddingTransactions:
             raise TransactionOver("no producer id is held")
         return self._producer
 
-    async def _ask(self, call: Callable[[], Call[A]], what: str) -> A:
-        """The coordinator's answer to a question that may be put again, when it is one that does not pass."""
+    async def _ask(self, call: Callable[[], Call[A]], what: str, *, may_repeat: bool = True) -> A:
+        """The coordinator's answer to a question, when it is one that does not pass. Without `may_repeat` the question
+        is not put again after an answer that did not come: that is TransactionOver.
+        """
         patience = Patience(self._pool.limits, f"{what} the transaction {self._id!r}")
         pause = _PAUSE
         while True:
             try:
-                answer = await self._send(call())
+                node = await self._asked_coordinator()
+                try:
+                    answer = await self._send_to(node, call())
+                except BrokerTrouble as trouble:
+                    if may_repeat:
+                        raise
+                    raise TransactionOver(trouble.reason) from trouble
                 code: int = answer.code
                 if code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                     self._check(code)
@@ -211,9 +267,9 @@ class PaddingTransactions:
                     await asyncio.sleep(pause)
                     pause *= 2
                     continue
-                if code in RETRIABLE:
+                if code in RETRIABLE or code in GONE:  # it may not have heard of a topic that is new
                     self._coordinator = None
-                    raise BrokerTrouble(f"its coordinator says {Code.name_of(code)}")
+                    raise BrokerTrouble(f"its coordinator says {Code.name_of(code)}", gone=code in GONE)
             except BrokerTrouble as trouble:
                 await patience.wait(trouble)
                 continue
@@ -221,12 +277,18 @@ class PaddingTransactions:
 
     async def _send(self, call: Call[T]) -> T:
         """Ask the coordinator. Raises BrokerTrouble, BrokerRefused."""
+        return await self._send_to(await self._asked_coordinator(), call)
+
+    async def _asked_coordinator(self) -> int:
+        if self._coordinator is None:
+            found = await self._pool.send(self._pool.any_node(), 0, find_coordinator(self._id, TRANSACTION))
+            self._check(found.code)
+            self._coordinator = found.node
+        return self._coordinator
+
+    async def _send_to(self, node: int, call: Call[T]) -> T:
         try:
-            if self._coordinator is None:
-                found = await self._pool.send(self._pool.any_node(), 0, find_coordinator(self._id, TRANSACTION))
-                self._check(found.code)
-                self._coordinator = found.node
-            return await self._pool.send(self._coordinator, 0, call)
+            return await self._pool.send(node, 0, call)
         except BrokerTrouble:
             self._coordinator = None
             raise

@@ -129,9 +129,18 @@ class Attempt:
     """
 
     def __init__(
-        self, task: RestoreTask, landed: Landed, progress: TaskProgress, pool: ThreadPoolExecutor, throttle: Throttle
+        self,
+        task: RestoreTask,
+        landed: Landed,
+        progress: TaskProgress,
+        pool: ThreadPoolExecutor,
+        throttle: Throttle,
+        *,
+        contested: bool = False,
     ) -> None:
+        """`contested`: an earlier attempt may still write."""
         self._task = task
+        self._contested = contested and not task.created
         self._landed = landed
         self._progress = progress
         self._map = OffsetMapBuilder()
@@ -169,12 +178,20 @@ class Attempt:
             aclosing(self._to_send(ahead)) as batches,
             aclosing(
                 client.produce_many(
-                    task.target, task.partition, batches, floor=self._end, confirm=confirm, small=task.small
+                    task.target,
+                    task.partition,
+                    batches,
+                    floor=self._end,
+                    confirm=confirm,
+                    small=task.small,
+                    contested=self._contested,
                 )
             ) as offsets,
         ):
             async for offset in offsets:
                 self._acknowledge(self._pending.popleft(), offset)
+        if self._contested:
+            await self._check_nothing_behind()
         if not self._all_made:  # however it came: fewer records than the archive has are no success
             raise RuntimeError(f"{task.where}: the batches ended before the archive did")
         if self._made < self._landed.records:
@@ -203,6 +220,16 @@ class Attempt:
             for block in self._map.blocks(summary):
                 writer.write(block)
 
+    async def _check_nothing_behind(self) -> None:
+        """Check that nothing of this run lies behind its last record. In front of the others, `produce_many` looks.
+
+        Where nobody else writes to the topic, offsets tell it.
+        """
+        task = self._task
+        end = await self._client.log_end(task.target, task.partition)
+        if await self._client.written_by(task.target, task.partition, task.producer_id, start=self._end, end=end):
+            raise LookAgain
+
     async def _confirm(self, client: RawClient, leader: Leader) -> None:
         """Check that a leader has all that earlier leaders had acknowledged, before it gets more. Raises LookAgain."""
         task = self._task
@@ -210,6 +237,8 @@ class Attempt:
             whole = await is_there(client, task.place, self._mark, at_least=leader.epoch)
         else:
             whole = task.start == 0 or await client.log_end(task.target, task.partition) >= task.start
+        if task.created and self._epoch >= 0:  # nothing is under way, and nobody else writes
+            whole = whole and await client.log_end(task.target, task.partition) == self._end
         if not whole:
             raise LookAgain
         self._epoch = leader.epoch

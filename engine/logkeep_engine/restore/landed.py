@@ -160,6 +160,15 @@ class LandedReader:
         removed = self._target.compacts or (self._mark is None and self._front_is_gone)
         if removed and index - self._next <= offset - before:
             return
+        if index - self._next > SEQUENCE_SPACE // 2:  # a step back
+            first = index - SEQUENCE_SPACE
+            raise TargetChanged(
+                f"{self._target}: records of this run, from number {first} of the partition on, are there once more at "
+                f"offset {offset}: a broker that had forgotten the producer id (producer.id.expiration.ms) took them "
+                "twice.",
+                hint=f"Delete the topic, or what lies in it from offset {self._target.start} on, and begin a new "
+                "restore under another run id.",
+            )
         raise TargetChanged(
             f"{self._target}: {index - self._next} records of this run, numbers {self._next} to {index - 1} of the "
             f"partition, are missing before offset {offset}, where number {index} is. What was written behind them "

@@ -30,7 +30,7 @@ from logkeep_engine.restore.plan import (
     batching_of,
     spec_digest,
 )
-from logkeep_engine.restore.same import Extent, Extents, refuse_far, transactional_id
+from logkeep_engine.restore.same import Extent, Extents, filling_of, refuse_far, told_filling, transactional_id
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
 from logkeep_engine.restore.targets import check_same
@@ -130,6 +130,8 @@ class RestorePlanner:
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
         warnings += check_everything(context, archived)
         warnings += self._check_targets(archived, choices, existing)
+        extents = self._extents(archived, choices, pointed.plan)
+        warnings += self._fill(archived, choices, extents)
         findings = self._check_archive(archived, choices, pointed.plan, whole)
         plan = RestorePlan(
             run_id=context.run_id,
@@ -137,7 +139,7 @@ class RestorePlanner:
             archive_id=context.archive.info.archive_id,
             commit=archived.commit,
             cluster_id=context.cluster_id,
-            topics=self._plan_topics(archived, choices, existing, pointed.plan),
+            topics=self._plan_topics(archived, choices, existing, extents),
             surveys=findings.surveys,
             loss=findings.loss,
             warnings=(*warnings, *findings.warnings),
@@ -216,7 +218,7 @@ class RestorePlanner:
         archived: ArchiveState,
         choices: Sequence[Choice],
         existing: Mapping[str, ExistingTopic],
-        at: PointPlan | None,
+        extents: Mapping[str, dict[int, Extent]],
     ) -> tuple[TopicPlan, ...]:
         appended = [
             (choice.target, partition)
@@ -231,7 +233,6 @@ class RestorePlanner:
                 f"topic {missing[0][0]!r} partition {missing[0][1]} vanished while the restore was planned",
                 hint="Try again.",
             )
-        extents = self._extents(archived, choices, at)
         return tuple(
             plan_topic(
                 choice,
@@ -254,12 +255,12 @@ class RestorePlanner:
     def _extents(
         self, archived: ArchiveState, choices: Sequence[Choice], at: PointPlan | None
     ) -> dict[str, dict[int, Extent]]:
-        """How far the partitions of each target reach if records keep their offsets. Raises TargetUnsuitable."""
+        """How far the partitions of each target reach if records keep their offsets."""
         if self._spec.offsets is not RestoreOffsets.SAME:
             return {}
         known = Extents(archived, at.ends if at is not None else {})
         drill = self._context.drill
-        found = {
+        return {
             choice.target: {
                 partition: Extent(0, 0)
                 if drill is not None and drill.leaves_out((choice.source.topic_id, partition))
@@ -268,10 +269,19 @@ class RestorePlanner:
             }
             for choice in choices
         }
-        for target, parts in found.items():
-            for partition, extent in parts.items():
-                refuse_far(target, partition, extent)
-        return found
+
+    def _fill(
+        self, archived: ArchiveState, choices: Sequence[Choice], extents: Mapping[str, Mapping[int, Extent]]
+    ) -> list[str]:
+        """Raises TargetUnsuitable if too many offsets must be filled for records to keep theirs; returns a warning if
+        there are many."""
+        fillings = {}
+        for choice in choices:
+            for partition, extent in extents.get(choice.target, {}).items():
+                filling = filling_of(extent, archived.segments.get((choice.source.topic_id, partition), ()))
+                refuse_far(choice.target, partition, extent, filling)
+                fillings[choice.target, partition] = filling
+        return told_filling(fillings)
 
     def _with_producer_ids(self, plan: RestorePlan) -> RestorePlan:
         """The plan with a producer id of its own for each partition that has something to restore."""

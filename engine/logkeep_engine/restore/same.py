@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import TargetUnsuitable
@@ -20,6 +21,13 @@ from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoi
 
 MOST_IN_FRONT = 100_000_000_000
 """The highest log start that a restore makes. A broker takes some million offsets a second: it is a matter of hours."""
+
+MOST_INSIDE = 10_000_000_000
+"""The most offsets without a record between those of a partition: some hours, and 6 GB that stay in the log."""
+
+_WORTH_TELLING = 10_000_000
+_FILLED_A_MINUTE = 36_000_000
+_BYTES_OF_TEN_OFFSETS = 6  # a batch of 100,000 empty records has 59 kB
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +80,55 @@ def transactional_id(producer_id: int) -> str:
     return f"logkeep-{producer_id}"
 
 
-def refuse_far(topic: str, partition: int, extent: Extent) -> None:
-    """Raises TargetUnsuitable for a log start that would take too long to reach."""
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """The offsets of a partition that must be filled: in `front` of its log start, where they are removed again, and
+    `inside`, where they stay. The catalog counts aborted records too, so `inside` is the least.
+    """
+
+    front: int
+    inside: int
+
+    @property
+    def offsets(self) -> int:
+        return self.front + self.inside
+
+
+def filling_of(extent: Extent, segments: Iterable[SegmentEntry]) -> Filling:
+    """The offsets to fill in a partition that reaches so far and has these segments."""
+    records = sum(max(0, min(entry.records, extent.end - entry.base_offset)) for entry in segments)
+    return Filling(extent.start, max(0, extent.offsets - records))
+
+
+def refuse_far(topic: str, partition: int, extent: Extent, filling: Filling) -> None:
+    """Raises TargetUnsuitable for a log that would take too long to fill, or too much room."""
     if extent.start > MOST_IN_FRONT:
         raise TargetUnsuitable(
             f"topic {topic} partition {partition} starts at offset {extent.start}: to let the log of a new topic start "
             f"there takes too long, the most is {MOST_IN_FRONT}; nothing was written",
             hint="Restore it with spec.offsets: Any.",
         )
+    if filling.inside > MOST_INSIDE:
+        raise TargetUnsuitable(
+            f"topic {topic} partition {partition} has at least {filling.inside} offsets without a record between "
+            f"{extent.start} and {extent.end}: to fill them takes too long and too much room, the most is "
+            f"{MOST_INSIDE}; nothing was written",
+            hint="Restore it with spec.offsets: Any, or choose the other topics with spec.topics.",
+        )
+
+
+def told_filling(fillings: Mapping[tuple[str, int], Filling]) -> list[str]:
+    """The warning about offsets whose filling takes a while."""
+    total = sum(item.offsets for item in fillings.values())
+    if total < _WORTH_TELLING:
+        return []
+    (topic, partition), most = max(fillings.items(), key=lambda item: item[1].offsets)
+    stays = sum(item.inside for item in fillings.values()) * _BYTES_OF_TEN_OFFSETS // 10
+    return [
+        f"at least {total} offsets hold no record and must be filled (spec.offsets: Same), {most.offsets} of them in "
+        f"topic {topic} partition {partition}: that takes up to {-(-total // _FILLED_A_MINUTE)} minutes (measured: "
+        f"{_FILLED_A_MINUTE // 60} a second), and some {stays >> 20} MiB of padding stay in the logs"
+    ]
 
 
 def without_gaps(stream: Iterable[Outgoing], producer_id: int) -> Generator[Outgoing, None, None]:

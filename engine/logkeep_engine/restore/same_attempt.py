@@ -9,9 +9,10 @@ Three rules keep a log from being filled at the wrong place, whatever dies in be
 
 - Records and transactions alternate: a transaction begins when all records before it are acknowledged, and the next
   record is sent when the transaction is complete, so that no marker of it can still come.
-- The end of the log is asked for before and after a transaction, of the same leader by its epoch, so no other leader
-  can have taken it. It is asked for with the transactional id in hand, so no other attempt can have moved it on: a
-  transaction fails if another one has fenced it since.
+- The end of the log is asked for before and after a transaction. It is asked for with the transactional id in hand,
+  so no other attempt can have moved it on: a transaction fails if another one has fenced it since. Where it is not
+  exactly what was written, because the leader has changed, the transaction was cut short, or a coordinator has sent a
+  marker again, the log from the last known place on is read: it may hold transactions and nothing else.
 - Whoever looks for its place first fences the transactions of earlier attempts, and then reads back the last record
   that must lie in front of that place. It was sent when everything before it was right.
 """
@@ -23,10 +24,12 @@ import random
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from dataclasses import replace
 
 from logkeep_engine.errors import ArchiveDamaged, OffsetOutOfRange, TargetChanged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.produce import Batch
+from logkeep_engine.kafka.queries import EpochEnd
 from logkeep_engine.kafka.transactions import PaddingTransactions, TransactionOver
 from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.limits import Throttle
@@ -42,6 +45,7 @@ from logkeep_engine.tasks import TaskProgress
 _BATCHES = 16
 """The batches of one transaction, at most: it must end long before the coordinator gives it up."""
 
+_TRIES = 20  # of transactions, one after another, that do not move the end of the log
 _PAUSE = 1.0  # an attempt that was fenced lets the other one go on
 _DELETE_AND_BEGIN = "Delete the topic, and begin a new restore under another run id."
 
@@ -54,7 +58,7 @@ def transactions_of(task: RestoreTask, client: RawClient) -> PaddingTransactions
 async def look_for_end(client: RawClient, task: RestoreTask, *, fresh: bool) -> Landed:
     """Find out how far the target's log reaches. `fresh`: nothing was written before.
 
-    Raises TargetChanged if it reaches further than the source, and what the client raises.
+    Raises what the client raises.
     """
     assert task.extent is not None
     if not fresh:
@@ -63,8 +67,6 @@ async def look_for_end(client: RawClient, task: RestoreTask, *, fresh: bool) -> 
     while True:
         ended = await client.epoch_end(task.target, task.partition)
         end = ended.end_offset
-        if end > task.extent.end:
-            raise _too_far(task, end, task.extent.end)
         if end == 0:
             return Landed()
         if end == await client.start_offset(task.target, task.partition):
@@ -82,9 +84,16 @@ class SameAttempt(Attempt):
     """See the module. `landed.mark` says how far the log reaches, `landed.records` nothing."""
 
     def __init__(
-        self, task: RestoreTask, landed: Landed, progress: TaskProgress, pool: ThreadPoolExecutor, throttle: Throttle
+        self,
+        task: RestoreTask,
+        landed: Landed,
+        progress: TaskProgress,
+        pool: ThreadPoolExecutor,
+        throttle: Throttle,
+        *,
+        contested: bool = False,
     ) -> None:
-        super().__init__(task, landed, progress, pool, throttle)
+        super().__init__(task, landed, progress, pool, throttle, contested=contested)
         assert task.extent is not None
         self._extent: Extent = task.extent
         self._landed_end = self._end
@@ -119,7 +128,7 @@ class SameAttempt(Attempt):
                 yield item.data
         if not begun:
             await self._check_landed()
-        await self._fill(self._extent.end)
+        await self._fill(self._extent.end, last=True)
         self._all_made = True
 
     def _skip(self, item: Outgoing) -> None:
@@ -136,7 +145,8 @@ class SameAttempt(Attempt):
             raise TargetChanged(
                 f"{self._task.where} ends at offset {self._landed_end}, which is inside a batch of this plan ({first} "
                 f"to {item.source_end - 1}).",
-                hint="The archive or the plan was changed while the restore went on: begin a new restore.",
+                hint="The archive or the plan was changed while the restore went on, or a coordinator has written the "
+                f"marker of a transaction twice. {_DELETE_AND_BEGIN}",
             )
         if first < self._sent:
             raise ArchiveDamaged(
@@ -172,80 +182,115 @@ class SameAttempt(Attempt):
             if wanted != (found.base_offset, found.producer_id, found.base_sequence, found.last_offset_delta + 1):
                 raise TargetChanged(
                     f"{task.where} does not hold what this run has written at offset {first}: somebody else wrote to "
-                    "it, or the cluster has lost records that it had acknowledged.",
+                    "it, a coordinator has written the marker of a transaction twice, or the cluster has lost records "
+                    "that it had acknowledged.",
                     hint=_DELETE_AND_BEGIN,
                 )
-        await self._check_gap()
+        position = await self._client.start_offset(task.target, task.partition)
+        if self._last is not None:
+            position = max(position, self._last.source_end)
+        await self._check_padding(position, self._landed_end, landed=True)
         if self._end >= self._extent.start > 0:
             await self._client.delete_records(task.target, task.partition, self._extent.start)
 
-    async def _check_gap(self) -> None:
-        """Check that behind the last record lie transactions only: a batch that a broker took twice would stay there,
-        and so would one of somebody else. Raises TargetChanged.
+    async def _check_padding(self, start: int, end: int, *, landed: bool) -> int:
+        """Check that in [start, end) lie transactions only: a batch that a broker took twice would stay there, and so
+        would one of somebody else. Returns the leader epoch of the last batch, -1 if there is none. Raises
+        TargetChanged, and LookAgain if the log was cut off, or removed, meanwhile. Unless it is what has `landed`
+        before, LookAgain comes for records of this run, too: another attempt may have got further.
         """
-        task, client = self._task, self._client
-        position = await client.start_offset(task.target, task.partition)
-        if self._last is not None:
-            position = max(position, self._last.source_end)
-        if position >= self._landed_end:
-            return
-        stream = client.stream(task.target, task.partition, position, self._landed_end, committed=False)
+        task, epoch = self._task, -1
+        if start >= end:
+            return epoch
+        stream = self._client.stream(task.target, task.partition, start, end, committed=False)
         try:
             async with aclosing(stream) as fetches:
                 async for fetched in fetches:
+                    await self._throttle.pace(len(fetched.data))
                     for _, header in walk(fetched.data):
-                        inside = position <= header.base_offset < self._landed_end
-                        if inside and not (header.is_transactional or header.is_control):
+                        if not start <= header.base_offset < end:
+                            continue
+                        if not (header.is_transactional or header.is_control):
+                            if not landed and header.producer_id == task.producer_id:
+                                raise LookAgain
                             raise TargetChanged(
                                 f"{task.where} holds records at offset {header.base_offset}, where the source has "
                                 "none: somebody else wrote to it, or a broker took records of this run twice.",
                                 hint=_DELETE_AND_BEGIN,
                             )
-        except OffsetOutOfRange:  # cut off, or removed, meanwhile
+                        epoch = header.leader_epoch
+                    fetched.release()
+        except OffsetOutOfRange:
             raise LookAgain from None
+        return epoch
 
     # ---- gaps
 
-    async def _fill(self, to: int) -> None:
-        """Let the log end at offset `to`, with nothing on its way."""
+    async def _fill(self, to: int, *, last: bool = False) -> None:
+        """Let the log end at offset `to`, with nothing on its way. Where it is the `last` gap, the log may end behind
+        it: no record is moved by that.
+        """
         if self._sent == to:
             return
         while self._end < self._sent:
             self._moved.clear()
             await self._moved.wait()
+        tries, begun = 0, self._end
         while self._end < to:
             in_front = self._end < self._extent.start
             await self._move_on(min(to, self._extent.start) if in_front else to)
-            self._sent = self._end
+            if self._end > to and not last:
+                raise _too_far(self._task, self._end, to)
+            tries = 0 if self._end > begun else tries + 1
+            if tries == _TRIES:
+                raise LookAgain
+            begun = self._end
             if in_front:
-                await self._client.delete_records(self._task.target, self._task.partition, self._end)
+                before = min(self._end, self._extent.start)
+                await self._client.delete_records(self._task.target, self._task.partition, before)
             self._progress.tell(update_of(self._task, self._end, self._made, self._bytes))
+        self._sent = max(self._sent, self._end)
 
     async def _move_on(self, to: int) -> None:
-        """Let one transaction move the end of the log on, at most up to `to`. Raises LookAgain."""
-        task, client, sizes = self._task, self._client, sizes_for(to - self._end)
+        """Let one transaction move the end of the log on. It may come further than `to`, if a marker was written twice,
+        and not as far, if it was cut short.
+
+        Raises LookAgain if records are not where they were, TargetChanged if anything but transactions is in the gap.
+        """
         await self._transactions.hold()
-        before = await client.epoch_end(task.target, task.partition)
-        whole = before.end_offset == self._end
-        if self._mark is not None and before.leader_epoch != self._mark.epoch:
-            whole = whole and await is_there(client, task.place, self._mark, at_least=before.leader_epoch)
-        if not whole:
-            raise LookAgain
+        before = await self._look_on()
+        if self._end >= to:
+            return
+        sizes = sizes_for(to - self._end)
         await self._throttle.pace(sum(sizes))
         try:
-            await self._transactions.write(sizes)
+            expected = self._end + await self._transactions.write(sizes)
         except TransactionOver:
             await asyncio.sleep(_PAUSE * random.random())
-            raise LookAgain from None
-        after = await client.epoch_end(task.target, task.partition)
-        if after.leader_epoch != before.leader_epoch:
+            return
+        after = await self._client.epoch_end(self._task.target, self._task.partition)
+        if after == replace(before, end_offset=expected):
+            self._end = expected
+            self._mark = Mark(after.leader_epoch, expected)
+        else:
+            await self._look_on()
+
+    async def _look_on(self) -> EpochEnd:
+        """Ask for the log's end, and go on from there if transactions only were added since. Raises LookAgain if they
+        are not behind all that was there, TargetChanged.
+        """
+        task, client = self._task, self._client
+        ended = await client.epoch_end(task.target, task.partition)
+        whole = ended.end_offset >= self._end
+        if self._mark is not None and ended.leader_epoch != self._mark.epoch:
+            whole = whole and await is_there(client, task.place, self._mark, at_least=ended.leader_epoch)
+        if not whole:
             raise LookAgain
-        if after.end_offset > to:
-            raise _too_far(task, after.end_offset, to)
-        if after.end_offset <= self._end:
-            raise LookAgain
-        self._end = after.end_offset
-        self._mark = Mark(after.leader_epoch, self._end)
+        if ended.end_offset > self._end:
+            epoch = await self._check_padding(self._end, ended.end_offset, landed=False)
+            self._end = ended.end_offset
+            self._mark = Mark(epoch, self._end)
+        return ended
 
 
 def sizes_for(gap: int) -> Sequence[int]:
@@ -260,7 +305,7 @@ def sizes_for(gap: int) -> Sequence[int]:
 
 def _too_far(task: RestoreTask, end: int, to: int) -> TargetChanged:
     return TargetChanged(
-        f"{task.where} ends at offset {end}, and this run has written up to {to} at most: somebody else wrote to it, "
-        "or a coordinator that died has written the marker of a transaction twice.",
-        hint=f"{_DELETE_AND_BEGIN} Records cannot have their offsets any more.",
+        f"{task.where} ends at offset {end}, and the next record belongs to offset {to}: a coordinator has written the "
+        "marker of a transaction twice (brokers were restarted, or slow).",
+        hint=f"{_DELETE_AND_BEGIN} Records cannot have their offsets any more. Do not restart brokers meanwhile.",
     )

@@ -101,10 +101,12 @@ async def _restore(
     task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: TaskProgress, context: TaskContext
 ) -> PartitionSummary:
     throttle = context.throttle
-    landed, ahead = await _begin(task, client, pool, throttle, fresh=task.fresh and context.attempt == 0)
+    fresh = task.fresh and context.attempt == 0
+    landed, ahead = await _begin(task, client, pool, throttle, fresh=fresh)
     resumes, best = 0, landed.end
+    kind = Attempt if task.extent is None else SameAttempt
     while resumes < _RESUMES:
-        attempt = (Attempt if task.extent is None else SameAttempt)(task, landed, progress, pool, throttle)
+        attempt = kind(task, landed, progress, pool, throttle, contested=not fresh)
         ahead = ahead or OutgoingAhead(stream_of(task, landed.records), pool)
         try:
             return await attempt.run(client, ahead)
@@ -115,7 +117,7 @@ async def _restore(
             if isinstance(error, ProduceRefused) and attempt.knew(seen):
                 seen.close()
                 raise
-            landed = seen
+            landed, fresh = seen, False
             resumes = 0 if landed.end > best else resumes + 1
             best = max(best, landed.end)
         finally:

@@ -35,7 +35,7 @@ class Pool:
 
 def client(*answers: EpochEnd) -> RawClient:
     made = RawClient(KafkaConnection(("127.0.0.1:1",)))
-    made._pool = cast(BrokerPool, Pool(*answers))
+    made._fetcher._pool = cast(BrokerPool, Pool(*answers))
     return made
 
 

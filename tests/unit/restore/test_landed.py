@@ -72,7 +72,12 @@ def test_what_retention_removed_at_the_front_still_counts() -> None:
         ([ours(10, 0, 3), ours(20, 8, 2)], PLAIN, 15, "5 records"),
         ([ours(10, 0, 3), ours(13, 8, 2)], COMPACTS, 0, "5 records of this run, numbers 3 to 7"),
         ([ours(11, 8, 2)], PLAIN, 11, "8 records"),
-        ([ours(10, 0, 3), ours(13, 0, 3)], PLAIN, 0, "are missing before offset 13"),
+        (
+            [ours(10, 0, 3), ours(13, 0, 3)],
+            PLAIN,
+            0,
+            "from number 0 of the partition on, are there once more at offset 13",
+        ),
     ],
 )
 def test_a_hole_that_nothing_explains_is_told(

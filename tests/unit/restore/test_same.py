@@ -15,7 +15,17 @@ from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.groups import translate
 from logkeep_engine.restore.offset_map import OffsetPlace
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, RestorePlan, TopicPlan
-from logkeep_engine.restore.same import MOST_IN_FRONT, Extent, Extents, refuse_far, without_gaps
+from logkeep_engine.restore.same import (
+    MOST_IN_FRONT,
+    MOST_INSIDE,
+    Extent,
+    Extents,
+    Filling,
+    filling_of,
+    refuse_far,
+    told_filling,
+    without_gaps,
+)
 from logkeep_engine.restore.same_attempt import sizes_for
 from logkeep_engine.restore.selection import Choice
 from logkeep_engine.restore.topics import plan_topic
@@ -55,9 +65,33 @@ class TestExtent:
         assert Extents(state()).of(ID, 0) == Extent(0, 0)
 
     def test_a_log_that_starts_too_late_is_refused(self) -> None:
-        refuse_far("t", 0, Extent(MOST_IN_FRONT, MOST_IN_FRONT))
+        refuse_far("t", 0, Extent(MOST_IN_FRONT, MOST_IN_FRONT), Filling(MOST_IN_FRONT, 0))
         with pytest.raises(TargetUnsuitable, match=f"topic t partition 3 starts at offset {MOST_IN_FRONT + 1}: "):
-            refuse_far("t", 3, Extent(MOST_IN_FRONT + 1, MOST_IN_FRONT + 2))
+            refuse_far("t", 3, Extent(MOST_IN_FRONT + 1, MOST_IN_FRONT + 2), Filling(MOST_IN_FRONT + 1, 0))
+
+
+class TestFilling:
+    def test_what_holds_no_record_is_in_front_or_inside(self) -> None:
+        segments = [
+            entry(base_offset=40, next_offset=60, records=10),
+            entry(base_offset=60, next_offset=95, records=20),
+        ]
+        assert filling_of(Extent(40, 100), segments) == Filling(40, 30)
+        assert filling_of(Extent(40, 70), segments) == Filling(40, 10), "up to a point in the second segment"
+        assert filling_of(Extent(9, 9), []) == Filling(9, 0)
+
+    def test_too_much_inside_is_refused_by_name(self) -> None:
+        extent = Extent(5, MOST_INSIDE + 10)
+        refuse_far("t", 0, extent, Filling(5, MOST_INSIDE))
+        with pytest.raises(TargetUnsuitable, match=f"topic t partition 1 has at least {MOST_INSIDE + 1} offsets"):
+            refuse_far("t", 1, extent, Filling(5, MOST_INSIDE + 1))
+
+    def test_much_is_told_with_the_time_and_the_room_it_takes(self) -> None:
+        assert told_filling({("t", 0): Filling(1, 2_000_000)}) == []
+        (told,) = told_filling({("t", 0): Filling(0, 1_000_000_000), ("u", 3): Filling(8_000_000_000, 0)})
+        assert told.startswith("at least 9000000000 offsets hold no record and must be filled")
+        assert "8000000000 of them in topic u partition 3" in told
+        assert "up to 250 minutes (measured: 600000 a second), and some 572 MiB of padding stay" in told
 
 
 class TestPlan:

@@ -154,7 +154,8 @@ class _Verification:
             return self._found()
         end = await self._client.end_offset(target, partition, committed=True)
         extent = self._restored.extent
-        if extent is not None and (begins, end) != (extent.start, extent.end):
+        # A marker that was written twice may be behind the end; records there are found by the comparison.
+        if extent is not None and (begins != extent.start or end < extent.end):
             self._reasons.append(
                 f"the target's log goes from offset {begins} to {end}, and not from {extent.start} to {extent.end}"
             )
