@@ -12,7 +12,7 @@ from logkeep_engine.archive.reading.snapshot import ends_of_runs
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.rights import Acl, Quota
+from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import Record, create_topic, produce

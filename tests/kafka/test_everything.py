@@ -22,7 +22,7 @@ from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, BrokerUnavailable, SpecError, TargetUnsuitable
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.rights import Acl, Quota
+from logkeep_engine.kafka.user_requests import Acl, Quota
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
 from tests.kafka.raw import eventually

@@ -13,7 +13,7 @@ from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka.admin import Admin
 from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Call
-from logkeep_engine.kafka.rights import (
+from logkeep_engine.kafka.user_requests import (
     Acl,
     Described,
     Quota,

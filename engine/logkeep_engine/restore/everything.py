@@ -23,7 +23,7 @@ from logkeep_engine.contract.run import MAX_LIST, ClusterStateFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.errors import BrokerRefused, SpecError, TargetUnsuitable
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.rights import Acl, Quota
+from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.kafka.users import Known, SetRefused
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.point import end_before
