@@ -61,6 +61,7 @@ PACKAGES: Mapping[str, Near] = {
                 "cluster_state",
                 "everything",
                 "divergence",
+                "dry_run",
                 "follower_reads",
                 "gaps",
                 "hostile_batches",
@@ -78,7 +79,7 @@ PACKAGES: Mapping[str, Near] = {
             *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "test_run_shown.py"),
             *_unit("archive/care/test_inspect.py", "toolbox/test_output.py"),
         ),
-        (*_broker("cli", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
+        (*_broker("cli", "dry_run", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
     ),
     "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
     "convert": Near(
@@ -98,6 +99,7 @@ PACKAGES: Mapping[str, Near] = {
             *_broker(
                 "control_plane", "fetch", "follower_reads", "kept_pool", "limits", "positions", "produce", "survey"
             ),
+            *_broker("share_groups"),
             *_simulated("partition_log", "protocol", "unlisted_topics"),
         ),
     ),
@@ -112,7 +114,7 @@ PACKAGES: Mapping[str, Near] = {
         _engine("restore"),
         _unit("restore/*"),
         (
-            *_broker("drill", "everything", "forgotten_producers", "point", "restore*", "rights"),
+            *_broker("drill", "dry_run", "everything", "forgotten_producers", "point", "restore*", "rights"),
             *_broker("round_trip_property", "verify_restored"),
             *_simulated("append", "count", "empty_restores", "restore_state", "schedules"),
             "tests/ledger/*",

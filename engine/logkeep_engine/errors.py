@@ -148,6 +148,30 @@ class RecordsDiffer(Refused):
     code = "RecordsDiffer"
 
 
+class PositionsDiffer(Refused):
+    """Positions of consumer groups were set, and the cluster has others. The message names the first."""
+
+    code = "PositionsDiffer"
+
+    @classmethod
+    def of(cls, where: tuple[str, str, int], reason: str, more: int, document: str) -> PositionsDiffer:
+        """The error for the position of a group in a topic and partition, of which `reason` says what was wanted and
+        what was found; `more` positions differ besides."""
+        group, topic, partition = where
+        others = f" ({more} more positions differ)" if more else ""
+        return cls(
+            f"consumer group {group}, topic {topic} partition {partition}: {reason}{others}; {document}",
+            hint="Somebody has committed for the group meanwhile. Stop its consumers, look at its positions with "
+            "`logkeep groups plan`, and set them with `logkeep groups reset`.",
+        )
+
+
+class GroupsHaveMembers(Refused):
+    """Positions of consumer groups were to be changed, and somebody is a member of them. No position was changed."""
+
+    code = "GroupsHaveMembers"
+
+
 class RecordsNotVerified(Refused):
     """A drill has found no difference, and could not compare everything."""
 

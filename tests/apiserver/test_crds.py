@@ -151,7 +151,7 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert (restore["offsets"], restore["verify"], restore["everything"]) == ("Any", "Counts", False)
     assert (backup["limits"], backup["clusterState"]) == ({"readersPerBroker": 16}, "Archive")
     assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
-    assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": []}
+    assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
     assert parse_backup(backup) == parse_backup(backup_spec())
     assert parse_restore(restore) == parse_restore(restore_spec())
     assert parse_backup(backup).model_dump(mode="json", by_alias=True, exclude_none=True) == backup
@@ -235,6 +235,7 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ),
         ({"consumerGroups": {"include": [".*", "a"]}}, "include has no effect with restore None"),
         ({"consumerGroups": {"include": []}}, "include has no effect with restore None"),
+        ({"consumerGroups": {"rename": [{"from": "a", "to": "b"}]}}, "rename has no effect with restore None"),
         (
             {"consumerGroups": {"restore": "None", "exclude": ["billing"]}},
             "exclude has no effect with restore None, which moves no group; set restore to Translate, or leave",

@@ -109,6 +109,9 @@ def test_restore_prints_or_makes_a_restore(namespace: Namespace) -> None:
     made = logkeep.json("restore", "nightly", "--cluster-of", "nightly", "--name", "again", "--topic", "orders")
     assert made["spec"]["cluster"]["bootstrapServers"] == backup_spec()["cluster"]["bootstrapServers"]
     assert namespace.get("krst", "again")["spec"]["topics"]["include"] == ["orders"]
+    assert "dryRun" not in made["spec"] or made["spec"]["dryRun"] is False
+    dry = logkeep.json("restore", "nightly", "--cluster-of", "nightly", "--name", "dry", "--as-dry-run")
+    assert dry["spec"]["dryRun"] is True
     twice = logkeep("restore", "nightly", "--cluster-of", "nightly", "--name", "again")
     assert twice.exit_code == 2
     assert "already exists" in twice.stderr
@@ -120,6 +123,8 @@ def test_restore_prints_or_makes_a_restore(namespace: Namespace) -> None:
     [
         ([condition("Ready", "True", "RunSucceeded", "All is back.")], 0),
         ([condition("Ready", "False", "TopicExists", "x"), condition("Stalled", "True", "TopicExists", "x")], 2),
+        ([condition("Ready", "False", "DryRunDone", "Dry run."), condition("Stalled", "False", "DryRunDone", "")], 0),
+        ([condition("Ready", "False", "DryRunRefused", "x"), condition("Stalled", "True", "DryRunRefused", "x")], 2),
     ],
 )
 def test_a_restore_that_is_waited_for_ends_with_its_exit_code(
@@ -224,6 +229,11 @@ def test_inspect_reads_the_archive_with_the_secret_that_the_resource_names(
     for name in ("kbak/nightly", "krst/again"):
         held = logkeep.json("inspect", name)
         assert (held["records"], [topic["name"] for topic in held["topics"]]) == (40, ["orders"])
+    at = logkeep.json("inspect", "krst/again", "--at", "2999-01-01T00:00:00Z")
+    assert (at["asOf"]["recordsAtMost"], at["asOf"]["partitions"][0][0]) == (40, "orders")
+    both = logkeep("inspect", "nightly", "--at", "2999-01-01T00:00:00Z", "--partitions")
+    assert (both.exit_code, "--partitions has no effect with --at" in both.stderr) == (2, True)
+    assert logkeep("inspect", "nightly", "--at", "yesterday").exit_code == 2
     shown = logkeep("inspect", "nightly", "--debug")
     assert shown.exit_code == 0, shown.output
     assert "orders" in shown.stdout

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.cluster.logkeep import restore
 from tests.cluster.process import wait_until
-from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce
+from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce, topic_names
 from tests.e2e.home import Home, ProgressWatch, Throttle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -77,7 +78,12 @@ def test_the_next_run_adds_only_what_is_new_and_consumer_groups_come_back_with_t
     home.verify()
 
     groups = {"restore": "Translate", "include": [group]}
-    again = home.restore(spark={}, consumerGroups=groups, recordBatches={"maxRecords": 30, "compression": "Zstd"})
+    wanted: dict[str, Any] = {"consumerGroups": groups, "recordBatches": {"maxRecords": 30, "compression": "Zstd"}}
+    before = home.objects(), topic_names(bootstrap)
+    told = home.restore(spark={}, dryRun=True, **wanted).wait("DryRun")["dryRun"]
+    assert (told["refused"], told["topicsCreated"], told["records"], told["positions"]) == (0, 1, 460, 2), told
+    assert (home.objects(), topic_names(bootstrap)) == before, "a dry run writes nothing"
+    again = home.restore(spark={}, **wanted)
     again.wait("Succeeded")
 
     home.check_restored(topic, 460)

@@ -275,7 +275,7 @@ class TestWhatIsThere:
         assert warned(result, f"consumer group {unique}: 1 position not set", "the group has members")
         assert positions(kafka, unique) == {}
         assert positions(kafka, f"{unique}-idle") == {(copy, 0): (6, "")}
-        assert rows(tmp_path)[0] == [unique, copy, 0, 5, 5, "record", "refused", "UNKNOWN_MEMBER_ID"]
+        assert rows(tmp_path)[0] == [unique, copy, 0, 5, 5, "record", "refused", "the group has members"]
 
     def test_metadata_that_the_target_does_not_take_is_told(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

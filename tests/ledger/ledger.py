@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import zip_longest
 
@@ -22,7 +22,8 @@ class Fate(Enum):
 @dataclass(slots=True)
 class Sent:
     """A record as it was handed to a producer; `number` counts the records of the producer. `offset` is what the broker
-    told, -1 before. The key names producer and number, so no two records are equal."""
+    told, and `acknowledged` when (ms), -1 before. `transaction` counts those of the producer, -1 is none. The key names
+    producer and number, so no two records are equal."""
 
     producer: str
     number: int
@@ -31,6 +32,8 @@ class Sent:
     timestamp: int
     fate: Fate = Fate.UNKNOWN
     offset: int = -1
+    acknowledged: int = -1
+    transaction: int = -1
 
     @property
     def key(self) -> bytes:
@@ -49,15 +52,22 @@ class Found:
     value: bytes | None
     timestamp: int
     headers: tuple[Header, ...]
+    offset: int = field(default=-1, compare=False)
 
 
-def differences(source: Mapping[int, Sequence[Found]], found: Mapping[int, Sequence[Found]]) -> Iterator[str]:
-    """Say where `found`, records by partition, differs from what a consumer of committed records gets of the source."""
+def differences(
+    source: Mapping[int, Sequence[Found]], found: Mapping[int, Sequence[Found]], *, offsets: bool = False
+) -> Iterator[str]:
+    """Say where `found`, records by partition, differs from what a consumer of committed records gets of the source;
+    with `offsets` also where a record has another one."""
     for partition, records in source.items():
         for place, (here, there) in enumerate(zip_longest(records, found.get(partition, ()))):
             if here != there:
                 keys = [None if side is None else side.key for side in (here, there)]
                 yield f"partition {partition} record {place} was {keys[0]!r} and is {keys[1]!r}, or its content differs"
+                break
+            if offsets and here is not None and there is not None and here.offset != there.offset:
+                yield f"partition {partition} record {place} was at offset {here.offset} and is at {there.offset}"
                 break
 
 
@@ -69,10 +79,13 @@ def doubled(source: Mapping[int, Sequence[Found]]) -> frozenset[bytes]:
 
 
 def problems(
-    ledger: Iterable[Sent], found: Mapping[int, Sequence[Found]], again: frozenset[bytes] = frozenset()
+    ledger: Iterable[Sent],
+    found: Mapping[int, Sequence[Found]],
+    again: frozenset[bytes] = frozenset(),
+    promised: frozenset[bytes] | None = None,
 ) -> Iterator[str]:
     """The problems of `found`, records by partition, if the ledger is right. `again`: keys that may be there more
-    than once, and so in no order."""
+    than once, and so in no order. `promised`: keys that must be there, by default those of all committed records."""
     sent = {item.key: item for item in ledger}
     there: set[bytes] = set()
     for partition, records in found.items():
@@ -104,5 +117,6 @@ def problems(
                     yield f"{name} had offset {known.offset}, and comes behind offset {last_offset}"
                 last_offset = known.offset
     for item in sent.values():
-        if item.fate is Fate.COMMITTED and item.key not in there:
+        wanted = item.fate is Fate.COMMITTED if promised is None else item.key in promised
+        if wanted and item.key not in there:
             yield f"partition {item.partition} offset {item.offset} ({item.key!r}) was acknowledged and is not there"

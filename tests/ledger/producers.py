@@ -30,6 +30,7 @@ class Writer:
         self._bootstrap = bootstrap
         self._topic = topic
         self._random = random.Random(f"{self.name}")
+        self._transaction = -1
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
 
@@ -76,7 +77,7 @@ class Writer:
         for _ in range(self._random.randint(1, _BURST)):
             value = self._random.randbytes(self._random.choice((10, 200, 2000)))
             number, partition = len(self.ledger), self._random.randrange(PARTITIONS)
-            item = Sent(self.name, number, partition, value, time.time_ns() // 1_000_000)
+            item = Sent(self.name, number, partition, value, self._time(), transaction=self._transaction)
 
             def delivered(error: KafkaError | None, message: Message, item: Sent = item) -> None:
                 if error is None:
@@ -98,10 +99,20 @@ class Writer:
             burst.append(item)
         return burst
 
+    def _time(self) -> int:
+        """The time of the next record."""
+        return now()
+
     @staticmethod
     def _acknowledged(item: Sent, message: Message) -> None:
         item.offset = message.offset() if message.offset() is not None else -1  # type: ignore[assignment]
+        item.acknowledged = now()
         item.fate = Fate.COMMITTED
+
+
+def now() -> int:
+    """The time in ms."""
+    return time.time_ns() // 1_000_000
 
 
 class Plain(Writer):
@@ -116,9 +127,12 @@ class Plain(Writer):
 
 
 class Idempotent(Writer):
-    """Sends each record until the broker has acknowledged it; the record lands once."""
+    """Sends each record until the broker has acknowledged it; the record lands once. Its clock is often hours late."""
 
     settings: ClassVar[dict[str, Any]] = {"enable.idempotence": "true", "compression.type": "lz4"}
+
+    def _time(self) -> int:
+        return now() - (self._random.randrange(6 * 3_600_000) if self._random.random() < 0.2 else 0)
 
 
 class Transactional(Writer):
@@ -148,6 +162,7 @@ class Transactional(Writer):
     def _transact(self, producer: Producer) -> bool:
         """One transaction; False if the producer is of no use any more."""
         producer.begin_transaction()
+        self._transaction += 1
         burst = self._send(producer, self._written)
         if self._random.random() < 0.3:
             for item in burst:

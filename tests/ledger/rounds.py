@@ -1,5 +1,5 @@
 """One round: producers write while backups are killed and leaders move, then restores are killed, then the books are
-checked.
+checked. Half of the restores give records their source offsets, and most go to a point.
 
 The seed decides what is in a round: kinds of faults, delays, whose leaders move. Brokers and schedulers have their own
 mind, so the same seed is the same story and not the same run; its history says what has happened.
@@ -11,7 +11,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,18 @@ from logkeep_engine.storage import open_uri
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.process import NotReady
 from tests.data.compare import read_committed
-from tests.data.topics import delete_topics, wait_until_decided
+from tests.data.topics import commit_positions, delete_topics, wait_until_decided
+from tests.kafka.restores import seen
 from tests.ledger.drivers import Driver
-from tests.ledger.ledger import Fate, Found, differences, doubled, problems
+from tests.ledger.ledger import Fate, Found, Sent, differences, doubled, problems
+from tests.ledger.points import POINTS, Point, chosen, end_offsets, positions_of, promised, transactions_in, within
 from tests.ledger.producers import KINDS, PARTITIONS, Writer
 
-_BROKER_KILLS = 4  # a broker is killed in one round of so many
+_BROKER_KILLS = 4  # of so many rounds, a broker is killed in the first, and in the last during its restore
 _LEAST_RECORDS = 100  # of each producer: some transactions, some of them aborted
 _ATTEMPTS = 8  # of a run that fails, as a Job that tries again
+_BEGUN_ANEW = 4
+_TWICE = "the marker of a transaction twice"
 
 
 class Failed(AssertionError):
@@ -50,6 +54,12 @@ class Round:
         self._random = random.Random(seed)
         self._topic = f"ledger-{seed}-{secrets.token_hex(3)}"
         self._restored = f"{self._topic}-back"
+        self._group = f"{self._topic}-group"
+        self._same = seed % 2 == 1
+        self._kind = POINTS[seed // 2 % len(POINTS)]
+        self._full = self._random.random() < 0.3
+        self._refusals = 0
+        self._moved = self._topic  # the topic whose leaders move
         self._archive = (folder / "archive").as_uri()
         self._began = time.monotonic()
         self._log = folder / "drivers.log"
@@ -70,7 +80,7 @@ class Round:
         replicas = [self._random.sample([1, 2, 3], 3) for _ in range(PARTITIONS)]
         self._cluster.create_topic(self._topic, replicas, {"min.insync.replicas": "2", "segment.bytes": "1048576"})
         writers: list[Writer] = [kind(self._cluster.bootstrap, self._topic, self.seed) for kind in KINDS]
-        nemesis = _Nemesis(self._cluster, self.seed, self._topic, self._note)
+        nemesis = _Nemesis(self._cluster, self.seed, lambda: self._moved, self._note)
         nemesis.start()
         try:
             for writer in writers:
@@ -83,8 +93,13 @@ class Round:
             self._note(", ".join(f"{writer.name} sent {len(writer.ledger)}" for writer in writers))
             with nemesis.moving:  # a leader that is new does not tell the end of its log
                 wait_until_decided(self._cluster.bootstrap, self._topic)
+                positions = self._commit_positions()
             self._finish("KafkaBackup", self._backup_spec(), self._run_id())
-            kills += self._restore_under_kills()
+            ledger = [item for writer in writers for item in writer.ledger]
+            with nemesis.moving:
+                point = chosen(self._random, self._kind, self._cluster.bootstrap, self._topic, ledger)
+            self._note(f"{'the same offsets, ' * self._same}{point}: {point.time} {dict(point.ends)}")
+            kills += self._restore_under_kills(point)
         finally:
             for writer in writers:
                 writer.quit()
@@ -92,7 +107,7 @@ class Round:
         faults = verify(Archive.open(open_uri(self._archive))).faults
         if faults:
             raise AssertionError(f"verify: {faults[0]}, of {len(faults)}")
-        told = self._check(writers, kills)
+        told = self._check(ledger, point, positions, kills)
         delete_topics(self._cluster.bootstrap, [self._topic, self._restored])
         return told
 
@@ -108,14 +123,38 @@ class Round:
                 run_id = self._run_id()
         return kills
 
-    def _restore_under_kills(self) -> int:
+    def _restore_under_kills(self, point: Point) -> int:
+        """Returns how many runs were killed. A restore to the same offsets may say that a marker came twice, which
+        nothing can mend: then it is begun anew."""
         kills = 0
-        for _ in range(self._random.randint(1, 2)):
-            if not self._kill("KafkaRestore", self._restore_spec(), "restore"):
+        for number in range(_BEGUN_ANEW):
+            run_id = f"restore-{number}"
+            spec = self._restore_spec(point)
+            self._moved = self._restored
+            for _ in range(self._random.randint(1, 3 if self._same else 2)):
+                if not self._kill("KafkaRestore", spec, run_id):
+                    break
+                kills += 1
+            result = self._finish("KafkaRestore", spec, run_id, refusal=_TWICE if self._same else None)
+            if result.outcome == "Succeeded":
                 break
-            kills += 1
-        self._finish("KafkaRestore", self._restore_spec(), "restore")
+            self._refusals += 1
+            delete_topics(self._cluster.bootstrap, [self._restored])
+            self._restored += "-anew"
+        else:
+            raise AssertionError(f"refused {_BEGUN_ANEW} times: {result.message}")
+        self._result = result
+        if self._full and (result.verification is None or result.verification.outcome != "Verified"):
+            raise AssertionError(f"verify: Full says {result.verification}")
         return kills
+
+    def _commit_positions(self) -> dict[int, int]:
+        """The positions of a consumer group somewhere in the source."""
+        ends = end_offsets(self._cluster.bootstrap, self._topic)
+        positions = {number: self._random.randint(0, end) for number, end in ends.items()}
+        wanted = {(self._topic, number): offset for number, offset in positions.items()}
+        commit_positions(self._cluster.bootstrap, self._group, wanted)
+        return positions
 
     def _kill(self, kind: str, spec: dict[str, Any], run_id: str) -> bool:
         delay = self._random.choice((0.2, 0.6, 1.2)) * self._random.random() + 0.02
@@ -125,14 +164,16 @@ class Round:
         )
         return killed
 
-    def _finish(self, kind: str, spec: dict[str, Any], run_id: str) -> RunResult:
-        """Start the run until it succeeds. Only what may pass is tried again."""
+    def _finish(self, kind: str, spec: dict[str, Any], run_id: str, *, refusal: str | None = None) -> RunResult:
+        """Start the run until it succeeds. Only what may pass is tried again. `refusal`: a message that may end it."""
         for _ in range(_ATTEMPTS):
             result = Driver(kind, run_id, spec, self._log).result()
             self._note(f"{kind} {run_id}: {result.outcome}, {result.records} records. {result.message}")
             if result.outcome == "Succeeded":
                 if result.loss_total:
                     raise AssertionError(f"{kind} {run_id} tells of lost records, and nothing was lost: {result.loss}")
+                return result
+            if refusal is not None and refusal in result.message:
                 return result
             if result.exit_code != ExitCode.FAILED:
                 break
@@ -148,34 +189,70 @@ class Round:
             "cluster": {"bootstrapServers": self._cluster.addresses},
             "topics": {"include": [self._topic]},
             "storage": {"uri": self._archive},
+            "consumerGroups": {"include": [self._group]},
             **slow,
         }
 
-    def _restore_spec(self) -> dict[str, Any]:
+    def _restore_spec(self, point: Point) -> dict[str, Any]:
         return {
             "cluster": {"bootstrapServers": self._cluster.addresses},
             "source": {"storage": {"uri": self._archive}},
             "topics": {"rename": [{"from": self._topic, "to": self._restored}]},
+            "consumerGroups": {"restore": "Translate", "include": [self._group]},
+            "offsets": "Same" if self._same else "Any",
+            "verify": "Full" if self._full else "Counts",
+            **point.spec(self._topic),
         }
 
     # ---- the books
 
-    def _check(self, writers: list[Writer], kills: int) -> str:
+    def _check(self, ledger: list[Sent], point: Point, positions: Mapping[int, int], kills: int) -> str:
         source, found = self._read(self._topic), self._read(self._restored)
-        ledger = [item for writer in writers for item in writer.ledger]
-        wrong = [*differences(source, found), *problems(ledger, found, doubled(source))]
+        transactions = transactions_in(self._cluster.bootstrap, self._topic)
+        wanted = {number: within(point, records, number, transactions[number]) for number, records in source.items()}
+        wrong = [
+            *differences(wanted, found, offsets=self._same),
+            *problems(ledger, found, doubled(source), promised(point, ledger)),
+            *self._wrong_positions(point, positions, wanted, found),
+        ]
         if wrong:
             raise AssertionError(f"{len(wrong)} problems:\n    " + "\n    ".join(wrong[:10]))
         fates = {fate: sum(item.fate is fate for item in ledger) for fate in Fate}
         counts = ", ".join(f"{count} {fate.value}" for fate, count in fates.items())
         restored = sum(map(len, found.values()))
-        return f"seed {self.seed}: {counts}, {restored} restored, {kills} runs killed, {self._seconds():.1f} s"
+        how = "the same offsets, " * self._same + f"{point}, " + "verified, " * self._full
+        refused = f"begun anew {self._refusals} times, " if self._refusals else ""
+        return (
+            f"seed {self.seed}: {counts}, {how}{restored} restored, {self._result.groups} positions, {refused}"
+            f"{kills} runs killed, {self._seconds():.1f} s"
+        )
+
+    def _wrong_positions(
+        self,
+        point: Point,
+        positions: Mapping[int, int],
+        wanted: Mapping[int, Sequence[Found]],
+        found: Mapping[int, Sequence[Found]],
+    ) -> Iterator[str]:
+        """Name the partitions where the group stands before another record than in the source."""
+        there = positions_of(self._cluster.bootstrap, self._group, self._restored)
+        for number, position in positions.items():
+            end = point.ends.get(number)
+            may_miss = point.kind in ("asOf", "timestamp") or (end is not None and position > end)
+            if number not in there and may_miss:  # no run had archived the positions by then
+                continue
+            passed = sum(record.offset < position for record in wanted[number])
+            stands = sum(record.offset < there.get(number, -1) for record in found[number])
+            if number not in there or stands != passed:
+                yield f"partition {number}: the group was behind {passed} records, and is behind {stands}: {there}"
 
     def _read(self, topic: str) -> dict[int, list[Found]]:
         return {
             partition: [
-                Found(record.key(), record.value(), record.timestamp()[1], tuple(record.headers() or ()))  # type: ignore[arg-type]
-                for record in read_committed(self._cluster.bootstrap, topic, partition)
+                Found(key, value, time, headers, offset)
+                for offset, key, value, headers, time in map(
+                    seen, read_committed(self._cluster.bootstrap, topic, partition)
+                )
             ]
             for partition in range(PARTITIONS)
         }
@@ -190,11 +267,12 @@ class Round:
 class _Nemesis:
     """Moves leaders, and in some rounds kills a broker and starts it again, in a thread of its own."""
 
-    def __init__(self, cluster: KafkaCluster, seed: int, topic: str, note: Callable[[str], None]) -> None:
+    def __init__(self, cluster: KafkaCluster, seed: int, topic: Callable[[], str], note: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._random = random.Random(-seed - 1)
-        self._kills = seed % _BROKER_KILLS == 0
-        self._topic = topic
+        self._kills = seed % _BROKER_KILLS in (0, 3)
+        self._waits = seed % _BROKER_KILLS == 3  # for a restore
+        self._topic, self._first = topic, topic()
         self._note = note
         self._ended = threading.Event()
         self.moving = threading.Lock()
@@ -225,6 +303,8 @@ class _Nemesis:
 
     def _kill_a_broker(self) -> None:
         number = self._random.choice([1, 2, 3])
+        while self._waits and self._topic() == self._first and not self._ended.wait(0.05):
+            pass
         self._ended.wait(self._random.uniform(0.2, 1.5))
         self._cluster.kill(number)
         self._note(f"broker {number} killed")
@@ -235,11 +315,12 @@ class _Nemesis:
     def _move_a_leader(self) -> None:
         partition = self._random.randrange(PARTITIONS)
         try:
-            placed = self._cluster.placed(self._topic, partition)
+            topic = self._topic()
+            placed = self._cluster.placed(topic, partition)
             others = sorted(placed.in_sync - {placed.leader})
             if others:
                 to = self._random.choice(others)
-                self._cluster.move_leader(self._topic, partition, to)
-                self._note(f"broker {to} leads partition {partition}")
+                self._cluster.move_leader(topic, partition, to)
+                self._note(f"broker {to} leads partition {partition} of {topic}")
         except (KafkaException, KeyError, NotReady) as error:
             self._note(f"partition {partition} has no other leader: {error}")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.ledger.ledger import Fate, Found, Sent, differences, doubled, problems
+from tests.ledger.points import Point, promised, within
 
 LEDGER = [
     Sent("a", 0, 0, b"v0", 1, Fate.COMMITTED, 5),
@@ -62,3 +63,52 @@ def test_a_restored_topic_that_differs_from_its_source_is_named() -> None:
     assert list(differences({0: whole}, {0: whole})) == []
     for other in (whole[:2], [*whole, whole[0]], [whole[1], whole[0], whole[2]], []):
         assert len(list(differences({0: whole}, {0: other}))) == 1
+
+
+def test_a_record_at_another_offset_is_named_where_offsets_count() -> None:
+    here = {0: [replace(record, offset=number) for number, record in enumerate(found(0, 1, 2))]}
+    there = {0: [*here[0][:2], replace(here[0][2], offset=7)]}
+    assert list(differences(here, there)) == []
+    assert list(differences(here, there, offsets=True)) == ["partition 0 record 2 was at offset 2 and is at 7"]
+
+
+SOURCE = [Found(b"%d" % offset, b"", when, (), offset) for offset, when in enumerate([10, 30, 20, 90, 40, 50])]
+OPEN = {1: (7, 4), 3: (7, 9)}  # of producer 7: a transaction with its marker behind offset 3, and one behind all
+SPLIT = {0: (7, 8), 3: (7, 8)}
+
+
+@pytest.mark.parametrize(
+    ("point", "transactions", "keys"),
+    [
+        (Point(), OPEN, b"012345"),
+        (Point("offsets", ends={0: 5}), OPEN, b"0124"),
+        (Point("offsets", ends={0: 4}), OPEN, b"02"),
+        (Point("offsets", ends={1: 1}), OPEN, b"012345"),
+        (Point("timestamp", 40), OPEN, b"012"),
+        (Point("timestamp", 50), SPLIT, b"124"),
+        (Point("timestamp", 91), SPLIT, b"012345"),
+    ],
+)
+def test_transactions_lie_within_a_point_as_a_whole(
+    point: Point, transactions: dict[int, tuple[int, int]], keys: bytes
+) -> None:
+    assert b"".join(record.key or b"" for record in within(point, SOURCE, 0, transactions)) == keys
+
+
+def test_what_was_acknowledged_before_a_point_is_promised() -> None:
+    ledger = [
+        Sent("a", 0, 0, b"", 10, Fate.COMMITTED, 3, acknowledged=20),
+        Sent("a", 1, 0, b"", 11, Fate.COMMITTED, 5, acknowledged=40),
+        Sent("b", 0, 0, b"", 12, Fate.COMMITTED, 6, transaction=0),
+        Sent("b", 1, 0, b"", 35, Fate.COMMITTED, 8, transaction=0),
+        Sent("a", 2, 0, b"", 13, Fate.ABORTED),
+    ]
+    every = {item.key for item in ledger[:4]}
+    assert promised(Point(), ledger) == every
+    assert promised(Point("timestamp", 30), ledger) == {b"a:0", b"a:1"}
+    assert promised(Point("timestamp", 36), ledger) == every
+    assert promised(Point("asOf", 30), ledger) == {b"a:0"}
+    assert promised(Point("offsets", ends={0: 5}), ledger) == {b"a:0"}
+    assert "offset 5 (b'a:1') was acknowledged and is not there" in "\n".join(
+        problems(ledger, {}, promised=promised(Point(), ledger))
+    )

@@ -157,7 +157,7 @@ class BackupPlan:
             "forks": [asdict(fork) for fork in self.forks],
             "leaders": [[number[item.topic_id], item.partition, item.epoch] for item in self.leaders],
             "uncompared": [list(pair) for pair in self.uncompared],
-            "groups": [_shallow(group) for group in self.groups],
+            "groups": [_group(group) for group in self.groups],
             "idle": self.idle,
             "unavailable": [list(pair) for pair in self.unavailable],
             "gone": [asdict(topic) for topic in self.gone],
@@ -212,6 +212,14 @@ class BackupPlan:
 def _shallow(entry: TopicEntry | GroupEntry) -> dict[str, Any]:
     """The fields of an entry. `asdict` copies every value, which takes longer than all the rest of a plan's JSON."""
     return {name: getattr(entry, name) for name in entry.__slots__}
+
+
+def _group(entry: GroupEntry) -> dict[str, Any]:
+    """The fields of a position. Versions that do not know share groups refuse a plan that has some."""
+    fields = _shallow(entry)
+    if not entry.share:
+        del fields["share"]
+    return fields
 
 
 def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:

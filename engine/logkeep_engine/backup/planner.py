@@ -14,13 +14,14 @@ from dataclasses import replace
 from itertools import count
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings, plan_files
 from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.coverage import told_patterns, told_topics
 from logkeep_engine.backup.divergence import Standings, standings_of
+from logkeep_engine.backup.groups import group_entries
 from logkeep_engine.backup.making import BrokerAnswers, make_plan, unheard_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
 from logkeep_engine.backup.remote import cut_remote
@@ -29,7 +30,6 @@ from logkeep_engine.backup.selection import (
     check_incarnations,
     check_names,
     check_topic_ids,
-    select_groups,
     select_topics,
     unlisted_topics,
 )
@@ -62,6 +62,8 @@ class BackupPlanner:
         self._connection = connection
         self._files = plan_files()
         self._next_file = next(self._files)
+        self.told: list[str] = []
+        """Notes for the user about groups that are not archived."""
 
     def load_or_make(self, state: ArchiveState) -> BackupPlan:
         """The plan of an earlier attempt of this run, or a new one. Raises ArchiveDamaged for one whose beginning the
@@ -73,7 +75,7 @@ class BackupPlanner:
             while (more := self._load()) is not None:
                 plan = plan.extended(more)
             return plan
-        return self._store(replace(self._make(state), begun=state.runs[self._run_id].begin_time))
+        return self._store(replace(self.make(state), begun=state.runs[self._run_id].begin_time))
 
     def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
         """The plan, with the partitions that were unavailable and answer now; None if there are none.
@@ -116,9 +118,8 @@ class BackupPlanner:
         self._next_file = next(self._files)
         return plan
 
-    # ---- a new plan
-
-    def _make(self, state: ArchiveState) -> BackupPlan:
+    def make(self, state: ArchiveState) -> BackupPlan:
+        """A new plan, which is not stored."""
         beginnings = missing_beginnings(self._archive, state)
         seen: dict[str, TopicInfo] = {}
         deadline = time.monotonic() + self._connection.limits.unknown
@@ -321,7 +322,7 @@ class BackupPlanner:
         check_topic_ids(topics)
         if spec.format is not FormatName.KAFKA:
             check_incarnations(topics, state)
-        groups = self._group_entries(known)
+        groups = group_entries(self._control, spec.consumer_groups, known, self.told)
         # A partition without a leader is not waited for: it is asked again when all else is done.
         partitions = [
             (topic.name, part.id)
@@ -418,29 +419,6 @@ class BackupPlanner:
         for name in left:
             log.warning("topic %r gives no answer: no broker tells its configuration", name)
         return found
-
-    def _group_entries(self, topics: Sequence[TopicInfo]) -> list[GroupEntry]:
-        """Positions of the groups in these topics."""
-        group_ids = select_groups(self._control.groups(), self._spec.consumer_groups)
-        if not group_ids:
-            return []
-        ids = {topic.name: topic.topic_id for topic in topics}
-        found = self._control.group_offsets(group_ids)
-        for note in found.notes:
-            log.info("%s", note)
-        return [
-            GroupEntry(
-                group_id=item.group_id,
-                topic=item.topic,
-                topic_id=ids[item.topic],
-                partition=item.partition,
-                offset=item.offset,
-                leader_epoch=item.leader_epoch,
-                metadata=item.metadata,
-            )
-            for item in found.offsets
-            if item.topic in ids
-        ]
 
     def _sizes(self, topics: Sequence[TopicInfo]) -> dict[TopicPartition, int]:
         """The bytes of the partitions. Empty if the broker does not tell them: chunks are less even then."""

@@ -29,6 +29,7 @@ from logkeep_engine.backup.cluster_state import archive_cluster_state
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, unmatched_error
 from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
+from logkeep_engine.backup.dry_run import BackupDryRun
 from logkeep_engine.backup.losses import (
     ArchivePieces,
     LossSearch,
@@ -95,9 +96,11 @@ def run_backup(
     something to do, and before that `expect` is told how much. `timing` is how runs watch each other.
 
     Never raises for what happens in a run: every error becomes a result with its exit code, and is noted in the archive
-    if the run had begun there. The same `request.run_id` again goes on with the same plan. The caller hands the result
-    to the reporter.
+    if the run had begun there. The same `request.run_id` again goes on with the same plan. A dry run writes nothing.
+    The caller hands the result to the reporter.
     """
+    if spec.dry_run:
+        return BackupDryRun(request, spec, reporter, environ).perform()
     return BackupRun(request, spec, runner_factory, reporter, environ, timing, expect).perform()
 
 
@@ -160,6 +163,7 @@ class BackupRun(ArchivingRun):
             )
             planner = BackupPlanner(self._run_id, self._spec, self._archive, control, connection)
             plan = planner.load_or_make(writer.state)
+            self._notes += planner.told
             losses = self._losses_found = LossBook(control, record=self._spec.on_data_loss is OnDataLoss.RECORD)
             self._plan = plan
             self._archive_cluster_state(writer, control)

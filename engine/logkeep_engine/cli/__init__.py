@@ -15,7 +15,7 @@ import sys
 
 import typer
 
-from logkeep_engine.cli import backup, convert, coverage, diff, drill, import_, inspect, log, restore, verify
+from logkeep_engine.cli import backup, convert, coverage, diff, drill, groups, import_, inspect, log, restore, verify
 from logkeep_engine.cli.errors import EXIT_CODES, open_stdout
 from logkeep_engine.cli.options import Commands, Version
 from logkeep_engine.cli.output import say
@@ -31,7 +31,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (backup, restore, diff, drill, inspect, verify, convert, import_, coverage, log):  # as --help lists them
+# As --help lists them.
+for command in (backup, restore, groups, diff, drill, inspect, verify, convert, import_, coverage, log):
     command.register(app)
 
 

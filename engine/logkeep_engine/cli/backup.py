@@ -7,7 +7,7 @@ import typer
 from logkeep_engine.cli.errors import EXIT_CODES
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
-from logkeep_engine.cli.running import SparkOptions
+from logkeep_engine.cli.running import DryRun, SparkOptions
 from logkeep_engine.contract.names import BACKUP
 
 
@@ -17,11 +17,13 @@ def register(app: typer.Typer) -> None:
 
 
 @spread
-def backup(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+def backup(
+    file: File, spark: SparkOptions, dry_run: DryRun = False, output: OutputFormat = Output.TEXT, debug: Debug = False
+) -> None:
     """Archive the topics of a KafkaBackup.
 
     Secrets that the file refers to are not read from Kubernetes: set LOGKEEP_KAFKA_USERNAME, LOGKEEP_KAFKA_PASSWORD,
     LOGKEEP_KAFKA_CA_FILE, LOGKEEP_KAFKA_CERT_FILE, LOGKEEP_KAFKA_KEY_FILE, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
     instead.
     """
-    run_resource(BACKUP, file, spark, output, debug)
+    run_resource(BACKUP, file, spark, output, debug, changes={"dryRun": True} if dry_run else {})

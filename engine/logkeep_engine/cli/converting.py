@@ -205,6 +205,9 @@ def _print_text(done: ConvertResult) -> None:
             ("archive", result.archive_id),
         )
         out.print(facts(rows))
+    elif result.topics:
+        shape = (("topics", result.topics), ("partitions", result.partitions), ("groups", result.groups))
+        out.print(facts([("run", result.run_id), *((name, str(count)) for name, count in shape)]))
     losses = done.losses.losses
     if losses:
         lost = table("what is lost", "topic", "partition", "count", "first offset")

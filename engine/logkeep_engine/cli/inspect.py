@@ -56,14 +56,19 @@ def inspect(
 ) -> None:
     """Show what an archive holds: runs, topics, consumer groups; or what a restore to a time would give."""
     with errors(debug):
-        if at is not None:
-            from logkeep_engine.cli.previewing import show_point
+        show(server.archive(uri), output, partitions=partitions, at=at, cluster_state=cluster_state)
 
-            refuse({"--partitions": partitions}, "has no effect with --at, which shows every partition")
-            refuse({"--cluster-state": cluster_state}, "has no effect with --at")
-            show_point(server.archive(uri), at, output)
-            return
-        show_archive(server.archive(uri), output, partitions=partitions, cluster_state=cluster_state)
+
+def show(archive: Archive, output: Output, *, partitions: bool, at: str | None, cluster_state: bool) -> None:
+    """Print what an archive holds, or what a restore to the time `at` would give. Raises SpecError."""
+    if at is None:
+        show_archive(archive, output, partitions=partitions, cluster_state=cluster_state)
+        return
+    from logkeep_engine.cli.previewing import show_point
+
+    refuse({"--partitions": partitions}, "has no effect with --at, which shows every partition")
+    refuse({"--cluster-state": cluster_state}, "has no effect with --at")
+    show_point(archive, at, output)
 
 
 def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_state: bool) -> None:
@@ -144,7 +149,8 @@ def _print_archive(archive: Description, partitions: bool) -> None:
     groups = table("consumer group", "topic", "partition", "offset")
     for group in archive.groups:
         for position in group.positions:
-            groups.add_row(group.group_id, position.topic, str(position.partition), str(position.offset))
+            name = f"{group.group_id} (share group)" if group.share else group.group_id
+            groups.add_row(name, position.topic, str(position.partition), str(position.offset))
     if groups.row_count:
         out.print(groups)
 

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -55,6 +56,9 @@ def run_resource(
     is restored: what a run has restored is compared."""
     with errors(debug):
         request, spec = _read(kind, file, spark, changes or {}, defaults or {})
+        if isinstance(spec, KafkaBackupSpec) and spec.dry_run:
+            _print_end(_dry_backup(request, spec), output, moves_groups=False)
+            return
         from logkeep_engine.spark.conf import uses_s3
 
         started = time.time()
@@ -80,8 +84,29 @@ def run_resource(
             if isinstance(error, KeyboardInterrupt):
                 say_how_to_go_on(request.run_id)
             raise
-        _print_result(result, output, moves_groups=_moves_groups(spec))
+        _print_end(result, output, moves_groups=_moves_groups(spec))
+
+
+def _print_end(result: RunResult, output: Output, *, moves_groups: bool) -> None:
+    """Print the result of a run, and end the command with its exit code."""
+    if result.dry_run is None:
+        _print_result(result, output, moves_groups=moves_groups)
         leave(result)
+        return
+    from logkeep_engine.cli.dry_run import exit_code_of, show_dry_run
+
+    result = replace(result, exit_code=exit_code_of(result))
+    show_dry_run(result, output)
+    leave(result)
+
+
+def _dry_backup(request: RunRequest, spec: KafkaBackupSpec) -> RunResult:
+    """The result of the dry run of a backup. It has no tasks, so it needs no Spark."""
+    from logkeep_engine.backup.dry_run import BackupDryRun
+    from logkeep_engine.report import Reporter
+
+    say(f"run {request.run_id}")
+    return BackupDryRun(request, spec, Reporter(request.run_id), os.environ).perform()
 
 
 def _read(

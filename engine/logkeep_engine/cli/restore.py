@@ -9,7 +9,7 @@ import typer
 from logkeep_engine.cli.errors import EXIT_CODES
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
-from logkeep_engine.cli.running import SparkOptions
+from logkeep_engine.cli.running import DryRun, SparkOptions
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.spec import RestoreVerification
 
@@ -27,9 +27,12 @@ def restore(
         RestoreVerification | None,
         typer.Option(help="Instead of spec.verify: Full reads the target back and compares it with the archive."),
     ] = None,
+    dry_run: DryRun = False,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
     """Bring topics of an archive back, as a KafkaRestore says; secrets come from the environment as for backup."""
-    changes = {} if verify is None else {"verify": verify.value}
+    changes: dict[str, object] = {} if verify is None else {"verify": verify.value}
+    if dry_run:
+        changes["dryRun"] = True
     run_resource(RESTORE, file, spark, output, debug, changes=changes)

@@ -31,6 +31,9 @@ RunId = Annotated[
         help="Name of the run; give the id of an interrupted run to go on with it. By default made from the time."
     ),
 ]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Write nothing: print what the run would do, and all that would refuse it.")
+]
 Master = Annotated[str, typer.Option(help="Where Spark runs: local, local[N] or local[*] (N tasks at once).")]
 
 

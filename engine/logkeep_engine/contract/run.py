@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 from logkeep_engine.contract.archive import ArchiveReport
+from logkeep_engine.contract.dry_run import DryRunReport
 
 FORMAT = 1
 Text = str | bytes
@@ -57,7 +58,7 @@ class _Document:
         value = getattr(self, name)
         if name in ("spec", "spark_conf"):
             return value
-        if isinstance(value, ArchiveReport):
+        if isinstance(value, ArchiveReport | DryRunReport):
             return value.to_json()
         if hasattr(value, "__dataclass_fields__"):
             return _to_json(asdict(value))
@@ -299,14 +300,17 @@ class RunResult(_Document):
     this run has done nothing, and the facts are those of the earlier one.
     """
 
-    # Only a backup has the first two, few restores have an earlier run, and only some have the last three.
+    # Only a backup has the first two, few restores have an earlier run, and only some have the last four.
     _LEFT_OUT = frozenset(
-        {"coverage", "archive", "earlier_run", "earlier_end", "verification", "drill", "cluster_state"}
+        {
+            *("coverage", "archive", "earlier_run", "earlier_end"),
+            *("verification", "drill", "dry_run", "cluster_state"),
+        }
     )
 
     run_id: str
     kind: str
-    outcome: str  # Succeeded, Failed
+    outcome: str  # Succeeded, Failed, or DryRun: nothing was written, `dry_run` says what would be
     exit_code: int
     start_time: float
     end_time: float
@@ -333,6 +337,7 @@ class RunResult(_Document):
     earlier_end: float | None = None
     verification: VerificationFacts | None = None
     cluster_state: ClusterStateFacts | None = None
+    dry_run: DryRunReport | None = None
     drill: DrillFacts | None = None  # a drill that has restored everything has it
 
     @classmethod
@@ -352,6 +357,11 @@ class RunResult(_Document):
         if (told := body.get("cluster_state")) is not None:
             found = _record(ClusterStateFacts, told)
             body["cluster_state"] = replace(found, users=tuple(found.users))
+        if (found := body.get("dry_run")) is not None:
+            try:
+                body["dry_run"] = DryRunReport.of(found)
+            except ValueError as error:
+                raise ContractError(str(error)) from error
         if (measured := body.get("drill")) is not None:
             body["drill"] = _record(DrillFacts, measured)
         return cls(**body)
@@ -367,6 +377,8 @@ class RunResult(_Document):
             if short.verification is not None:
                 facts = short.verification
                 short = replace(short, verification=replace(facts, message=facts.message[:length]))
+            if self.dry_run is not None:
+                short = replace(short, dry_run=self.dry_run.without_lists(length))
             text = short.to_json()
             if len(text.encode()) <= limit:
                 return text

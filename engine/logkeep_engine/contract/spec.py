@@ -299,6 +299,7 @@ class KafkaBackupSpec(Model):
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL
     on_unmatched: OnUnmatched | None = None
+    dry_run: bool = False
     limits: BackupLimits = BackupLimits()
     schedule: ScheduleSpec | None = None
     suspend: bool = False
@@ -345,8 +346,8 @@ class SourceSpec(Model):
 
 
 class Rename(Model):
-    """`from` must match the whole topic name; `to` may use its groups as \\1 or \\g<name>. The first rule that
-    matches is used.
+    """`from` must match the whole name of a topic or a consumer group; `to` may use its groups as \\1 or \\g<name>. The
+    first rule that matches is used.
     """
 
     from_: Annotated[Regex, Field(alias="from")]
@@ -427,11 +428,12 @@ class RestoreVerification(StrEnum):
 
 class RestoreGroups(ConsumerGroups):
     restore: GroupRestore = GroupRestore.NONE
+    rename: tuple[Rename, ...] = ()
 
     @model_validator(mode="after")
     def _chooses_what_is_moved(self) -> RestoreGroups:
         if self.restore is GroupRestore.NONE:
-            for name in ("include", "exclude"):
+            for name in ("include", "exclude", "rename"):
                 if getattr(self, name) != RestoreGroups.model_fields[name].default:
                     raise ValueError(
                         f"{name} has no effect with restore None, which moves no group; set restore to Translate, "
@@ -442,7 +444,7 @@ class RestoreGroups(ConsumerGroups):
 
 class KafkaRestoreSpec(Model):
     """`state`: where the restore keeps what it must know to go on; None: beside the archive. With `drill` nothing is
-    restored for good."""
+    restored for good, with `dryRun` nothing is written."""
 
     source: SourceSpec
     point: PointSpec | None = None
@@ -458,6 +460,7 @@ class KafkaRestoreSpec(Model):
     consumer_groups: RestoreGroups = RestoreGroups()
     record_batches: RecordBatches = RecordBatches()
     verify: RestoreVerification = RestoreVerification.COUNTS
+    dry_run: bool = False
     drill: DrillSpec | None = None
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
@@ -481,6 +484,8 @@ class KafkaRestoreSpec(Model):
             raise ValueError("consumerGroups.restore may only be None with drill, which moves no groups")
         if self.topics.rename:
             raise ValueError("topics.rename has no effect with drill, which gives its topics names of its own")
+        if self.dry_run:
+            raise ValueError("dryRun has no effect with drill, which writes to topics of its own")
         return self
 
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from logkeep_engine.errors import BrokerRefused
-from logkeep_engine.kafka import protocol
+from logkeep_engine.kafka import protocol, rights
 from logkeep_engine.kafka.brokers import BrokerPool, Leader
 from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
@@ -108,6 +108,15 @@ class RawClient:
                 await patience.wait(trouble)
             else:
                 return answer.code != Code.TOPIC_AUTHORIZATION_FAILED
+
+    async def unwritable(self, topics: Sequence[str]) -> list[str]:
+        """The topics among these, whether they exist or not, to which the user may not write. Raises
+        BrokerUnavailable."""
+        return await rights.unwritable(self._pool, topics)
+
+    async def may_use_transaction(self, transactional_id: str) -> bool:
+        """Whether the user may write transactions of this id. Raises BrokerUnavailable."""
+        return await rights.may_use_transaction(self._pool, transactional_id)
 
     def patience(self, what: str) -> Patience:
         """Waits between attempts of the caller's own, as long as the connection's limits allow."""

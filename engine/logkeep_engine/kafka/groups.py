@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
 
 from logkeep_engine.kafka.admin import UNREACHABLE, Admin, in_a_loop
-from logkeep_engine.kafka.positions import FetchedPosition, commit_positions, committed_positions
+from logkeep_engine.kafka.encoding import Call
+from logkeep_engine.kafka.group_list import ListedGroup, has_share_groups, listed_groups
+from logkeep_engine.kafka.positions import (
+    ChangeRequest,
+    FetchedPosition,
+    FetchedPositions,
+    change_positions,
+    commit_request,
+    committed_positions,
+    delete_request,
+    fetch_positions,
+)
+from logkeep_engine.kafka.share_groups import NOT_DONE, fetch_starts, set_starts
+from logkeep_engine.kafka.survey import Survey
 
 _HAS_MEMBERS = frozenset(
-    {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"}
+    {
+        "UNKNOWN_MEMBER_ID",
+        "ILLEGAL_GENERATION",
+        "REBALANCE_IN_PROGRESS",
+        "STALE_MEMBER_EPOCH",
+        "FENCED_MEMBER_EPOCH",
+        "NON_EMPTY_GROUP",
+        "GROUP_SUBSCRIBED_TO_TOPIC",
+    }
 )
+_ABSENT = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNKNOWN_TOPIC_OR_PART"})
+_TOO_OLD = "the brokers set no start offsets of share groups"
+_WHOLE_GROUPS = "a start offset of a share group goes only with the group"
 _NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """A committed position: `offset` is the next record to read. `leader_epoch` is -1 if the group did not say."""
+    """A committed position: `offset` is the next record to read. `leader_epoch` is -1 if the group did not say. Of a
+    `share` group it is the start offset."""
 
     group_id: str
     topic: str
@@ -27,6 +53,7 @@ class GroupPosition:
     offset: int
     leader_epoch: int
     metadata: str
+    share: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +66,8 @@ class GroupPositions:
 
 @dataclass(frozen=True, slots=True)
 class NotSet:
-    """A position that the coordinator has refused; `error` is the protocol's name of the reason."""
+    """A position that the coordinator has refused; `error` is the protocol's name of the reason, or what cannot be
+    done."""
 
     position: GroupPosition
     error: str
@@ -84,41 +112,102 @@ class GroupAdmin(Admin):
         )
         return GroupPositions(tuple(item for group in groups for item in found.get(group, ())), notes)
 
-    def _positions(self, groups: Sequence[str]) -> dict[str, list[GroupPosition]]:
+    def share_groups(self) -> list[str]:
+        """Ids of all share groups (KIP-932) that this user may describe; none where brokers are too old for them."""
+
+        async def ask(survey: Survey) -> list[str]:
+            if not await has_share_groups(survey.pool):
+                return []
+            return sorted(name for name, group in (await listed_groups(survey.pool)).items() if group.is_share)
+
+        return self._ask(ask, "list share groups")
+
+    def share_starts(self, group_ids: Iterable[str]) -> GroupPositions:
+        """The start offsets of these share groups. Groups whose start offsets brokers do not tell are noted."""
+        groups = sorted(set(group_ids))
+        if groups and not self._speaks(fetch_starts(groups[0])):
+            return GroupPositions((), (f"the brokers do not tell where share groups begin: {', '.join(groups)}",))
+        found = self._positions(groups, fetch_starts, share=True)
+        return GroupPositions(tuple(item for group in groups for item in found.get(group, ())), ())
+
+    def _speaks(self, call: Call[Any]) -> bool:
+        return self._ask(lambda survey: survey.pool.speaks(survey.pool.any_node(), call), "ask for versions")
+
+    def _positions(
+        self,
+        groups: Sequence[str],
+        fetch: Callable[[str], Call[FetchedPositions]] = fetch_positions,
+        *,
+        share: bool = False,
+    ) -> dict[str, list[GroupPosition]]:
         """By group, sorted; without groups that vanished."""
         deadline = time.monotonic() + self._timeout
         found: dict[str, list[GroupPosition]] = {}
         left = list(groups)
         while left:
-            answers = in_a_loop(committed_positions(self._connection, left))
+            answers = in_a_loop(committed_positions(self._connection, left, fetch))
             again: list[str] = []
             for group in left:
                 answer = answers[group]
                 if answer.code == KafkaError.NO_ERROR:
-                    found[group] = sorted(
-                        (
-                            GroupPosition(
-                                group, item.topic, item.partition, item.offset, item.leader_epoch, item.metadata
-                            )
-                            for item in answer.positions
-                        ),
-                        key=lambda item: (item.topic, item.partition),
-                    )
+                    found[group] = [
+                        GroupPosition(
+                            group, item.topic, item.partition, item.offset, item.leader_epoch, item.metadata, share
+                        )
+                        for item in sorted(answer.positions, key=lambda item: (item.topic, item.partition))
+                    ]
                 elif answer.code in UNREACHABLE and time.monotonic() <= deadline:
                     again.append(group)
                 elif answer.code not in _NO_SUCH_GROUP:
-                    what = f"read the offsets of consumer group {group!r} (ACL DESCRIBE on the group and its topics)"
+                    kind = "share" if share else "consumer"
+                    what = f"read the offsets of {kind} group {group!r} (ACL DESCRIBE on the group and its topics)"
                     raise self._error(KafkaException(KafkaError(answer.code)), what)
             left = again
             if left:
                 time.sleep(self._connection.limits.control_pause)
         return found
 
+    def listed_groups(self) -> Mapping[str, ListedGroup]:
+        """All groups that this user may describe, by name: of which kind they are, and whether they have members."""
+        return self._ask(lambda survey: listed_groups(survey.pool), "list groups")
+
     def set_group_offsets(self, offsets: Iterable[GroupPosition]) -> list[NotSet]:
         """Commit positions for their groups; returns those that were refused: above all those of groups with members.
 
         What was committed before is replaced. Needs the ACL READ on the groups and the topics.
         """
+        # A coordinator may hear of a new topic later than the others.
+        again = UNREACHABLE | {KafkaError.UNKNOWN_TOPIC_OR_PART}
+        wanted = list(offsets)
+        shared = [item for item in wanted if item.share]
+        refused = self._change(
+            (item for item in wanted if not item.share), commit_request, again, "set the offsets", "READ"
+        )
+        if shared and not self._speaks(set_starts("", ())):
+            return refused + [NotSet(item, _TOO_OLD) for item in shared]
+        return refused + self._change(shared, set_starts, again, "set the start offsets", "READ")
+
+    def delete_group_offsets(self, offsets: Iterable[GroupPosition]) -> list[NotSet]:
+        """Delete positions of groups; returns those that were refused. One that is not there is no error.
+
+        Needs the ACL DELETE on the groups, and READ on the topics.
+        """
+        wanted = list(offsets)
+        refused = self._change(
+            (item for item in wanted if not item.share), delete_request, UNREACHABLE, "delete the offsets", "DELETE"
+        )
+        found = [item for item in refused if item.error not in _ABSENT]
+        return found + [NotSet(item, _WHOLE_GROUPS) for item in wanted if item.share]
+
+    def _change(
+        self,
+        offsets: Iterable[GroupPosition],
+        change: ChangeRequest,
+        passing: frozenset[int],
+        what: str,
+        right: str,
+    ) -> list[NotSet]:
+        """Make the change, again where the error is one of those that are `passing`."""
         self._connect()
         deadline = time.monotonic() + self._timeout
         refused: list[NotSet] = []
@@ -128,23 +217,22 @@ class GroupAdmin(Admin):
             for item in left:
                 position = FetchedPosition(item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
                 wanted.setdefault(item.group_id, []).append(position)
-            codes = in_a_loop(commit_positions(self._connection, wanted))
+            codes = in_a_loop(change_positions(self._connection, wanted, change))
             again: list[GroupPosition] = []
             for item in left:
                 code = codes[item.group_id].get((item.topic, item.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
                 if code == KafkaError.NO_ERROR:
                     continue
-                # A coordinator may hear of a new topic later than the others.
-                if code in UNREACHABLE or code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                if code in passing:
                     again.append(item)
                 else:
-                    refused.append(NotSet(item, KafkaError(code).name()))
+                    refused.append(NotSet(item, _TOO_OLD if code == NOT_DONE else KafkaError(code).name()))
             left = again
             if left and time.monotonic() > deadline:
                 first = left[0]
                 code = codes[first.group_id].get((first.topic, first.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
-                what = f"set the offsets of consumer group {first.group_id!r} (ACL READ on the group and its topics)"
-                raise self._error(KafkaException(KafkaError(code)), what)
+                of = f"{what} of consumer group {first.group_id!r} (ACL {right} on the group and its topics)"
+                raise self._error(KafkaException(KafkaError(code)), of)
             if left:
                 time.sleep(self._connection.limits.control_pause)
         return refused

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.kafka.brokers import BrokerPool
@@ -65,55 +65,63 @@ class Coordinator:
     node: int
 
 
-async def committed_positions(connection: KafkaConnection, groups: Sequence[str]) -> dict[str, FetchedPositions]:
-    """The positions of each group, as its coordinator says. Raises BrokerUnavailable and BrokerRefused as `BrokerPool`
-    does.
+async def committed_positions(
+    connection: KafkaConnection, groups: Sequence[str], fetch: Callable[[str], Call[FetchedPositions]]
+) -> dict[str, FetchedPositions]:
+    """The positions of each group, as its coordinator answers to `fetch`. Raises BrokerUnavailable and BrokerRefused as
+    `BrokerPool` does.
     """
     found: dict[str, FetchedPositions] = {}
     async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):
             part = groups[at : at + _AT_ONCE]
-            answers = await asyncio.gather(*(_ask(pool, group) for group in part))
+            answers = await asyncio.gather(*(_ask(pool, group, fetch) for group in part))
             found |= dict(zip(part, answers, strict=True))
     return found
 
 
-async def _ask(pool: BrokerPool, group: str) -> FetchedPositions:
+async def _ask(pool: BrokerPool, group: str, fetch: Callable[[str], Call[FetchedPositions]]) -> FetchedPositions:
     try:
         coordinator = await pool.send(pool.any_node(), 0, find_coordinator(group))
         if coordinator.code != Code.NONE:
             return FetchedPositions(coordinator.code)
-        return await pool.send(coordinator.node, 0, fetch_positions(group))
+        return await pool.send(coordinator.node, 0, fetch(group))
     except BrokerTrouble:
         return FetchedPositions(Code.COORDINATOR_NOT_AVAILABLE)
 
 
-async def commit_positions(
-    connection: KafkaConnection, wanted: Mapping[str, Sequence[FetchedPosition]]
-) -> dict[str, dict[tuple[str, int], int]]:
-    """Set positions of groups that nobody is a member of; returns the protocol's error code of each, by group.
+ChangeRequest = Callable[[str, Sequence[FetchedPosition]], Call[CommitAnswer]]
+"""Makes the request that changes some positions of a group: `commit_request`, `delete_request`."""
 
-    What cannot be reached is COORDINATOR_NOT_AVAILABLE; a group with members is UNKNOWN_MEMBER_ID. Setting a position
-    again to the same offset is harmless. Raises BrokerUnavailable and BrokerRefused as `BrokerPool` does.
+
+async def change_positions(
+    connection: KafkaConnection, wanted: Mapping[str, Sequence[FetchedPosition]], change: ChangeRequest
+) -> dict[str, dict[tuple[str, int], int]]:
+    """Change positions of groups that nobody is a member of; returns the protocol's error code of each, by group.
+
+    What cannot be reached is COORDINATOR_NOT_AVAILABLE; a group with members is UNKNOWN_MEMBER_ID or NON_EMPTY_GROUP.
+    The same change made again is harmless. Raises BrokerUnavailable and BrokerRefused as `BrokerPool` does.
     """
     found: dict[str, dict[tuple[str, int], int]] = {}
     groups = list(wanted)
     async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):
             part = groups[at : at + _AT_ONCE]
-            answers = await asyncio.gather(*(_commit(pool, group, wanted[group]) for group in part))
+            answers = await asyncio.gather(*(_change(pool, group, wanted[group], change) for group in part))
             found |= dict(zip(part, answers, strict=True))
     return found
 
 
-async def _commit(pool: BrokerPool, group: str, positions: Sequence[FetchedPosition]) -> dict[tuple[str, int], int]:
+async def _change(
+    pool: BrokerPool, group: str, positions: Sequence[FetchedPosition], change: ChangeRequest
+) -> dict[tuple[str, int], int]:
     codes = {(item.topic, item.partition): int(Code.COORDINATOR_NOT_AVAILABLE) for item in positions}
     try:
         coordinator = await pool.send(pool.any_node(), 0, find_coordinator(group))
         if coordinator.code != Code.NONE:
             return dict.fromkeys(codes, coordinator.code)
         for part in _requests(group, positions):
-            codes |= (await pool.send(coordinator.node, 0, commit_request(group, part))).codes
+            codes |= (await pool.send(coordinator.node, 0, change(group, part))).codes
     except BrokerTrouble:
         pass  # what was answered for is known, the rest has the code of what may be asked again
     return codes
@@ -168,11 +176,17 @@ def fetch_positions(group: str) -> Call[FetchedPositions]:
     return Call(9, 5, (pack_string(group) + every_topic,), answer)
 
 
-def commit_request(group: str, positions: Sequence[FetchedPosition]) -> Call[CommitAnswer]:
-    """Set positions of `group`, as nobody's member: the coordinator refuses if it has members."""
+def by_topic(positions: Sequence[FetchedPosition]) -> dict[str, list[FetchedPosition]]:
+    """The positions by topic, as requests have them."""
     topics: dict[str, list[FetchedPosition]] = {}
     for item in positions:
         topics.setdefault(item.topic, []).append(item)
+    return topics
+
+
+def commit_request(group: str, positions: Sequence[FetchedPosition]) -> Call[CommitAnswer]:
+    """Set positions of `group`, as nobody's member: the coordinator refuses if it has members."""
+    topics = by_topic(positions)
     no_generation, no_member = struct.pack(">i", -1), pack_string("")
     body = [pack_string(group), no_generation, no_member, struct.pack(">i", len(topics))]
     for topic, items in topics.items():
@@ -182,12 +196,34 @@ def commit_request(group: str, positions: Sequence[FetchedPosition]) -> Call[Com
 
     def answer(read: Reader) -> CommitAnswer:
         throttle = read.int32()
-        codes: dict[tuple[str, int], int] = {}
-        for _ in range(read.int32()):
-            topic = read.string()
-            for _ in range(read.int32()):
-                partition = read.int32()
-                codes[topic, partition] = read.int16()
-        return CommitAnswer(codes, throttle)
+        return CommitAnswer(_codes(read), throttle)
 
     return Call(8, 6, (b"".join(body),), answer)
+
+
+def delete_request(group: str, positions: Sequence[FetchedPosition]) -> Call[CommitAnswer]:
+    """Delete positions of `group`: the coordinator refuses if a member reads the topic."""
+    topics = by_topic(positions)
+    body = [pack_string(group), struct.pack(">i", len(topics))]
+    for topic, items in topics.items():
+        body += [pack_string(topic), struct.pack(">i", len(items))]
+        body += [struct.pack(">i", item.partition) for item in items]
+
+    def answer(read: Reader) -> CommitAnswer:
+        code, throttle = read.int16(), read.int32()
+        codes = _codes(read)
+        if code != Code.NONE:
+            codes = {(item.topic, item.partition): code for item in positions}
+        return CommitAnswer(codes, throttle)
+
+    return Call(47, 0, (b"".join(body),), answer)
+
+
+def _codes(read: Reader) -> dict[tuple[str, int], int]:
+    codes: dict[tuple[str, int], int] = {}
+    for _ in range(read.int32()):
+        topic = read.string()
+        for _ in range(read.int32()):
+            partition = read.int32()
+            codes[topic, partition] = read.int16()
+    return codes

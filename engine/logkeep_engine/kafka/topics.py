@@ -157,22 +157,56 @@ class TopicAdmin(Admin):
         """
         self._connect()
         for part in in_parts(plans, _TOPICS_A_REQUEST):
-            asked = [
-                NewTopic(
-                    plan.name,
-                    num_partitions=plan.partitions,
-                    replication_factor=plan.replication_factor,
-                    config=dict(plan.configs),
-                )
-                for plan in part
-            ]
-            futures = self._admin.create_topics(asked, operation_timeout=self._timeout, request_timeout=self._timeout)
-            problems = [
-                (plan, problem) for plan in part if (problem := self._outcome(futures[plan.name])[1]) is not None
-            ]
+            problems = self._ask_to_create(part)
             if problems:
                 raise self._not_created(*problems[0]) from problems[0][1]
         return self._wait_for_leaders({plan.name: plan.partitions for plan in plans})
+
+    def refused_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, LogkeepError]:
+        """The topics among these that could not be created now, with the errors that `create_topics` would raise.
+        Nothing is created."""
+        self._connect()
+        return {
+            plan.name: self._not_created(plan, problem)
+            for part in in_parts(plans, _TOPICS_A_REQUEST)
+            for plan, problem in self._ask_to_create(part, validate_only=True)
+        }
+
+    def _ask_to_create(
+        self, plans: Sequence[NewTopicPlan], *, validate_only: bool = False
+    ) -> list[tuple[NewTopicPlan, KafkaException]]:
+        """Those that were refused, with the reason. With `validate_only` the controller creates none."""
+        asked = [
+            NewTopic(
+                plan.name,
+                num_partitions=plan.partitions,
+                replication_factor=plan.replication_factor,
+                config=dict(plan.configs),
+            )
+            for plan in plans
+        ]
+        futures = self._admin.create_topics(
+            asked, operation_timeout=self._timeout, request_timeout=self._timeout, validate_only=validate_only
+        )
+        outcomes = ((plan, self._outcome(futures[plan.name])[1]) for plan in plans)
+        return [(plan, problem) for plan, problem in outcomes if problem is not None]
+
+    def unconfigurable(self, names: Sequence[str]) -> list[str]:
+        """The topics among these, whether they exist or not, whose configuration the user may not change. Nothing is
+        changed."""
+        self._connect()
+        found = []
+        for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
+            entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+            wanted = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in part]
+            futures = self._admin.incremental_alter_configs(
+                wanted, validate_only=True, request_timeout=self._timeout / _CONTROLLER_ATTEMPTS
+            )
+            for resource, future in futures.items():
+                _, problem = self._outcome(future)
+                if problem is not None and problem.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    found.append(resource.name)
+        return found
 
     def _not_created(self, plan: NewTopicPlan, problem: KafkaException) -> LogkeepError:
         error: KafkaError = problem.args[0]

@@ -299,16 +299,21 @@ class PaddingTransactions:
         if code in _OVER:
             raise TransactionOver(Code.name_of(code))
         if code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            raise BrokerRefused(
-                f"The user may not use the transactional id {self._id!r}, which `offsets: Same` needs.",
-                hint="Give the user the ACL WRITE on the transactional ids with the prefix 'logkeep-'.",
-            )
+            raise id_refused(self._id)
         if code in RETRIABLE:
             self._coordinator = None
             raise BrokerTrouble(f"the transaction {self._id!r}: {Code.name_of(code)}")
         raise BrokerRefused(
             f"The transaction {self._id!r} is refused: {Code.name_of(code)}.", hint="The broker's log says more."
         )
+
+
+def id_refused(transactional_id: str) -> BrokerRefused:
+    """The error of a user who may not write transactions of this id."""
+    return BrokerRefused(
+        f"The user may not use the transactional id {transactional_id!r}, which `offsets: Same` needs.",
+        hint="Give the user the ACL WRITE on the transactional ids with the prefix 'logkeep-'.",
+    )
 
 
 # ---- the requests

@@ -102,7 +102,7 @@ class ArchiveCheck:
         ]
         refuse = self._context.spec.on_damaged_archive is OnDamagedArchive.REFUSE
         faults = self._missing_or_short(used)
-        if faults and refuse:
+        if faults and refuse and not self._context.dry_run:  # which looks at the rest, too
             self._refuse(faults)
         bad = {fault.object for fault in faults}
         found, transactions = self._verify(used)
@@ -229,6 +229,8 @@ class ArchiveCheck:
         return with_transactions(survey, outcomes[key], index)
 
     def _note(self, faults: Sequence[Damage]) -> None:
+        if self._context.dry_run:
+            return
         body = {"format": 1, "runId": self._context.run_id, "faults": [fault.to_json() for fault in faults]}
         state = self._context.state
         state.storage.put(state.file(DAMAGE), json.dumps(body, ensure_ascii=False, indent=1).encode())
@@ -237,11 +239,13 @@ class ArchiveCheck:
         self._note(faults)
         shown = "; ".join(str(fault) for fault in faults[:_FAULTS_SHOWN])
         more = f"; and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
+        noted = (
+            "`logkeep verify` lists all" if self._context.dry_run else f"All are in {self._context.state.name(DAMAGE)}"
+        )
         raise ArchiveDamaged(
             f"{len(faults)} {'fault' if len(faults) == 1 else 'faults'} in the archive, nothing was written to "
             f"Kafka: {shown}{more}",
-            hint=f"All are in {self._context.state.name(DAMAGE)}. Repair the objects from a copy of the "
-            "archive, or restore what is "
+            hint=f"{noted}. Repair the objects from a copy of the archive, or restore what is "
             "whole with spec.onDamagedArchive: Skip.",
             faults=tuple(str(fault) for fault in faults),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.drill.scope import DrillScope
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
+from logkeep_engine.restore.refusals import Refusals
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.tasks import Demand, Expect, TaskContext, TaskRunner
 
@@ -32,7 +33,8 @@ class RestoreContext:
     """One run: its spec, the archive that it reads, the place of its state, and the cluster that it writes to.
 
     `control` and `connection` answer for the cluster `cluster_id` only. `runner_factory` is called when the first tasks
-    are ready. `drill` is there if this is an attempt of a drill.
+    are ready. `drill` is there if this is an attempt of a drill. `refusals` gathers errors in a dry run, which writes
+    nothing.
     """
 
     run_id: str
@@ -46,6 +48,12 @@ class RestoreContext:
     reporter: Reporter
     expect: Expect | None = None
     drill: DrillScope | None = None
+    refusals: Refusals = field(default_factory=Refusals)
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing may be written: not to Kafka, not to the archive, not to the state."""
+        return self.refusals.gathered
 
     def slots(self, chunks: int, size: int, *, limited: bool) -> int:
         """How many tasks will run at once, after Spark was told what they will do: `size` bytes in so many `chunks`.

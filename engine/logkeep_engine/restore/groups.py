@@ -1,37 +1,29 @@
-"""Sets the positions of consumer groups after a restore: a group goes on with the record before which it stood.
+"""The step of a restore that sets the positions of consumer groups, and the one door to changing positions.
 
-    moves = translate(select(state.groups, spec.consumer_groups), plan.topics, read_map, archived_end)
-    moved = commit(moves, control)
+    moved, warnings = move_groups(context, planned)
 
-A position is the offset of the next record to read. If that record was restored, the group goes on with it. If there is
-no record at the position (a transaction marker, a record that compaction removed, or a lost one), the group goes on
-with the next record; behind the last record, with the end of the restored ones. Nothing is committed over a position
-that the group has in the target already, and nothing for a group with members.
+A position that is changed is written down before (`group_changes`), set, read back, and compared. A restore commits
+nothing over a position that the group has in the target already, and nothing for a group with members. `logkeep groups`
+changes positions through the same door (`group_commands`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from logkeep_engine.archive.catalog.facts import GroupEntry
-from logkeep_engine.contract.patterns import NamePatterns
-from logkeep_engine.contract.spec import ConsumerGroups, GroupRestore, KafkaRestoreSpec
+from logkeep_engine.contract.spec import GroupRestore, KafkaRestoreSpec
+from logkeep_engine.errors import GroupsHaveMembers
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition, NotSet
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.offset_map import OffsetMap, OffsetPlace, read_offset_map
-from logkeep_engine.restore.plan import NO_TASK, TopicPlan
-from logkeep_engine.restore.same import Extent
+from logkeep_engine.restore.group_changes import ChangeLog, PositionChange, PositionKey, key_of
+from logkeep_engine.restore.group_moves import Move, Moved, PositionOutcome, select_and_rename, translate
+from logkeep_engine.restore.group_report import GROUPS, nothing_to_move, raise_if_different, report, warnings
+from logkeep_engine.restore.offset_lookup import OffsetFinder, open_offset_map
+from logkeep_engine.restore.state import RestoreState
 
-FORMAT = 1
-GROUPS = "consumer-groups.json"
-_MAPS_AT_ONCE = 4  # one may be large, see `offset_map`
-_GROUPS_SHOWN = 5
-_ARCHIVED_SHOWN = 20
+_NAMES_SHOWN = 10
+MEMBERS = "the group has members"
 
 
 def moves_groups(spec: KafkaRestoreSpec) -> bool:
@@ -40,246 +32,135 @@ def moves_groups(spec: KafkaRestoreSpec) -> bool:
 
 
 def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved], list[str]]:
-    """Set the positions of groups if the spec says so, and report them; returns them with the warnings."""
+    """Set the positions of groups if the spec says so, and report them; returns them with the warnings.
+
+    Raises PositionsDiffer if the cluster has other positions than were set.
+    """
     if not moves_groups(context.spec):
         return [], []
     state, archived, wanted = context.state, planned.archived, context.spec.consumer_groups
-
-    def read_map(topic: str, partition: int) -> OffsetMap:
-        path = state.map_path(topic, partition)
-        return read_offset_map(state.storage.read(path), f"{state.storage.uri}/{path}")
-
-    def archived_end(topic_id: str, partition: int) -> int:
-        accounted = archived.accounted_for(topic_id, partition)
-        return accounted[-1][1] if accounted else 0
-
-    moves = translate(select(archived.groups, wanted), planned.plan.topics, read_map, archived_end)
-    moved = commit(moves, context.control)
+    entries = select_and_rename(archived.groups, wanted)
+    moves = translate(entries, planned.plan.topics, opener(state), archived_end(planned))
+    log = ChangeLog(state, context.cluster_id)
+    moved = commit(moves, context.control, log.keep_for_restore, log.drop)
     state.storage.put(state.file(GROUPS), b"".join(report(moved)))
+    raise_if_different(moved, state.name(GROUPS))
     found = warnings(moved, state.name(GROUPS))
     if moved:
         return moved, found
     return moved, [*found, nothing_to_move(archived.groups, wanted, at_point=planned.plan.point is not None)]
 
 
-class PositionOutcome(StrEnum):
-    """The outcome of setting a position."""
-
-    SET = "set"
-    KEPT = "kept"  # the group has another position in the target, which stays
-    REFUSED = "refused"
+def opener(state: RestoreState) -> Callable[[str, int], OffsetFinder]:
+    """Opens the offset maps of a run."""
+    return lambda topic, partition: open_offset_map(state.storage, state.map_path(topic, partition))
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """An archived position and its target. `beyond`: it lay past everything that was archived."""
+def archived_end(planned: Planned) -> Callable[[str, int], int]:
+    """Tells where what is archived of a topic id's partition ends."""
 
-    group: GroupEntry
-    topic: str
-    offset: int
-    place: OffsetPlace
-    beyond: bool
+    def end(topic_id: str, partition: int) -> int:
+        accounted = planned.archived.accounted_for(topic_id, partition)
+        return accounted[-1][1] if accounted else 0
 
-    @property
-    def position(self) -> GroupPosition:
-        """The position to commit. The archived leader epoch is one of the source, and means nothing in the target."""
-        return GroupPosition(
-            self.group.group_id, self.topic, self.group.partition, self.offset, -1, self.group.metadata
-        )
+    return end
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """The outcome of a move. `reason` tells why the position was not set; `members`: because the group has members."""
-
-    move: Move
-    outcome: PositionOutcome
-    reason: str = ""
-    members: bool = False
-
-
-def translate(
-    groups: Iterable[GroupEntry],
-    topics: Sequence[TopicPlan],
-    read_map: Callable[[str, int], OffsetMap],
-    archived_end: Callable[[str, int], int],
-) -> list[Move]:
-    """The positions of restored topics, each with its target offset, in the order of `groups`.
-
-    `read_map` gives the offset map of a target topic's partition, `archived_end` the end of what is archived of a topic
-    id's partition. Every map is read once, and a few are held at a time.
-    """
-    plans = {topic.topic_id: topic for topic in topics}
-    by_partition: dict[tuple[str, int], list[tuple[int, GroupEntry]]] = {}
-    for number, entry in enumerate(groups):
-        topic = plans.get(entry.topic_id)
-        if topic is not None and 0 <= entry.partition < topic.partition_count:
-            by_partition.setdefault((entry.topic_id, entry.partition), []).append((number, entry))
-
-    def moves(key: tuple[str, int]) -> list[tuple[int, Move]]:
-        topic = plans[key[0]]
-        part = topic.partitions[key[1]]
-        end = archived_end(*key)
-        made = []
-        if part.extent is not None:
-            return [(number, _kept(entry, topic.target, part.extent)) for number, entry in by_partition[key]]
-        found = None if part.producer_id == NO_TASK else read_map(topic.target, part.partition)
-        for number, entry in by_partition[key]:
-            offset, place = (part.start, OffsetPlace.END) if found is None else found.find(entry.offset)
-            made.append((number, Move(entry, topic.target, offset, place, entry.offset > end)))
-        return made
-
-    with ThreadPoolExecutor(_MAPS_AT_ONCE, thread_name_prefix="logkeep-groups") as pool:
-        numbered = [item for part in pool.map(moves, by_partition) for item in part]
-    return [move for _, move in sorted(numbered, key=lambda item: item[0])]
-
-
-def _kept(entry: GroupEntry, target: str, extent: Extent) -> Move:
-    """The position of a group whose records have their source offsets: it stays what it is."""
-    offset = extent.nearest(entry.offset)
-    place = OffsetPlace.RECORD if offset == entry.offset else OffsetPlace.GAP
-    return Move(entry, target, offset, place, entry.offset > extent.end)
-
-
-def commit(moves: Sequence[Move], control: ControlPlane) -> list[Moved]:
+def commit(
+    moves: Sequence[Move],
+    control: ControlPlane,
+    keep: Callable[[Sequence[PositionChange]], int],
+    drop: Callable[[int, Iterable[PositionKey]], None],
+) -> list[Moved]:
     """Set the positions that may be set, and read them back. Safe to repeat: what was set before is as it should be.
 
-    Raises what the control plane does if coordinators cannot be reached.
+    No position of a group with members is changed. `keep` writes the changes down before the first is made, `drop` says
+    which of them were refused. Raises what the control plane does if coordinators cannot be reached.
     """
-    there = _offsets(moves, control)
-    free = [move for move in moves if _key(move.position) not in there]
-    refused = {_key(item.position): item for item in control.set_group_offsets(move.position for move in free)}
-    moved = [_moved(move, there.get(_key(move.position)), refused.get(_key(move.position))) for move in moves]
-    now = _offsets(free, control)
-    new = {_key(move.position) for move in free}
-    return [_compared(item, now) if _key(item.move.position) in new else item for item in moved]
+    there = positions_of(control, (move.position for move in moves))
+    absent = [move for move in moves if key_of(move.position) not in there]
+    members = with_members(control, {move.group.group_id for move in absent})
+    changes = {
+        key_of(move.position): PositionChange(None, move.position)
+        for move in absent
+        if move.group.group_id not in members
+    }
+    number = keep(list(changes.values()))
+    refused, different = change_positions(list(changes.values()), control)
+    drop(number, refused)
+
+    def outcome(move: Move) -> Moved:
+        key = key_of(move.position)
+        before = there.get(key)
+        if before is not None and before.offset != move.offset:
+            return Moved(move, PositionOutcome.KEPT, f"the group has offset {before.offset} in the target")
+        if before is None and move.group.group_id in members:
+            return Moved(move, PositionOutcome.REFUSED, MEMBERS, members=True)
+        if key in refused:
+            return Moved(move, PositionOutcome.REFUSED, refused[key].error, refused[key].has_members)
+        if key in different:
+            return Moved(move, PositionOutcome.DIFFERENT, different[key])
+        return Moved(move, PositionOutcome.SET)
+
+    return [outcome(move) for move in moves]
 
 
-def _offsets(moves: Sequence[Move], control: ControlPlane) -> dict[tuple[str, str, int], int]:
-    """The positions that these groups have now."""
-    found = control.group_offsets(move.group.group_id for move in moves).offsets
-    return {(item.group_id, item.topic, item.partition): item.offset for item in found}
+def positions_of(control: ControlPlane, of: Iterable[GroupPosition]) -> dict[PositionKey, GroupPosition]:
+    """All positions that the groups of these positions have now."""
+    ids: dict[bool, set[str]] = {False: set(), True: set()}
+    for item in of:
+        ids[item.share].add(item.group_id)
+    found = list(control.group_offsets(ids[False]).offsets) if ids[False] else []
+    if ids[True]:
+        found += control.share_starts(ids[True]).offsets
+    return {key_of(item): item for item in found}
 
 
-def _compared(item: Moved, now: Mapping[tuple[str, str, int], int]) -> Moved:
-    """The outcome of a position that was set, by what the cluster says of it now."""
-    offset = now.get(_key(item.move.position))
-    if item.outcome is not PositionOutcome.SET or offset == item.move.offset:
-        return item
-    said = "no position" if offset is None else f"offset {offset}"
-    return Moved(item.move, PositionOutcome.REFUSED, f"it was set to {item.move.offset}, and the cluster has {said}")
+def with_members(control: ControlPlane, group_ids: Collection[str]) -> list[str]:
+    """The groups that have members, of these; sorted."""
+    if not group_ids:
+        return []
+    listed = control.listed_groups()
+    return sorted(group for group in group_ids if group in listed and listed[group].has_members)
 
 
-def _key(position: GroupPosition) -> tuple[str, str, int]:
-    return position.group_id, position.topic, position.partition
-
-
-def _moved(move: Move, before: int | None, refused: NotSet | None) -> Moved:
-    if refused is not None:
-        return Moved(move, PositionOutcome.REFUSED, refused.error, refused.has_members)
-    if before is not None and before != move.offset:
-        return Moved(move, PositionOutcome.KEPT, f"the group has offset {before} in the target")
-    return Moved(move, PositionOutcome.SET)
-
-
-def report(moved: Sequence[Moved]) -> Iterator[bytes]:
-    """The document `consumer-groups.json`, row by row: one for every position."""
-    columns = ["group", "topic", "partition", "sourceOffset", "targetOffset", "at", "outcome", "reason"]
-    yield (json.dumps({"format": FORMAT, "columns": columns}, separators=(",", ":"))[:-1] + ',"rows":[').encode()
-    for number, item in enumerate(moved):
-        move = item.move
-        row = [
-            move.group.group_id,
-            move.topic,
-            move.group.partition,
-            move.group.offset,
-            move.offset,
-            move.place.value,
-            item.outcome.value,
-            item.reason,
-        ]
-        yield ((",\n" if number else "\n") + json.dumps(row, separators=(",", ":"), ensure_ascii=False)).encode()
-    yield b"\n]}\n"
-
-
-def warnings(moved: Sequence[Moved], document: str) -> list[str]:
-    """The warnings for the user; `document` is the object with all positions."""
-    found = _by_group(
-        (item for item in moved if item.members),
-        "the group has members, and only they may commit for it; stop its consumers and set the offsets by hand",
-        document,
-    )
-    found += _by_group(
-        (item for item in moved if item.outcome is PositionOutcome.REFUSED and not item.members),
-        "the cluster refuses it; set the offsets by hand",
-        document,
-    )
-    found += _by_group(
-        (item for item in moved if item.outcome is PositionOutcome.KEPT),
-        "the group has other positions there already, which were left as they are",
-        document,
-    )
-    gaps = sum(item.outcome is PositionOutcome.SET and item.move.place is OffsetPlace.GAP for item in moved)
-    if gaps:
-        found.append(
-            f"{_positions(gaps)} of consumer groups stood where no record is (a transaction marker, or what was "
-            "removed or lost): the next record was taken"
+def refuse_members(control: ControlPlane, group_ids: Collection[str]) -> None:
+    """Raises GroupsHaveMembers if one of these groups has members; it names them."""
+    found = with_members(control, group_ids)
+    if found:
+        more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
+        raise GroupsHaveMembers(
+            f"consumer groups have members, and no position was changed: {', '.join(found[:_NAMES_SHOWN])}{more}",
+            hint="Stop their consumers, or leave these groups out.",
         )
-    beyond = sum(item.outcome is PositionOutcome.SET and item.move.beyond for item in moved)
-    if beyond:
-        found.append(
-            f"{_positions(beyond)} of consumer groups stood past the archived end: the end of the restored records was "
-            "taken"
-        )
+
+
+def change_positions(
+    changes: Sequence[PositionChange], control: ControlPlane
+) -> tuple[dict[PositionKey, NotSet], dict[PositionKey, str]]:
+    """Make the changes, read the positions back, and compare: what was refused, and what differs from what was wanted.
+
+    What was before must be written down by then.
+    """
+    refused = control.set_group_offsets(item.after for item in changes if item.after is not None)
+    refused += control.delete_group_offsets(item.position for item in changes if item.after is None)
+    by_key = {key_of(item.position): item for item in refused}
+    made = [item for item in changes if item.key not in by_key]
+    now = positions_of(control, (item.position for item in made))
+    return by_key, _different(made, now)
+
+
+def _different(made: Iterable[PositionChange], now: Mapping[PositionKey, GroupPosition]) -> dict[PositionKey, str]:
+    """Tell what the cluster has where it does not have what was wanted."""
+    found: dict[PositionKey, str] = {}
+    for change in made:
+        wanted = None if change.after is None else change.after.offset
+        has = now.get(change.key)
+        offset = None if has is None else has.offset
+        if offset != wanted:
+            found[change.key] = f"{_told(wanted)} was wanted, and the cluster has {_told(offset)}"
     return found
 
 
-def nothing_to_move(archived: Iterable[GroupEntry], wanted: ConsumerGroups, *, at_point: bool = False) -> str:
-    """The warning of a restore that was to move groups and has found no position to move."""
-    entries = list(archived)
-    names = sorted({entry.group_id for entry in entries})
-    if not names:
-        why = "the archive holds no positions of consumer groups"
-        if at_point:
-            why += " of the time before spec.point"
-    elif select(entries, wanted):
-        why = "no archived group that spec.consumerGroups chooses has a position in a restored topic"
-    else:
-        why = "no archived group matches spec.consumerGroups.include and is not excluded"
-    warning = f"no consumer group was moved, its consumers begin where auto.offset.reset says: {why}"
-    return f"{warning}; archived are {_first(names)}" if names else warning
-
-
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _ARCHIVED_SHOWN} more" if len(names) > _ARCHIVED_SHOWN else ""
-    return ", ".join(names[:_ARCHIVED_SHOWN]) + more
-
-
-def _by_group(moved: Iterable[Moved], why: str, document: str) -> list[str]:
-    groups: dict[str, list[Moved]] = {}
-    for item in moved:
-        groups.setdefault(item.move.group.group_id, []).append(item)
-    names = sorted(groups)
-    found = []
-    for name in names[:_GROUPS_SHOWN]:
-        first = groups[name][0]
-        at = f"topic {first.move.topic} partition {first.move.group.partition}"
-        found.append(
-            f"consumer group {name}: {_positions(len(groups[name]))} not set, first {at} ({first.reason}): {why} "
-            f"({document})"
-        )
-    if len(names) > _GROUPS_SHOWN:
-        found.append(f"{len(names) - _GROUPS_SHOWN} more consumer groups like the one before: see {document}")
-    return found
-
-
-def _positions(count: int) -> str:
-    return "1 position" if count == 1 else f"{count} positions"
-
-
-def select(groups: Iterable[GroupEntry], wanted: ConsumerGroups) -> list[GroupEntry]:
-    """The archived positions of the groups that are wanted; there may be none."""
-    found = list(groups)
-    patterns = NamePatterns(wanted.include, wanted.exclude)
-    ids = {group_id for group_id in {entry.group_id for entry in found} if patterns.chooses(group_id)}
-    return [entry for entry in found if entry.group_id in ids]
+def _told(offset: int | None) -> str:
+    return "no position" if offset is None else f"offset {offset}"

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
 
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
@@ -181,6 +181,15 @@ class OffsetPlace(Enum):
     END = "end"  # none: no record of this offset, or behind it, was restored
 
 
+class FoundOffset(NamedTuple):
+    """The target offset that stands for a source offset. `source`: the source offset of the record there; None where
+    there is none."""
+
+    target: int
+    place: OffsetPlace
+    source: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetMap:
     """A finished map. `sources`, `targets` and `counts` are columns of equal length, rising in both offsets."""
@@ -196,16 +205,17 @@ class OffsetMap:
 
         That is what a consumer group's position means: the next record to read.
         """
-        return self.find(source_offset)[0]
+        return self.find(source_offset).target
 
-    def find(self, source_offset: int) -> tuple[int, OffsetPlace]:
+    def find(self, source_offset: int) -> FoundOffset:
         """The target offset that `translate` gives, and the record that stands for `source_offset`."""
         at = bisect_right(self.sources, source_offset) - 1
         if at >= 0 and source_offset < self.sources[at] + self.counts[at]:
-            return self.targets[at] + source_offset - self.sources[at], OffsetPlace.RECORD
+            target = self.targets[at] + source_offset - self.sources[at]
+            return FoundOffset(target, OffsetPlace.RECORD, source_offset)
         if at + 1 < len(self.sources):
-            return self.targets[at + 1], OffsetPlace.GAP
-        return self.summary.target_end, OffsetPlace.END
+            return FoundOffset(self.targets[at + 1], OffsetPlace.GAP, self.sources[at + 1])
+        return FoundOffset(self.summary.target_end, OffsetPlace.END, None)
 
     @property
     def rows(self) -> list[tuple[int, int, int]]:
@@ -230,7 +240,7 @@ def read_offset_map(data: bytes, name: str) -> OffsetMap:
             for column, value in zip(columns, row, strict=True):
                 column.append(value)
     except (ValueError, TypeError) as error:
-        raise _damaged(name, error) from error
+        raise damaged_map(name, error) from error
     if sum(columns[2]) > summary.records:
         raise ArchiveDamaged(
             f"{name}: rows of {sum(columns[2])} records, the header says {summary.records}",
@@ -253,7 +263,8 @@ def _rows(text: bytes) -> Iterator[Sequence[int]]:
         at = cut
 
 
-def _damaged(name: str, error: Exception) -> ArchiveDamaged:
+def damaged_map(name: str, error: Exception) -> ArchiveDamaged:
+    """The error for an offset map that was altered."""
     return ArchiveDamaged(f"{name}: not an offset map: {error!r}", hint="The object was altered; it cannot be used.")
 
 
@@ -280,4 +291,4 @@ def _summary(data: bytes, name: str) -> PartitionSummary:
             target_epoch=target.get("leaderEpoch", -1),  # absent from what earlier versions wrote
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(name, error) from error
+        raise damaged_map(name, error) from error

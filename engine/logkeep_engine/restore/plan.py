@@ -376,5 +376,6 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
     if spec.source.topic_ids:
         decides["topicIds"] = dict(spec.source.topic_ids)
     if spec.consumer_groups.restore is not GroupRestore.NONE:
-        decides["consumerGroups"] = spec.consumer_groups.model_dump(mode="json", by_alias=True)
+        unset = set() if spec.consumer_groups.rename else {"rename"}
+        decides["consumerGroups"] = spec.consumer_groups.model_dump(mode="json", by_alias=True, exclude=unset)
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()

@@ -11,15 +11,17 @@ from typing import TypeVar
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets
-from logkeep_engine.errors import BrokerRefused, ObjectExists, ObjectMissing, SpecError, TopicGone
+from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.everything import check_everything
+from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
@@ -30,7 +32,15 @@ from logkeep_engine.restore.plan import (
     batching_of,
     spec_digest,
 )
-from logkeep_engine.restore.same import Extent, Extents, filling_of, refuse_far, told_filling, transactional_id
+from logkeep_engine.restore.same import (
+    Extent,
+    Extents,
+    deletion_refused,
+    filling_of,
+    refuse_far,
+    told_filling,
+    transactional_id,
+)
 from logkeep_engine.restore.selection import Choice, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
 from logkeep_engine.restore.targets import check_same
@@ -66,15 +76,50 @@ class RestorePlanner:
         known = self._load()
         if known is None:
             planned = self._make()
-            self._store(planned.plan)
+            if not self._context.dry_run:
+                self._store(planned.plan)
             return planned
+        return self._loaded(known)
+
+    def load(self) -> Planned | None:
+        """The plan of an earlier start of this run, None if there is none. Raises as `load_or_make` does."""
+        known = self._load()
+        return None if known is None else self._loaded(known)
+
+    def sketch(self) -> Planned:
+        """A plan that says where records would go. Nothing is stored or refused, no object is checked, and partitions
+        have no producer ids.
+        """
+        context, spec = self._context, self._spec
+        point.refuse_future(spec.point)
+        seen = point.choose(context.archive, spec.point)
+        archived = with_branches(seen.state, spec.source.topic_ids)
+        sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
+        choices = select_topics(archived, spec.topics, spec.source.topic_ids, sees).choices
+        pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
+        archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        plan = RestorePlan(
+            run_id=context.run_id,
+            spec_digest=self._digest,
+            archive_id=context.archive.info.archive_id,
+            commit=archived.commit,
+            cluster_id=context.cluster_id,
+            topics=self._plan_topics(
+                archived, choices, self._existing(choices), self._extents(archived, choices, pointed.plan)
+            ),
+            batching=batching_of(context.archive.info.segments, spec.record_batches),
+            point=pointed.plan,
+        )
+        return Planned(plan, archived, fresh=True)
+
+    # ---- the stored plan
+
+    def _loaded(self, known: RestorePlan) -> Planned:
         self._refuse_other(known)
         check_same(self._control, known)
         archived = with_branches(self._context.archive.load_at(known.commit), self._spec.source.topic_ids)
         seen = point.view(self._context.archive, archived, self._spec.point, known.point)
         return Planned(known, seen, fresh=False)
-
-    # ---- the stored plan
 
     def _load(self) -> RestorePlan | None:
         state = self._context.state
@@ -111,12 +156,17 @@ class RestorePlanner:
     # ---- a new plan
 
     def _make(self) -> Planned:
-        """The plan for the newest state of the archive. Nothing is written to the cluster."""
-        context, spec = self._context, self._spec
-        batching = batching_of(context.archive.info.segments, spec.record_batches)
-        point.refuse_future(spec.point)
+        """The plan for the newest state of the archive. Nothing is written to the cluster. In a dry run, checks that
+        fail are noted, and partitions get no producer ids."""
+        context, spec, refusals = self._context, self._spec, self._context.refusals
+        batching = None
+        with refusals:
+            batching = batching_of(context.archive.info.segments, spec.record_batches)
+        with refusals:
+            point.refuse_future(spec.point)
         seen = point.choose(context.archive, spec.point)
-        refuse_unfinished(seen, context.archive.storage.uri, spec)
+        with refusals:
+            refuse_unfinished(seen, context.archive.storage.uri, spec)
         archived = with_branches(seen.state, spec.source.topic_ids)
         sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
         selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
@@ -128,8 +178,9 @@ class RestorePlanner:
             archived, choices = context.drill.narrowed(archived, choices)
         existing = self._existing(choices)
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
-        warnings += check_everything(context, archived)
-        warnings += self._check_targets(archived, choices, existing)
+        with refusals:
+            warnings += check_everything(context, archived)
+        told, existing = self._check_targets(archived, choices, existing)
         extents = self._extents(archived, choices, pointed.plan)
         warnings += self._fill(archived, choices, extents)
         findings = self._check_archive(archived, choices, pointed.plan, whole)
@@ -142,11 +193,15 @@ class RestorePlanner:
             topics=self._plan_topics(archived, choices, existing, extents),
             surveys=findings.surveys,
             loss=findings.loss,
-            warnings=(*warnings, *findings.warnings),
+            warnings=(*warnings, *told, *findings.warnings),
             batching=batching,
             point=pointed.plan,
         )
-        refuse_without_key(context, Planned(plan, archived, fresh=True))
+        planned = Planned(plan, archived, fresh=True)
+        with refusals:
+            refuse_without_key(context, planned)
+        if context.dry_run:
+            return planned
         plan = self._with_producer_ids(plan)
         if spec.offsets is RestoreOffsets.SAME:
             self._check_rights(plan)
@@ -154,22 +209,37 @@ class RestorePlanner:
 
     def _check_targets(
         self, archived: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
-    ) -> list[str]:
-        """Raises the error of a target that cannot take what is restored; returns warnings about the others."""
+    ) -> tuple[list[str], dict[str, ExistingTopic]]:
+        """Raises the error of a target that cannot take what is restored; returns warnings about the others, and the
+        existing topics that take it."""
+        refusals, suitable = self._context.refusals, dict(existing)
         if self._spec.if_topic_exists is IfTopicExists.FAIL:
-            refuse_existing(choices, existing)
+            with refusals:
+                refuse_existing(choices, existing)
+            suitable = {}
         now_ms = int(time.time() * 1000)
         warnings: list[str] = []
         for choice in choices:
-            if choice.target in existing:
+            if choice.target in suitable:
                 facts = topic_facts(topic_segments(archived, choice.source))
-                warnings += check_append(choice, existing[choice.target], facts, now_ms)
+                with refusals:
+                    warnings += check_append(choice, suitable.pop(choice.target), facts, now_ms)
+                    suitable[choice.target] = existing[choice.target]
         if groups.moves_groups(self._spec):
             # Groups that may not even be looked at stop the restore now, not when all records are there.
-            chosen = groups.select(archived.groups, self._spec.consumer_groups)
-            self._control.group_offsets(entry.group_id for entry in chosen)
-        self._check_replicas([choice for choice in choices if choice.target not in existing])
-        return warnings
+            with refusals:
+                chosen = select_and_rename(archived.groups, self._spec.consumer_groups)
+                if not (self._context.dry_run and self._has_no_groups()):
+                    self._control.group_offsets(entry.group_id for entry in chosen)
+        with refusals:
+            self._check_replicas([choice for choice in choices if choice.target not in existing])
+        return warnings, suitable
+
+    def _has_no_groups(self) -> bool:
+        """Whether the cluster has never had a position. A broker that is asked for one creates its own topic for
+        them."""
+        topics = {topic.name for topic in self._control.topics()}
+        return CONSUMER_OFFSETS not in topics and not self._control.undescribable([CONSUMER_OFFSETS])
 
     def _check_archive(
         self, archived: ArchiveState, choices: Sequence[Choice], planned: PointPlan | None, whole: ArchiveState
@@ -178,11 +248,15 @@ class RestorePlanner:
         restore, or that is damaged.
         """
         self._context.reporter.phase("Checking")
+        refusals, findings = self._context.refusals, Findings()
         if not self._spec.allow_empty:
-            refuse_empty(self._context.archive.storage, archived, choices, whole)
-        findings = ArchiveCheck(self._context).check(archived, choices)
+            with refusals:
+                refuse_empty(self._context.archive.storage, archived, choices, whole)
+        with refusals:
+            findings = ArchiveCheck(self._context).check(archived, choices)
         if not self._spec.allow_empty:
-            refuse_damaged(archived, choices, findings.surveys)
+            with refusals:
+                refuse_damaged(archived, choices, findings.surveys)
         loss = point.within(planned, choices, findings.loss)
         if (drill := self._context.drill) is not None:
             ids = {choice.source.name: choice.source.topic_id for choice in choices}
@@ -279,7 +353,8 @@ class RestorePlanner:
         for choice in choices:
             for partition, extent in extents.get(choice.target, {}).items():
                 filling = filling_of(extent, archived.segments.get((choice.source.topic_id, partition), ()))
-                refuse_far(choice.target, partition, extent, filling)
+                with self._context.refusals:
+                    refuse_far(choice.target, partition, extent, filling)
                 fillings[choice.target, partition] = filling
         return told_filling(fillings)
 
@@ -309,11 +384,7 @@ class RestorePlanner:
                     await client.transactions(name, target, part.partition).fence()
                 for target in starting_later:
                     if not await client.may_delete_records(target):
-                        raise BrokerRefused(
-                            f"Topic {target!r} must start above offset 0 (spec.offsets: Same), and the user may not "
-                            "remove records of it; nothing was written.",
-                            hint=f"Give the user the ACL DELETE on topic {target!r}, or set spec.offsets to Any.",
-                        )
+                        raise deletion_refused(target)
 
         asyncio.run(check())
 

@@ -30,7 +30,8 @@ POINT = "point.json"
 @dataclass(frozen=True, slots=True)
 class PreviewedPartition:
     """The part of a partition that would be restored: offsets from `start` on and below `end`, of those that are
-    archived up to `archived_end`, and at most so many `records`."""
+    archived up to `archived_end`, and at most so many `records` in `batches` and `bytes`. `exact`: these are the
+    numbers, and no bounds."""
 
     topic: str
     topic_id: str
@@ -39,6 +40,9 @@ class PreviewedPartition:
     end: int
     archived_end: int
     records: int
+    batches: int = 0
+    bytes: int = 0
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,33 +101,57 @@ def preview(archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntr
     assert made.plan is not None
     view = points.view(archive, archived, point, made.plan)
     groups = points.groups_at(archive, archived, point, made.plan)
-    return PointPreview(tuple(_partitions(view, topics, made.plan)), groups, made.warnings)
+    return PointPreview(tuple(previewed(view, topics, made.plan)), groups, made.warnings)
 
 
 def tell(context: RestoreContext, planned: Planned) -> None:
     """Write down what the point of a restore gives, and tell it, before the first record is written to Kafka."""
-    spec, plan = context.spec.point, planned.plan.point
-    if spec is None or plan is None:
+    found = of_restore(context, planned)
+    if found is None:
         return
-    topics = [planned.archived.topics[topic.topic_id] for topic in planned.plan.topics]
-    groups = points.groups_at(context.archive, planned.archived, spec, plan)
-    found = PointPreview(tuple(_partitions(planned.archived, topics, plan)), groups)
     context.state.storage.put(context.state.file(POINT), json.dumps(found.to_json(), ensure_ascii=False).encode())
     context.reporter.point(str(found))
 
 
-def _partitions(archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan) -> Iterator[PreviewedPartition]:
+def of_restore(context: RestoreContext, planned: Planned) -> PointPreview | None:
+    """The part of the archive that the point of a restore gives, None if it has no point."""
+    spec, plan = context.spec.point, planned.plan.point
+    if spec is None or plan is None:
+        return None
+    topics = [planned.archived.topics[topic.topic_id] for topic in planned.plan.topics]
+    groups = points.groups_at(context.archive, planned.archived, spec, plan)
+    return PointPreview(tuple(previewed(planned.archived, topics, plan)), groups)
+
+
+def previewed(
+    archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan | None
+) -> Iterator[PreviewedPartition]:
+    """The parts of all partitions of these topics that would be restored. Without a plan of a point it is all."""
     for topic in topics:
         for partition in range(topic.partitions):
             key = (topic.topic_id, partition)
             kept = archived.kept(*key)
             start, end = (kept[0][0], kept[-1][1]) if kept else (0, 0)
-            clip = plan.clip(key) or Clip()
-            records = sum(_most(entry, clip) for entry in archived.segments.get(key, ()) if clip.reaches(entry))
+            clip = (plan.clip(key) if plan is not None else None) or Clip()
+            wanted = [entry for entry in archived.segments.get(key, ()) if clip.reaches(entry)]
             wanted_end = min(clip.stop, end)
             yield PreviewedPartition(
-                topic.name, topic.topic_id, partition, min(start, wanted_end), wanted_end, end, records
+                topic.name,
+                topic.topic_id,
+                partition,
+                min(start, wanted_end),
+                wanted_end,
+                end,
+                sum(_most(entry, clip) for entry in wanted),
+                batches=sum(entry.batches for entry in wanted),
+                bytes=sum(entry.bytes for entry in wanted),
+                exact=all(_is_whole(entry, clip) for entry in wanted),
             )
+
+
+def _is_whole(entry: SegmentEntry, clip: Clip) -> bool:
+    """Whether every record of a segment is wanted, by the catalog alone. Of transactions some may have been aborted."""
+    return not (clip.timed or entry.transactional) and entry.next_offset <= clip.stop
 
 
 def _most(entry: SegmentEntry, clip: Clip) -> int:

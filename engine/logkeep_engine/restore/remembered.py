@@ -49,10 +49,28 @@ def begin(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> 
     """The result of the run that has done this restore before. If there is none, the run of `state` is noted as the one
     that does it.
 
+    Raises as `found_before`.
+    """
+    known = _known_run(asked, state)
+    result = _result_of(known, asked, state, if_topic_exists)
+    if result is None and known != state.run_id:
+        note = {"format": FORMAT, "runId": state.run_id, "restore": asked.name, "clusterId": asked.cluster_id}
+        state.storage.put(asked.path, json.dumps(note).encode())
+    return result
+
+
+def found_before(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> RunResult | None:
+    """The result of the run that has done this restore before, None if there is none. Nothing is noted.
+
     Raises RestoreUnfinished if another run has begun to append and has not succeeded: what it has written is not known
     to this run, which would write it again.
     """
-    known = _known_run(asked, state)
+    return _result_of(_known_run(asked, state), asked, state, if_topic_exists)
+
+
+def _result_of(
+    known: str | None, asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists
+) -> RunResult | None:
     if known is not None and known != state.run_id:
         other = state.of_run(known)
         result = other.success()
@@ -65,9 +83,6 @@ def begin(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> 
                 hint=f"Finish that run with `logkeep restore --run-id {known}`. Or ask for a run of its own with a new "
                 "value of the annotation logkeep.dev/run-again, after you have looked at the topics.",
             )
-    if known != state.run_id:
-        note = {"format": FORMAT, "runId": state.run_id, "restore": asked.name, "clusterId": asked.cluster_id}
-        state.storage.put(asked.path, json.dumps(note).encode())
     return None
 
 

@@ -4,8 +4,9 @@
 
 The steps: plan (`planner`), create topics (`targets`), restore the partitions in tasks (`partitions`), count (`count`),
 verify if asked (`verification`), set the positions of consumer groups (`groups`), give topics the source's
-configuration (`targets`), bring back quotas and ACLs if asked (`everything`), result. Below `runs/<run id>/` in the
-place of its state (`state`) lie, in this order, what a driver that starts again needs to go on:
+configuration (`targets`), bring back quotas and ACLs if asked (`everything`), result. A dry run (`dry_run`) plans,
+reports, and writes nothing. Below `runs/<run id>/` in the place of its state (`state`) lie, in this order, what a
+driver that starts again needs to go on:
 
     started.json          when the last driver was started: the state can be written
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
@@ -13,6 +14,7 @@ place of its state (`state`) lie, in this order, what a driver that starts again
     offset-maps/...       a partition is done when its map is there
     counted.json          the target has what was sent; from here on the topics get their own configuration
     verification.json     what the verification has found, and beside it a page (`verification.html`)
+    group-changes/...     the positions that consumer groups had before, written before the first one is set
     consumer-groups.json  what became of the positions of consumer groups
     cluster-state-restored.json    what became of ACLs and quotas, and which users are to be created
     result.json           the end: a run that has succeeded is not done again
@@ -31,23 +33,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreVerification
-from logkeep_engine.errors import LogkeepError, SpecError
+from logkeep_engine.errors import LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun
-from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all, is_counted
+from logkeep_engine.restore.dry_run import find_out, with_refusals
 from logkeep_engine.restore.everything import restore_cluster_state
-from logkeep_engine.restore.groups import Moved, PositionOutcome, move_groups
+from logkeep_engine.restore.group_moves import Moved, PositionOutcome
+from logkeep_engine.restore.groups import move_groups
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
+from logkeep_engine.restore.refusals import Refusals
 from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
@@ -153,6 +159,8 @@ class RestoreRun(DriverRun):
     def perform_or_raise(self) -> RunResult:
         """Do the run, as any. A result that is stored tells a later start of the run that it has succeeded."""
         result = super().perform_or_raise()
+        if result.dry_run is not None:
+            return replace(result, outcome=DRY_RUN)
         if self._begun is not None:
             self._done = None  # a run whose result cannot be stored has failed
             _, state = self._begun
@@ -160,6 +168,9 @@ class RestoreRun(DriverRun):
         return result
 
     def execute(self) -> None:
+        if self._spec.dry_run:
+            self._done = self._find_out()
+            return
         archive, state = self._open()
         self._earlier = self._earlier_result(archive, state)
         if self._earlier is not None and self._is_enough(self._earlier):
@@ -181,24 +192,63 @@ class RestoreRun(DriverRun):
                 if self._earlier is not None and self._is_enough(self._earlier):
                     log.info("%s", self._earlier.message)
                     return
-            connection = replace(connection, cluster_id=cluster_id)
-            control.only(cluster_id)
-            context = RestoreContext(
-                run_id=self._run_id,
-                spec=self._spec,
-                archive=archive,
-                state=state,
-                cluster_id=cluster_id,
-                control=control,
-                connection=connection,
-                runner_factory=self._runner_factory,
-                reporter=self._reporter,
-                expect=self._expect,
-            )
+            context = self._context(archive, state, control, cluster_id, connection, Refusals())
             if self._earlier is not None:
                 self._verify_earlier(context, self._earlier)
             else:
                 self._done = self._perform_steps(context, super().result())
+
+    def _context(
+        self,
+        archive: Archive,
+        state: RestoreState,
+        control: ControlPlane,
+        cluster_id: str,
+        connection: KafkaConnection,
+        refusals: Refusals,
+    ) -> RestoreContext:
+        control.only(cluster_id)
+        return RestoreContext(
+            run_id=self._run_id,
+            spec=self._spec,
+            archive=archive,
+            state=state,
+            cluster_id=cluster_id,
+            control=control,
+            connection=replace(connection, cluster_id=cluster_id),
+            runner_factory=self._runner_factory,
+            reporter=self._reporter,
+            expect=self._expect,
+            refusals=refusals,
+        )
+
+    def _find_out(self) -> RunResult:
+        """The result of a dry run. What would refuse the restore is in it, and nothing is raised for that."""
+        if self._only_verify:
+            raise SpecError(
+                "spec.dryRun: a dry run has restored nothing that could be verified", hint="Leave the field out."
+            )
+        begun, report, refusals = super().result(), DryRunReport(), Refusals(gathered=True)
+        try:
+            archive, state = self._open()
+            begun = replace(begun, archive_id=archive.info.archive_id)
+            state.refuse_begun_beside(archive)
+            connection = connection_from(self._spec.cluster, self._environ)
+            with ControlPlane(connection) as control:
+                cluster_id = control.cluster_id()
+                begun = replace(begun, cluster_id=cluster_id)
+                earlier = self._earlier_result(archive, state)
+                earlier = earlier or self._found_before(archive, state, control, cluster_id)
+                if earlier is not None:
+                    told = f"Nothing would be written: run {earlier.run_id} has done this restore and ended at "
+                    return replace(begun, message=told + _when(earlier.end_time), dry_run=report, end_time=time.time())
+                context = self._context(archive, state, control, cluster_id, connection, refusals)
+                report, warnings = find_out(context)
+                begun = replace(begun, warnings=tuple(warnings[:MAX_LIST]))
+        except Refused as error:
+            refusals.add(error)
+        report = with_refusals(report, refusals.found)
+        return replace(begun, dry_run=report, message=report.told("restore"), end_time=time.time())
 
     def _is_enough(self, earlier: RunResult) -> bool:
         """Whether nothing is left to do if an earlier run has done this restore."""
@@ -295,22 +345,40 @@ class RestoreRun(DriverRun):
         """
         if self._remembered_as is None:
             return None
-        archive_id = archive.info.archive_id
-        asked = remembered.Asked(self._remembered_as, spec_digest(self._spec), archive_id, cluster_id)
+        asked = self._asked(self._remembered_as, archive, cluster_id)
         found = remembered.begin(asked, state, self._spec.if_topic_exists)
         if found is None:
             return None
         remembered.check_still_there(found, state, control)
-        ended = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.end_time))
         return replace(
             found,
             run_id=self._run_id,
             start_time=self._start_time,
             end_time=time.time(),
-            message=f"Nothing was written: run {found.run_id} has done this restore and ended at {ended}",
+            message=f"Nothing was written: run {found.run_id} has done this restore and ended at "
+            f"{_when(found.end_time)}",
             earlier_run=found.run_id,
             earlier_end=found.end_time,
         )
+
+    def _found_before(
+        self, archive: Archive, state: RestoreState, control: ControlPlane, cluster_id: str
+    ) -> RunResult | None:
+        """The result of the run that has done the same restore before. Raises as `_done_before`, and notes nothing."""
+        if self._remembered_as is None:
+            return None
+        asked = self._asked(self._remembered_as, archive, cluster_id)
+        found = remembered.found_before(asked, state, self._spec.if_topic_exists)
+        if found is not None:
+            remembered.check_still_there(found, state, control)
+        return found
+
+    def _asked(self, name: str, archive: Archive, cluster_id: str) -> remembered.Asked:
+        return remembered.Asked(name, spec_digest(self._spec), archive.info.archive_id, cluster_id)
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def facts_of_run(

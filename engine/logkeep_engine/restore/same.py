@@ -14,7 +14,7 @@ from types import MappingProxyType
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.errors import TargetUnsuitable
+from logkeep_engine.errors import BrokerRefused, TargetUnsuitable
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.rows import listed_rows, packed_batch
 from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing
@@ -129,6 +129,15 @@ def told_filling(fillings: Mapping[tuple[str, int], Filling]) -> list[str]:
         f"topic {topic} partition {partition}: that takes up to {-(-total // _FILLED_A_MINUTE)} minutes (measured: "
         f"{_FILLED_A_MINUTE // 60} a second), and some {stays >> 20} MiB of padding stay in the logs"
     ]
+
+
+def deletion_refused(topic: str) -> BrokerRefused:
+    """The error of a user who may not let the log of a new topic start above offset 0."""
+    return BrokerRefused(
+        f"Topic {topic!r} must start above offset 0 (spec.offsets: Same), and the user may not remove records of it; "
+        "nothing was written.",
+        hint=f"Give the user the ACL DELETE on topic {topic!r}, or set spec.offsets to Any.",
+    )
 
 
 def without_gaps(stream: Iterable[Outgoing], producer_id: int) -> Generator[Outgoing, None, None]:

@@ -73,14 +73,10 @@ class RestoreState:
         return bool(self.storage.list(self.file(PLAN)))
 
     def begin(self, archive: Archive) -> None:
-        """Note that the run was started. Raises StateRefused if nothing can be written here, and SpecError if the run
-        was begun with its state beside the archive, and that state was not moved here.
+        """Note that the run was started. Raises StateRefused if nothing can be written here, and as
+        `refuse_begun_beside`.
         """
-        if not self.beside and self._is_begun_beside(archive.storage):
-            raise SpecError(
-                f"spec.state: run {self.run_id} was begun without it, with {archive.storage.uri}/{self.file(PLAN)}",
-                hint=f"Leave spec.state out, copy runs/{self.run_id}/ there, or give this restore another run id.",
-            )
+        self.refuse_begun_beside(archive)
         note = {"format": 1, "runId": self.run_id, "archiveId": archive.info.archive_id, "time": int(time.time())}
         try:
             self.storage.put(self.file(STARTED), json.dumps(note).encode())
@@ -93,6 +89,15 @@ class RestoreState:
             else:
                 where, hint = "in spec.state", error.hint
             raise StateRefused(f"The restore cannot keep its state {where}: {error.message}", hint=hint) from error
+
+    def refuse_begun_beside(self, archive: Archive) -> None:
+        """Raises SpecError if the run was begun with its state beside the archive, and that state was not moved
+        here."""
+        if not self.beside and self._is_begun_beside(archive.storage):
+            raise SpecError(
+                f"spec.state: run {self.run_id} was begun without it, with {archive.storage.uri}/{self.file(PLAN)}",
+                hint=f"Leave spec.state out, copy runs/{self.run_id}/ there, or give this restore another run id.",
+            )
 
     def _is_begun_beside(self, archive: Storage) -> bool:
         """Whether the plan of the run lies beside the archive and not here. If the same plan is here, it is a copy, or

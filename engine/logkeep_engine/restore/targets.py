@@ -5,7 +5,7 @@ before are still the same.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -51,13 +51,9 @@ class CreatedTopics:
         If the plan is not `fresh`, an earlier start of the run may have created some. Raises TopicExists for a topic
         that somebody else has created.
         """
-        wanted = [
-            NewTopicPlan(topic.target, topic.partition_count, topic.replication_factor, self._working(topic))
-            for topic in plan.topics
-            if topic.created
-        ]
+        wanted = self.wanted(plan.topics)
         if not fresh:
-            wanted = self._missing(wanted)
+            wanted = self.missing(wanted)
         deadline = time.monotonic() + _PATIENCE
         while wanted:
             try:
@@ -67,11 +63,23 @@ class CreatedTopics:
                     raise
                 # The controller knows what an earlier start has created; the broker that was asked may learn it later.
                 time.sleep(_PAUSE)
-                wanted = self._missing(wanted)
+                wanted = self.missing(wanted)
             else:
                 return
 
-    def _missing(self, wanted: Sequence[NewTopicPlan]) -> list[NewTopicPlan]:
+    def wanted(self, topics: Iterable[TopicPlan]) -> list[NewTopicPlan]:
+        """Those of the topics that this run creates, with the configuration that they get at first."""
+        return [
+            NewTopicPlan(topic.target, topic.partition_count, topic.replication_factor, self._working(topic))
+            for topic in topics
+            if topic.created
+        ]
+
+    def own(self, topic: TopicPlan) -> dict[str, str]:
+        """The configuration of the source that a created topic gets at the end."""
+        return final_configs(self._state.topics[topic.topic_id].configs, self._working(topic))[0]
+
+    def missing(self, wanted: Sequence[NewTopicPlan]) -> list[NewTopicPlan]:
         """The topics of these that brokers do not know. Raises TopicExists for one that this run has not created."""
         there = {topic.name: len(topic.partitions) for topic in self._control.topics()}
         configs = self._control.topic_configs([topic.name for topic in wanted if topic.name in there])

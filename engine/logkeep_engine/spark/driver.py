@@ -71,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             session = _session(request, spec, reporter, arguments.master, nursery, os.environ, stack)
             result = _run(request, spec, arguments.master, session, reporter)
             result = _with_keys_without_effect(result, session)
+            if result.dry_run is not None:
+                result = replace(result, dry_run=result.dry_run.bounded())
         except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, Exception) and not isinstance(error, LogkeepError):
                 log.exception("unexpected error")
@@ -171,7 +173,7 @@ def _session(
 
 def _tell(result: RunResult, reporter: Reporter | None, termination_log: Path) -> None:
     log.log(
-        logging.INFO if result.outcome == "Succeeded" else logging.ERROR,
+        logging.ERROR if result.outcome == "Failed" else logging.INFO,
         "run %s %s: exit code %d, %d records, %d bytes, %d segments%s",
         result.run_id, result.outcome.lower(), result.exit_code, result.records, result.bytes, result.segments,
         f": {result.error_code}: {result.message}" if result.message else "",

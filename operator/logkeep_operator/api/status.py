@@ -15,7 +15,7 @@ MAX_LISTED = 20
 
 
 class Phase(StrEnum):
-    """The state of a resource in one word."""
+    """The state of a resource in one word. `DryRun`: a dry run has ended, and nothing was done."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -23,14 +23,17 @@ class Phase(StrEnum):
     FAILED = "Failed"
     SUSPENDED = "Suspended"
     INVALID = "Invalid"
+    DRY_RUN = "DryRun"
 
 
 class StatusOutcome(StrEnum):
-    """How a run ended; `Replaced`: the spec changed before it was over."""
+    """How a run ended; `Replaced`: the spec changed before it was over. `DryRun`: it was only to find out what it would
+    do, and has."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     REPLACED = "Replaced"
+    DRY_RUN = "DryRun"
 
 
 def timestamp(moment: datetime) -> str:
@@ -258,6 +261,63 @@ class RestoredStateStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class PlannedRefusalStatus(StatusPart):
+    """An error with which the run would end before it writes."""
+
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class PlannedTopicStatus(StatusPart):
+    """A topic that the run would write. `state` is New or Exists, `counts` Exact or AtMost."""
+
+    topic: str = ""
+    source: str | None = None
+    state: str = ""
+    partitions: int = 0
+    replicas: int | None = None
+    records: int = 0
+    bytes: int = 0
+    counts: str = ""
+    config: str | None = None
+
+
+@dataclass(frozen=True)
+class PlannedGroupStatus(StatusPart):
+    """A consumer group that the run would move."""
+
+    group: str = ""
+    positions: int = 0
+
+
+@dataclass(frozen=True)
+class DryRunStatus(StatusPart):
+    """The findings of a dry run. The numbers count all, the lists have the first items. `counts` is Exact or AtMost."""
+
+    end_time: str | None = None
+    refused: int = 0
+    refusals: tuple[PlannedRefusalStatus, ...] = ()
+    topics: int = 0
+    topics_created: int = 0
+    partitions: int = 0
+    records: int = 0
+    bytes: int = 0
+    counts: str = ""
+    requests: int = 0
+    storage_requests: int = 0
+    seconds: int | None = None
+    bytes_per_second: int | None = None
+    rate: str | None = None
+    groups: int = 0
+    positions: int = 0
+    point: str | None = None
+    topic_list: tuple[PlannedTopicStatus, ...] = ()
+    group_list: tuple[PlannedGroupStatus, ...] = ()
+    not_checked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class DrillStatus(StatusPart):
     """The drill that has ended last, and when the last good one had ended. The measures are those of the last one that
     had restored everything. `recovery` says `recovery_seconds` to people."""
@@ -320,6 +380,7 @@ class Status(StatusWithConditions):
     offset_map: str | None = None
     verification: VerificationStatus | None = None
     cluster_state: RestoredStateStatus | None = None
+    dry_run: DryRunStatus | None = None
     drill: DrillStatus | None = None
     coverage: CoverageStatus | None = None
     loss: tuple[LossEntry, ...] = ()

@@ -10,6 +10,7 @@ import re
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.run import (
     ClusterStateFacts,
     DrillFacts,
@@ -94,7 +95,7 @@ def _result(document: RunResult) -> None:
     _text("runId", document.run_id, MAX_ID)
     _text("kind", document.kind, MAX_ID)
     _text("outcome", document.outcome, MAX_ID)
-    if document.outcome not in (StatusOutcome.SUCCEEDED, StatusOutcome.FAILED):
+    if document.outcome not in (StatusOutcome.SUCCEEDED, StatusOutcome.FAILED, StatusOutcome.DRY_RUN):
         raise Unreadable(f"outcome is {document.outcome!r}")
     _text("errorCode", document.error_code, MAX_ID)
     if document.error_code:
@@ -133,6 +134,23 @@ def _result(document: RunResult) -> None:
         _cluster_state(document.cluster_state)
     if document.drill is not None:
         _drill(document.drill)
+    if document.dry_run is not None:
+        _dry_run(document.dry_run)
+
+
+def _dry_run(found: DryRunReport) -> None:
+    """Numbers were checked when the report was read; texts may have half a character."""
+    for name, texts in (
+        ("refusals", [item.message for item in found.refusals]),
+        ("topics", [text for item in found.topics_shown for text in (item.topic, item.source or "")]),
+        ("configs", [text for topic in found.topics_shown for item in topic.configs.items() for text in item]),
+        ("groups", [item.group for item in found.groups_shown]),
+        ("notChecked", found.not_checked),
+        ("point", [found.point]),
+        ("rate", [found.rate]),
+    ):
+        for text in texts:
+            _text(f"dryRun.{name}", text)
 
 
 def _cluster_state(facts: ClusterStateFacts) -> None:

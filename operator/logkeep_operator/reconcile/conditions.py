@@ -6,6 +6,7 @@
 | a run is on its way, or waits for something that is looked at again | False | True | False |
 | the same for the schedule alone, after a success and with nothing wrong | True | False | False |
 | suspended, also after a success | False | False | False |
+| a dry run has found nothing that would refuse the run | False | False | False |
 | failed or invalid: somebody must act | False | False | True |
 
 `ScheduledRun` is True in the third of these cases, and there once that has been so.
@@ -54,6 +55,11 @@ def without_scheduled_run(before: Status, wanted: Iterable[Condition]) -> tuple[
 def suspended(message: str) -> tuple[Condition, ...]:
     """Nothing happens, because somebody has suspended the resource."""
     return _three("Suspended", message)
+
+
+def only_found_out(reason: str, message: str) -> tuple[Condition, ...]:
+    """A dry run has ended: nothing was done, and nothing happens until the spec changes."""
+    return _three(reason, message)
 
 
 def stalled(reason: str, message: str) -> tuple[Condition, ...]:

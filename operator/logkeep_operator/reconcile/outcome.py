@@ -16,6 +16,7 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_operator.api import StatusOutcome
 from logkeep_operator.api.status import moment_of
 from logkeep_operator.reconcile.observed import Documents, JobState, PodState, termination_result
+from logkeep_operator.reconcile.runs import is_dry_run
 from logkeep_operator.resources import GRACE_SECONDS
 
 # A driver that is told to end says until then what it has done and found missing; one on a dead node never does.
@@ -23,6 +24,8 @@ LAST_WORDS = timedelta(seconds=GRACE_SECONDS + 30)
 
 RUN_SUCCEEDED = "RunSucceeded"
 RESTORED_BEFORE = "RestoredBefore"  # another run has done the same restore, and this one did nothing
+DRY_RUN_DONE, DRY_RUN_REFUSED = "DryRunDone", "DryRunRefused"
+_DONE = (StatusOutcome.SUCCEEDED, StatusOutcome.DRY_RUN)
 
 _EXPLANATIONS = {
     "BackoffLimitExceeded": "the driver failed as often as runPolicy.backoffLimit allows",
@@ -48,7 +51,7 @@ def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult 
     short. A success is always the last result, whatever the clocks of the attempts' nodes say."""
     told = [documents.result, *(termination_result(pod) for pod in drivers)]
     results = [result for result in told if result is not None]
-    successes = [result for result in results if result.outcome == StatusOutcome.SUCCEEDED]
+    successes = [result for result in results if result.outcome in _DONE]
     return max(successes or results, key=lambda result: result.end_time, default=None)
 
 
@@ -58,6 +61,8 @@ def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodStat
     The result of a failed attempt is no end as long as the Job may start another one; success is an end at once.
     """
     result = last_result(documents, drivers)
+    if result is not None and result.outcome == StatusOutcome.DRY_RUN:
+        return _dry_run(result, "")
     if result is not None and result.outcome == StatusOutcome.SUCCEEDED:
         return _succeeded(result, "")
     if job is None:
@@ -65,7 +70,8 @@ def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodStat
             return _failed(result, "", "", drivers, documents.unreadable)
         return None
     if job.complete:
-        return _succeeded(None, documents.unreadable)
+        ended = _dry_run if is_dry_run(job.origin.key) else _succeeded
+        return ended(None, documents.unreadable)
     if job.failure is not None and not _is_speaking(job, drivers, now):
         return _failed(result, *job.failure, drivers, documents.unreadable)
     return None
@@ -88,8 +94,8 @@ def attempt_failure(result: RunResult | None, drivers: Sequence[PodState]) -> st
 
 def _succeeded(result: RunResult | None, unreadable: str) -> JobOutcome:
     if result is None:
-        report = f"cannot be read: {unreadable}" if unreadable else "was lost"
-        return JobOutcome(StatusOutcome.SUCCEEDED, RUN_SUCCEEDED, f"The run is done; the driver's report {report}.")
+        message = f"The run is done; the driver's report {_lost(unreadable)}."
+        return JobOutcome(StatusOutcome.SUCCEEDED, RUN_SUCCEEDED, message)
     message = f"{result.records} records, {result.bytes} bytes, {result.topics} topics, {result.partitions} partitions"
     if result.message:
         message = f"{message}; {result.message}"
@@ -97,6 +103,20 @@ def _succeeded(result: RunResult | None, unreadable: str) -> JobOutcome:
         message = f"{message}; {'; '.join(result.warnings)}"
     reason = RUN_SUCCEEDED if result.earlier_run is None else RESTORED_BEFORE
     return JobOutcome(StatusOutcome.SUCCEEDED, reason, message, result, moment_of(result.end_time))
+
+
+def _dry_run(result: RunResult | None, unreadable: str) -> JobOutcome:
+    if result is None:
+        message = f"The dry run is done; its report {_lost(unreadable)}. Nothing was written."
+        return JobOutcome(StatusOutcome.DRY_RUN, DRY_RUN_DONE, message)
+    refused = result.dry_run is not None and result.dry_run.refused > 0
+    message = "; ".join([f"Dry run, nothing was written: {result.message}", *result.warnings])
+    reason = DRY_RUN_REFUSED if refused else DRY_RUN_DONE
+    return JobOutcome(StatusOutcome.DRY_RUN, reason, message, result, moment_of(result.end_time))
+
+
+def _lost(unreadable: str) -> str:
+    return f"cannot be read: {unreadable}" if unreadable else "was lost"
 
 
 def _failed(

@@ -6,11 +6,16 @@ import heapq
 from dataclasses import replace
 from typing import Any
 
+from logkeep_engine.contract.dry_run import PlannedTopic
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
 from logkeep_operator.api.status import (
     MAX_LISTED,
+    DryRunStatus,
     MovingTopic,
+    PlannedGroupStatus,
+    PlannedRefusalStatus,
+    PlannedTopicStatus,
     RestoredStateStatus,
     VerificationStatus,
     moment_of,
@@ -111,3 +116,50 @@ def restored_state(result: RunResult) -> RestoredStateStatus | None:
         users_total=facts.users_total,
         report=facts.report,
     )
+
+
+def dry_run_status(result: RunResult) -> DryRunStatus | None:
+    """The findings of a dry run, with the first items of each list; None if the run was none."""
+    if result.dry_run is None:
+        return None
+    found = result.dry_run.bounded()
+    return DryRunStatus(
+        end_time=timestamp(moment_of(result.end_time)),
+        refused=found.refused,
+        refusals=tuple(PlannedRefusalStatus(item.code, cut(item.message)) for item in found.refusals),
+        topics=found.topics,
+        topics_created=found.topics_created,
+        partitions=found.partitions,
+        records=found.records,
+        bytes=found.bytes,
+        counts=_counts(exact=found.exact),
+        requests=found.requests,
+        storage_requests=found.storage_requests,
+        seconds=found.seconds,
+        bytes_per_second=found.bytes_per_second,
+        rate=cut(found.rate) or None,
+        groups=found.groups,
+        positions=found.positions,
+        point=cut(found.point) or None,
+        topic_list=tuple(_planned_topic(topic) for topic in found.topics_shown),
+        group_list=tuple(PlannedGroupStatus(cut(item.group), item.positions) for item in found.groups_shown),
+        not_checked=tuple(cut(note) for note in found.not_checked),
+    )
+
+
+def _planned_topic(topic: PlannedTopic) -> PlannedTopicStatus:
+    return PlannedTopicStatus(
+        topic=topic.topic,
+        source=topic.source,
+        state="Exists" if topic.exists else "New",
+        partitions=topic.partitions,
+        replicas=None if topic.exists else topic.replicas,
+        records=topic.records,
+        bytes=topic.bytes,
+        counts=_counts(exact=topic.exact),
+        config=cut(", ".join(f"{key}={value}" for key, value in sorted(topic.configs.items()))) or None,
+    )
+
+
+def _counts(*, exact: bool) -> str:
+    return "Exact" if exact else "AtMost"

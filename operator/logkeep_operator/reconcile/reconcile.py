@@ -26,6 +26,8 @@ from logkeep_operator.reconcile.drill import with_told_backup
 from logkeep_operator.reconcile.executors import useless_executors
 from logkeep_operator.reconcile.observed import JobState, Observed, PodState
 from logkeep_operator.reconcile.outcome import (
+    DRY_RUN_DONE,
+    DRY_RUN_REFUSED,
     RESTORED_BEFORE,
     RUN_SUCCEEDED,
     JobOutcome,
@@ -188,11 +190,7 @@ class _Reconciliation(Starting):
                 )
         if run.outcome is StatusOutcome.SUCCEEDED and self.spec.suspend:
             return self._suspended(_SUSPENDED_AFTER_SUCCESS, run.id, requeue)
-        phase = (
-            Phase(run.outcome.value)
-            if run.outcome in (StatusOutcome.SUCCEEDED, StatusOutcome.FAILED)
-            else Phase.PENDING
-        )
+        phase = Phase.PENDING if run.outcome in (None, StatusOutcome.REPLACED) else Phase(run.outcome.value)
         return self.done(phase, self._end_conditions(run), requeue)
 
     def _retry(self, run: RunStatus) -> Plan:
@@ -221,6 +219,8 @@ class _Reconciliation(Starting):
         message = run.message or ""
         if run.outcome is StatusOutcome.SUCCEEDED:
             return self._succeeded(message)
+        if run.outcome is StatusOutcome.DRY_RUN:
+            return self._only_found_out(message)
         failed = self.before.condition("Stalled")
         reason = (
             failed.reason
@@ -233,6 +233,12 @@ class _Reconciliation(Starting):
         if self.status.restored_by is None:
             return conditions.ready(RUN_SUCCEEDED, message)
         return conditions.ready(RESTORED_BEFORE, message + retry.hint_again(self.resource))
+
+    def _only_found_out(self, message: str) -> tuple[Condition, ...]:
+        found = self.status.dry_run
+        if found is not None and found.refused:
+            return conditions.stalled(DRY_RUN_REFUSED, message + retry.hint_look_again(self.resource))
+        return conditions.only_found_out(DRY_RUN_DONE, message + retry.hint_begin(self.resource))
 
     def _failed(self, reason: str, message: str) -> tuple[Condition, ...]:
         return conditions.stalled(reason, message + retry.hint(self.resource))
@@ -247,8 +253,12 @@ class _Reconciliation(Starting):
         if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
             state = conditions.reconciling(outcome.reason, f"Another run is wanted; the last one: {outcome.message}")
             return self.done(Phase.PENDING, (*state, *extra), 0.0)
-        state = self._succeeded(outcome.message) if succeeded else self._failed(outcome.reason, outcome.message)
-        phase = Phase.SUCCEEDED if succeeded else Phase.FAILED
+        if outcome.outcome is StatusOutcome.DRY_RUN:
+            state, phase = self._only_found_out(outcome.message), Phase.DRY_RUN
+        elif succeeded:
+            state, phase = self._succeeded(outcome.message), Phase.SUCCEEDED
+        else:
+            state, phase = self._failed(outcome.reason, outcome.message), Phase.FAILED
         found = self.job(run.id)
         requeue = STUCK_JOB_AFTER.total_seconds() + 1 if found is not None and not found.finished else None
         if succeeded and self.spec.suspend:
@@ -278,6 +288,7 @@ class _Reconciliation(Starting):
             run=known,
             progress=None,
             restored_by=None,
+            dry_run=None,
         )
         self.note_reasons()
         return self.done(

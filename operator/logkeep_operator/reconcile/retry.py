@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from logkeep_operator.api import Resource, RunStatus, StatusOutcome
-from logkeep_operator.api.resource import ANNOTATION_RETRY, ANNOTATION_RUN_AGAIN
+from logkeep_operator.api.resource import ANNOTATION_RETRY, ANNOTATION_RUN, ANNOTATION_RUN_AGAIN
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.plan import Action, DeleteConfigMap, DeleteJob
@@ -44,6 +44,25 @@ def hint_again(resource: Resource) -> str:
     _, namespace, name = resource.key
     asks = f"kubectl -n {namespace} annotate krst {name} {ANNOTATION_RUN_AGAIN}=<a new value> --overwrite"
     return f". To restore once more: {asks}"
+
+
+def hint_begin(resource: Resource) -> str:
+    """A sentence that says how the run begins of which a dry run has told."""
+    _, namespace, name = resource.key
+    patch = f'kubectl -n {namespace} patch {_short(resource)} {name} --type merge -p \'{{"spec":{{"dryRun":false}}}}\''
+    return f". To do it: {patch}"
+
+
+def hint_look_again(resource: Resource) -> str:
+    """A sentence that says how a dry run is repeated, when what it has found is mended."""
+    _, namespace, name = resource.key
+    annotation = ANNOTATION_RETRY if resource.key.is_restore else ANNOTATION_RUN
+    asks = f"kubectl -n {namespace} annotate {_short(resource)} {name} {annotation}=<a new value> --overwrite"
+    return f". To look again: {asks}"
+
+
+def _short(resource: Resource) -> str:
+    return "krst" if resource.key.is_restore else "kbak"
 
 
 def leftovers(observed: Observed, run_id: str) -> list[Action]:

@@ -6,6 +6,9 @@ A KafkaRestore wants one run for ever, whose id depends on the uid only, unless 
 run when a part of its spec changes that decides what is archived, when the annotation `logkeep.dev/run` gets a new
 value, when a time of its schedule is due, or when a KafkaBackupRun asks for it. `key` says these inputs: hashes and the
 time. The id also depends on the run before, since a spec that is changed back means another run with another plan.
+
+A dry run is another run than the one it is for. A KafkaRestore with `dryRun: true` wants one for each spec that it has
+had, and for each value of `logkeep.dev/retry`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from logkeep_operator.api.status import timestamp
 _ID_LENGTH = 10
 _TRIGGER_LENGTH = 6
 _NOT_INPUTS = {"suspend", "schedule", "run_policy", "spark", "limits", "retention"}
+_NO_INPUTS_OF_DRY_RUN = {"suspend", "run_policy", "spark"}
+_DRY_RUN = "dryRun"  # the last part of the key of a dry run
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ def wanted_run(
     """The run that the resource asks for now. `due` is the time of its schedule that has come, if one has, `waiting`
     the hash of the KafkaBackupRuns for which no run was started yet, if there are some."""
     if isinstance(spec, KafkaRestoreSpec):
-        return _wanted_restore(resource, due)
+        return _wanted_dry_run(resource, spec) if spec.dry_run else _wanted_restore(resource, due)
     # Fields that have their default are left out: a field that a later version adds must not start runs.
     said = spec.model_dump(mode="json", by_alias=True, exclude=_NOT_INPUTS, exclude_defaults=True)
     inputs = _hash(resource.uid, json.dumps(said, sort_keys=True))[:_ID_LENGTH]
@@ -57,20 +62,41 @@ def wanted_run(
     # A schedule that was taken away asks for nothing new, either.
     scheduled = timestamp(due) if due is not None else resource.status.last_schedule_time
     asked = waiting if waiting is not None else resource.status.last_handled_backup_runs
-    parts = (_hash(trigger)[:_TRIGGER_LENGTH] if trigger else "", scheduled or "", asked or "")
+    asks = (_hash(trigger)[:_TRIGGER_LENGTH] if trigger else "", scheduled or "", asked or "")
+    parts = (*asks, _DRY_RUN if spec.dry_run else "")
     key = ".".join([inputs, *(part for part in parts if part)])
+    return WantedRun(_id_after(resource, key), key, inputs, trigger, scheduled, asked)
+
+
+def _id_after(resource: Resource, key: str) -> str:
+    """The id of the run with this key: that of the last run if it had the same key, or else another one."""
     last = resource.status.run
     if last is not None and last.key == key and last.outcome is not StatusOutcome.REPLACED:
-        return WantedRun(last.id, key, inputs, trigger, scheduled, asked)
-    run_id = _hash(resource.uid, key, last.id if last else "")[:_ID_LENGTH]
-    return WantedRun(run_id, key, inputs, trigger, scheduled, asked)
+        return last.id
+    return _hash(resource.uid, key, last.id if last else "")[:_ID_LENGTH]
+
+
+def _wanted_dry_run(resource: Resource, spec: KafkaRestoreSpec) -> WantedRun:
+    """The dry run of a restore. It may be left for another at any time, since it has written nothing."""
+    status = resource.status
+    again = resource.run_again if resource.run_again is not None else status.last_handled_run_again
+    retry = resource.retry if resource.retry is not None else status.last_handled_retry
+    said = spec.model_dump(mode="json", by_alias=True, exclude=_NO_INPUTS_OF_DRY_RUN, exclude_defaults=True)
+    inputs = _hash(resource.uid, json.dumps(said, sort_keys=True), again or "", retry or "")[:_ID_LENGTH]
+    key = f"{inputs}.{_DRY_RUN}"
+    return WantedRun(_id_after(resource, key), key, inputs, again)
+
+
+def is_dry_run(key: str | None) -> bool:
+    """Whether a run of this key only finds out what it would do."""
+    return key is not None and key.endswith(f".{_DRY_RUN}")
 
 
 def _wanted_restore(resource: Resource, due: datetime | None) -> WantedRun:
     """The run of a restore. One that goes on is not left for another: what it has written only it knows. A drill has
     another run for each time of its schedule."""
     last, asked = resource.status.run, resource.run_again
-    goes_on = last is not None and last.outcome is None
+    goes_on = last is not None and last.outcome is None and not is_dry_run(last.key)
     again = resource.status.last_handled_run_again if goes_on or asked is None else asked
     scheduled = timestamp(due) if due is not None else resource.status.last_schedule_time
     parts = ([again] if again else []) + (["scheduled", scheduled] if scheduled else [])

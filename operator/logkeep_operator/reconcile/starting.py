@@ -12,7 +12,7 @@ from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.asked import asked_hash
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess
-from logkeep_operator.reconcile.runs import WantedRun, wanted_run
+from logkeep_operator.reconcile.runs import WantedRun, is_dry_run, wanted_run
 from logkeep_operator.reconcile.schedule import goes_on, scheduled_times, with_times
 from logkeep_operator.reconcile.step import Step
 from logkeep_operator.reconcile.strimzi import kafka_access
@@ -138,7 +138,8 @@ class Starting(Step):
 
     def run_to_start(self, run_id: str, annotations: dict[str, str]) -> RunToStart:
         """The run with what the spec refers to. Raises Waiting if something of it is not there."""
-        begun = self.before.run is not None or self.job(self.wanted.id) is not None
+        last = self.before.run
+        begun = (last is not None and not is_dry_run(last.key)) or self.job(self.wanted.id) is not None
         storage, raw = archive_place(self.observed, self.spec, begun=begun)
         kafka = kafka_access(self.spec.cluster, self.resource.key.namespace, self.observed.kafka)
         return RunToStart(self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations)

@@ -18,11 +18,18 @@ from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of,
 from logkeep_operator.reconcile.drill import drill_status, is_drill
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed
-from logkeep_operator.reconcile.outcome import JobOutcome, decide, last_result
+from logkeep_operator.reconcile.outcome import DRY_RUN_REFUSED, JobOutcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
-from logkeep_operator.reconcile.progress import final_progress, loss_entries, restored_state, verification_status
+from logkeep_operator.reconcile.progress import (
+    dry_run_status,
+    final_progress,
+    loss_entries,
+    restored_state,
+    verification_status,
+)
 from logkeep_operator.reconcile.risk import CONDITION as RETENTION_RISK
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
+from logkeep_operator.reconcile.runs import is_dry_run
 from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
 INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
@@ -131,7 +138,7 @@ class Step:
         found = self.observed.jobs.get(run.id)
         if found is not None and not found.deleting:
             self.actions.append(DeleteJob(found.name, found.uid))
-        if self.resource.key.is_restore:
+        if self.resource.key.is_restore and not is_dry_run(run.key):
             return  # its run keeps its id whatever happens: only so does the target recognise what it already has
         self.event("Normal", "RunReplaced", _REPLACED, run.id)
         self.close_run(run, StatusOutcome.REPLACED, _REPLACED, self.now, None)
@@ -262,6 +269,9 @@ class Step:
         if result is None:
             unknown = succeeded and not self.status.loss
             return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
+        if outcome.outcome is StatusOutcome.DRY_RUN:
+            self.status = replace(self.status, dry_run=dry_run_status(result))
+            return ()
         told = self.loss(result, succeeded, run)
         self.status = replace(
             with_archive(self.status, result, self.archive_uri()),
@@ -277,6 +287,9 @@ class Step:
         match outcome.outcome:
             case StatusOutcome.SUCCEEDED:
                 self.event("Normal", outcome.reason, outcome.message, run.id)
+            case StatusOutcome.DRY_RUN:
+                kind = "Warning" if outcome.reason == DRY_RUN_REFUSED else "Normal"
+                self.event(kind, outcome.reason, outcome.message, run.id)
             case StatusOutcome.FAILED:
                 self.event("Warning", "RunFailed", f"{outcome.reason}: {outcome.message}", run.id)
             case StatusOutcome.REPLACED:

@@ -359,6 +359,16 @@ BAD_RESTORES = [
         "spec.consumerGroups",
         "exclude has no effect with restore None, which moves no group; set restore to Translate, or leave exclude out",
     ),
+    (
+        restore(consumerGroups={"rename": [{"from": "a", "to": "b"}]}),
+        "spec.consumerGroups",
+        "rename has no effect with restore None, which moves no group; set restore to Translate, or leave rename out",
+    ),
+    (
+        restore(consumerGroups={"restore": "Translate", "rename": [{"from": "a", "to": r"\1"}]}),
+        "spec.consumerGroups.rename[0]",
+        "does not fit the groups of 'a'",
+    ),
     (restore(recordBatches={"maxRecords": 0}), "spec.recordBatches.maxRecords", "greater than or equal to 1"),
     (restore(recordBatches={"compression": "lz4"}), "spec.recordBatches.compression", "'None', 'Gzip', 'Snappy'"),
     (restore(topics={"replicationFactor": 0}), "spec.topics.replicationFactor", "greater than or equal to 1"),
@@ -418,7 +428,7 @@ def test_times_of_a_point_are_ms_and_may_be_unquoted_in_yaml() -> None:
 def test_groups_may_be_chosen_where_they_are_moved_and_defaults_written_out() -> None:
     chosen = {"restore": "Translate", "include": ["billing"], "exclude": ["billing-old"]}
     assert parse_restore(restore(consumerGroups=chosen)).consumer_groups.include == ("billing",)
-    written = {"restore": "None", "include": [".*"], "exclude": []}
+    written = {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
     assert parse_restore(restore(consumerGroups=written)) == parse_restore(restore())
 
 

@@ -49,6 +49,7 @@ OTHER_WORDS = {
         "RunContainerError",
     },
     "causes of a deadline": {"Deleted", "Size", "Time"},
+    "of dry runs": {"AtMost", "Exact", "Exists", "New"},
 }
 
 # Errors that end no run of a resource.
@@ -58,6 +59,7 @@ OTHER_ERRORS = {
     "ObjectExists": "callers say what it means to them",
     "UndecodableRecord": "of `logkeep log`",
     "FolderRefused": "of `logkeep import`",
+    "GroupsHaveMembers": "of `logkeep groups`: a restore leaves such groups alone",
     "ClockDoubtful": "becomes a warning of the run",
 }
 

@@ -6,12 +6,14 @@ resource that never comes to rest, or to an exception.
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.run import LossFact, RunResult
 from logkeep_operator.api import Resource, Status
 from logkeep_operator.reconcile import (
@@ -35,7 +37,7 @@ OPERATIONS = (
     *("look",) * 3,
     *("end",) * 2,
     *("conflict", "remember", "late_operator", "edit", "ask", "suspend", "break_spec", "driver", "fail"),
-    *("delete_job", "collect", "time", "wipe"),
+    *("delete_job", "collect", "time", "wipe", "dry_run"),
 )
 
 
@@ -47,7 +49,9 @@ class Troubled(World):
         self.wipes = seed % 2 == 1
         kind = self.random.choice(["KafkaBackup", "KafkaBackup", "KafkaRestore"])
         archive = {"storage": {"uri": "s3://bucket/prefix"}}
-        super().__init__(kind, None if kind == "KafkaBackup" else restore_spec(source=archive))
+        dry: dict[str, Any] = {"dryRun": True} if seed % 3 == 0 else {}
+        super().__init__(kind, None if kind == "KafkaBackup" else restore_spec(source=archive, **dry))
+        self.dry: dict[str, bool] = {}
         self.remembered = self.resource
         self.number = 0
 
@@ -96,6 +100,9 @@ class Troubled(World):
             self.jobs[run_id] = made
         if body["kind"] == "ConfigMap":
             self.create_config_map(run_id, body)
+        if "request.json" in (body.get("data") or {}):
+            dry = json.loads(body["data"]["request.json"])["spec"].get("dryRun", False)
+            assert self.dry.setdefault(run_id, dry) == dry, "a run that is dry at one time and writes at another"
 
     def _is_told(self, run_id: str) -> bool:
         """Whether the history tells of the report and of its loss. A failure without loss says nothing that is lost."""
@@ -131,6 +138,14 @@ class Troubled(World):
     def _edit(self) -> None:
         if self.is_backup:
             self.edit(topics={"include": [f"t{self.random.randint(0, 2)}"]})
+
+    def _dry_run(self) -> None:
+        """The API server lets a restore that has begun not be a dry run again."""
+        if self.is_backup:
+            self.edit(dryRun=self.random.random() < 0.4)
+        elif self.resource.spec.get("dryRun"):
+            field, value = self.random.choice([("dryRun", False), ("ifTopicExists", "Append"), ("verify", "Full")])
+            self.edit(**{field: value})
 
     def _ask(self) -> None:
         self.number += 1
@@ -178,11 +193,18 @@ class Troubled(World):
 
     def _report(self, run_id: str, *, well: bool, told_to_end: bool) -> RunResult:
         facts: dict[str, Any] = {"run_id": run_id}
+        if well and self.dry[run_id]:
+            return self._found(run_id)
         if self.random.random() < 0.5:
             self.number += 10
             loss = LossFact("orders", 0, self.number, self.number + 10, "retention overtook the reader")
             facts |= {"loss": (loss,), "loss_total": 1, "loss_offsets": 10}
         return self.result(**facts) if well else self.failed_result(exit_code=130 if told_to_end else 1, **facts)
+
+    def _found(self, run_id: str) -> RunResult:
+        """The report of a dry run."""
+        report = DryRunReport(refused=self.number % 2)
+        return self.result(run_id=run_id, outcome="DryRun", dry_run=report, records=0, commit=-1)
 
     def _delete_job(self) -> None:
         if self.jobs and self.random.random() < 0.4:
@@ -202,7 +224,7 @@ class Troubled(World):
 
     def comes_to_rest(self) -> None:
         """Nobody interferes any more: drivers do as they are told, and the last run succeeds."""
-        self.edit(suspend=False)
+        self.edit(suspend=False, dryRun=False)
         if self.is_backup:
             self.edit(topics={"include": ["t1"]})
         for look in range(80):
@@ -217,6 +239,7 @@ class Troubled(World):
         else:
             raise AssertionError(f"does not come to rest: {self.status}")
         assert all(self._is_told(run_id) for run_id in self.documents), "nothing tells of a report"
+        assert not self.dry[self.run_id], "a dry run is taken for the run that is wanted"
 
     def _goes_on(self, pod: PodState) -> bool:
         job = self.jobs.get(pod.run_id)
@@ -224,7 +247,8 @@ class Troubled(World):
 
     def _succeeds(self, run_id: str) -> None:
         if not self.jobs[run_id].finished:
-            self.documents[run_id] = replace(self.documents[run_id], result=self.result(run_id=run_id))
+            report = self._found(run_id) if self.dry[run_id] else self.result(run_id=run_id)
+            self.documents[run_id] = replace(self.documents[run_id], result=report)
             self.jobs[run_id] = replace(self.jobs[run_id], complete=True, ended=self.now)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import ConsumerGroups
-from logkeep_engine.restore import groups
-from logkeep_engine.restore.groups import Move, Moved, PositionOutcome
+from logkeep_engine.restore import group_moves, group_report
+from logkeep_engine.restore.group_moves import Move, Moved, PositionOutcome
 from logkeep_engine.restore.offset_map import OffsetMap, OffsetPlace, PartitionSummary
 from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, TopicPlan
 
@@ -30,7 +30,7 @@ def translated(*entries: GroupEntry) -> list[Move]:
         read.append((topic, partition))
         return MAP
 
-    moves = groups.translate(entries, [TOPIC], read_map, lambda topic_id, partition: 26 if partition == 0 else 0)
+    moves = group_moves.translate(entries, [TOPIC], read_map, lambda topic_id, partition: 26 if partition == 0 else 0)
     assert len(read) == len(set(read))
     assert all(where == ("copy", 0) for where in read)
     return moves
@@ -73,8 +73,8 @@ class TestTranslate:
 
 def test_groups_are_chosen_by_their_whole_name() -> None:
     entries = [at(1, group_id=name) for name in ("app", "app-2", "other", "app")]
-    assert groups.select(entries, ConsumerGroups()) == entries
-    chosen = groups.select(entries, ConsumerGroups(include=("app.*", "o"), exclude=("app-2",)))
+    assert group_moves.select(entries, ConsumerGroups()) == entries
+    chosen = group_moves.select(entries, ConsumerGroups(include=("app.*", "o"), exclude=("app-2",)))
     assert [entry.group_id for entry in chosen] == ["app", "app"]
 
 
@@ -83,8 +83,8 @@ class TestNothingToMove:
 
     def test_in_an_archive_without_groups(self) -> None:
         expected = f"{self.START}the archive holds no positions of consumer groups"
-        assert groups.nothing_to_move([], ConsumerGroups()) == expected
-        told = groups.nothing_to_move([], ConsumerGroups(), at_point=True)
+        assert group_report.nothing_to_move([], ConsumerGroups()) == expected
+        told = group_report.nothing_to_move([], ConsumerGroups(), at_point=True)
         assert told.endswith("no positions of consumer groups of the time before spec.point")
 
     def test_for_a_name_that_no_archived_group_has(self) -> None:
@@ -98,20 +98,20 @@ class TestNothingToMove:
             ConsumerGroups(exclude=(".*",)),
             ConsumerGroups(include=()),
         ):
-            assert groups.nothing_to_move(entries, wanted) == expected
+            assert group_report.nothing_to_move(entries, wanted) == expected
 
     def test_of_groups_that_read_other_topics(self) -> None:
         expected = (
             f"{self.START}no archived group that spec.consumerGroups chooses has a position in a restored topic; "
             "archived are g"
         )
-        assert groups.nothing_to_move([at(1, topic_id="x" * 22)], ConsumerGroups()) == expected
+        assert group_report.nothing_to_move([at(1, topic_id="x" * 22)], ConsumerGroups()) == expected
 
     def test_names_twenty_of_many(self) -> None:
         entries = [at(1, group_id=f"g{number:02d}") for number in range(23)]
-        told = groups.nothing_to_move(entries, ConsumerGroups(include=("h.*",)))
+        told = group_report.nothing_to_move(entries, ConsumerGroups(include=("h.*",)))
         assert told.endswith("g18, g19 and 3 more")
-        assert groups.nothing_to_move(entries[:20], ConsumerGroups(include=("h.*",))).endswith("g18, g19")
+        assert group_report.nothing_to_move(entries[:20], ConsumerGroups(include=("h.*",))).endswith("g18, g19")
 
 
 def moved(
@@ -125,12 +125,12 @@ def moved(
 
 class TestWarnings:
     def test_nothing_to_say(self) -> None:
-        assert groups.warnings([moved(), moved(place=OffsetPlace.END)], "doc") == []
+        assert group_report.warnings([moved(), moved(place=OffsetPlace.END)], "doc") == []
 
     def test_moved_positions_are_counted(self) -> None:
         gap, beyond = moved(place=OffsetPlace.GAP), moved(place=OffsetPlace.END, beyond=True)
         kept = moved(PositionOutcome.KEPT, "x", place=OffsetPlace.GAP)
-        found = groups.warnings([gap, gap, beyond, kept], "doc")
+        found = group_report.warnings([gap, gap, beyond, kept], "doc")
         assert any(text.startswith("2 positions of consumer groups stood where no record is") for text in found)
         assert any(text.startswith("1 position of consumer groups stood past the archived end") for text in found)
 
@@ -138,7 +138,7 @@ class TestWarnings:
         live = moved(PositionOutcome.REFUSED, "UNKNOWN_MEMBER_ID", group_id="live", members=True)
         wrong = moved(PositionOutcome.REFUSED, "TOPIC_AUTHORIZATION_FAILED", group_id="wrong")
         kept = moved(PositionOutcome.KEPT, "the group has offset 3 in the target", group_id="kept")
-        found = groups.warnings([live, live, wrong, kept], "s3://b/doc")
+        found = group_report.warnings([live, live, wrong, kept], "s3://b/doc")
         assert found[0].startswith(
             "consumer group live: 2 positions not set, first topic copy partition 0 (UNKNOWN_MEMBER_ID): "
             "the group has members"
@@ -152,17 +152,17 @@ class TestWarnings:
             moved(PositionOutcome.REFUSED, "UNKNOWN_MEMBER_ID", group_id=f"g{at:03d}", members=True)
             for at in range(300)
         ]
-        found = groups.warnings(many, "doc")
+        found = group_report.warnings(many, "doc")
         assert len(found) == 6
         assert found[-1] == "295 more consumer groups like the one before: see doc"
 
 
 def test_the_report_has_a_row_for_every_position() -> None:
     items = [moved(), moved(PositionOutcome.KEPT, "why", group_id="é", place=OffsetPlace.GAP)]
-    document = json.loads(b"".join(groups.report(items)))
+    document = json.loads(b"".join(group_report.report(items)))
     assert document == {
         "format": 1,
         "columns": ["group", "topic", "partition", "sourceOffset", "targetOffset", "at", "outcome", "reason"],
         "rows": [["g", "copy", 0, 10, 40, "record", "set", ""], ["é", "copy", 0, 10, 40, "gap", "kept", "why"]],
     }
-    assert json.loads(b"".join(groups.report([])))["rows"] == []
+    assert json.loads(b"".join(group_report.report([])))["rows"] == []

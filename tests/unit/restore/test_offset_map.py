@@ -92,7 +92,7 @@ def test_find_tells_whether_there_is_a_record() -> None:
         25: OffsetPlace.END,
     }
     assert {offset: found.find(offset)[1] for offset in places} == places
-    assert made([], [], end=7).find(3) == (7, OffsetPlace.END)
+    assert made([], [], end=7).find(3) == (7, OffsetPlace.END, None)
 
 
 def test_a_map_of_many_rows_is_read_whole() -> None:

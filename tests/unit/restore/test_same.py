@@ -12,7 +12,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.padding import MOST_RECORDS, padding_batch
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.groups import translate
+from logkeep_engine.restore.group_moves import translate
 from logkeep_engine.restore.offset_map import OffsetPlace
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.same import (

@@ -143,10 +143,12 @@ class PositionInfo(_Json):
 
 @dataclass(frozen=True)
 class GroupInfo(_Json):
-    """Committed positions of a consumer group as the last successful run archived them."""
+    """Committed positions of a consumer group, or start offsets of a `share` group, as the last successful run archived
+    them."""
 
     group_id: str
     positions: tuple[PositionInfo, ...]
+    share: bool = False
 
 
 @dataclass(frozen=True)
@@ -367,16 +369,16 @@ def _partition(
 
 
 def _groups(state: ArchiveState, topics: Callable[[str], bool] | None) -> tuple[GroupInfo, ...]:
-    positions: dict[str, list[PositionInfo]] = {}
+    positions: dict[tuple[str, bool], list[PositionInfo]] = {}
     for group in state.groups:
         if topics is None or topics(group.topic):
             position = PositionInfo(
                 group.topic, group.topic_id, group.partition, group.offset, group.leader_epoch, group.metadata
             )
-            positions.setdefault(group.group_id, []).append(position)
+            positions.setdefault((group.group_id, group.share), []).append(position)
     return tuple(
-        GroupInfo(group_id, tuple(sorted(found, key=lambda item: (item.topic, item.partition))))
-        for group_id, found in sorted(positions.items())
+        GroupInfo(group_id, tuple(sorted(found, key=lambda item: (item.topic, item.partition))), share)
+        for (group_id, share), found in sorted(positions.items())
     )
 
 

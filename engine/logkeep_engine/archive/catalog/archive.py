@@ -95,6 +95,21 @@ class Archive:
         _check_conditional_creates(archive)
         return archive
 
+    @classmethod
+    def open_to_go_on(cls, storage: Storage, cluster_id: str, segments: FormatName = FormatName.KAFKA) -> Self | None:
+        """The archive that `create_or_open` would open, None if it would make one. Nothing is written, also not to find
+        out about conditional creates.
+
+        Raises ArchiveMismatch, and ArchiveDamaged if archive.json is missing.
+        """
+        try:
+            archive = cls.open(storage)
+        except ArchiveMissing:
+            _refuse_without_info(storage)
+            return None
+        _check_goes_on(archive, cluster_id, segments, imported=False)
+        return archive
+
     def run_file(self, run_id: str, name: str) -> str:
         """The path of a file of a run."""
         return names.run_file(run_id, name)
@@ -261,13 +276,18 @@ class SinceCheckpoint:
         self.bytes += size
 
 
-def _create(storage: Storage, cluster_id: str, segments: FormatName, imported: bool) -> None:
-    """Make an archive, unless another run makes it at the same time."""
+def _refuse_without_info(storage: Storage) -> None:
+    """Raises ArchiveDamaged for a catalog without the object that says whose it is."""
     if storage.list(names.CATALOG):
         raise ArchiveDamaged(
             f"{storage.uri}/{names.ARCHIVE} is missing, but {names.CATALOG} has objects.",
             hint="Restore it from a copy of the archive, or use another URI.",
         ) from None
+
+
+def _create(storage: Storage, cluster_id: str, segments: FormatName, imported: bool) -> None:
+    """Make an archive, unless another run makes it at the same time."""
+    _refuse_without_info(storage)
     info = ArchiveInfo(
         str(uuid.uuid4()),
         cluster_id,

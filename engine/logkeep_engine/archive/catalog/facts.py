@@ -52,7 +52,8 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """A consumer group's committed position: the next offset it would read. `leader_epoch` -1: not known."""
+    """A consumer group's committed position: the next offset it would read. `leader_epoch` -1: not known. Of a `share`
+    group (KIP-932) it is the start offset: all records below are done, and some behind may be."""
 
     group_id: str
     topic: str
@@ -61,6 +62,7 @@ class GroupEntry:
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+    share: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Each kind of fact says once which column holds which attribute; writing and read
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
@@ -38,20 +38,28 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Table(Generic[T]):
     """The facts of one kind as a table. `columns` says which attribute each column holds; `make` takes the values of a
-    row in this order."""
+    row in this order. Columns of `later` versions stand behind the others, and only if a fact has more than the default
+    there: versions that do not know them refuse the document, as they would misread it."""
 
     make: Callable[..., T]
     columns: Mapping[str, str]
+    later: Mapping[str, str] = field(default_factory=dict)
 
     def out(self, items: Iterable[T]) -> dict[str, Any]:
         """The table as a document has it."""
-        values = attrgetter(*self.columns.values())
-        return {"columns": list(self.columns), "rows": [list(values(item)) for item in items]}
+        rows, columns = list(items), self.columns
+        if any(getattr(item, name) for item in rows for name in self.later.values()):
+            columns = {**columns, **self.later}
+        values = attrgetter(*columns.values())
+        return {"columns": list(columns), "rows": [list(values(item)) for item in rows]}
 
     def read(self, document: dict[str, Any], key: str, name: str) -> Iterator[T]:
         """The facts of the table `key`, none if it is not there. Messages name the object as `name`. Raises
         ArchiveMismatch for other columns, TypeError and ValueError for a row that is no such fact."""
-        return (self.make(*row) for row in rows_of(document, key, list(self.columns), name))
+        columns = list(self.columns)
+        if self.later and len(document.get(key, {}).get("columns", ())) > len(columns):
+            columns += self.later
+        return (self.make(*row) for row in rows_of(document, key, columns, name))
 
 
 def _run(*values: Any) -> RunEntry:
@@ -85,6 +93,7 @@ GROUPS = Table(
         "leaderEpoch": "leader_epoch",
         "metadata": "metadata",
     },
+    {"share": "share"},
 )
 RUNS = Table(
     _run,

@@ -78,10 +78,11 @@ def write_consumer_offsets(
 
 
 def positions_by_partition(groups: Iterable[GroupEntry]) -> dict[Partition, dict[str, int]]:
-    """The committed offset of each group by (topic id, partition)."""
+    """The committed offset of each group by (topic id, partition). Share groups commit none."""
     found: dict[Partition, dict[str, int]] = {}
     for group in groups:
-        found.setdefault((group.topic_id, group.partition), {})[group.group_id] = group.offset
+        if not group.share:
+            found.setdefault((group.topic_id, group.partition), {})[group.group_id] = group.offset
     return found
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.inspect import Partitions, ShowsClusterState, show_archive
+from logkeep_engine.cli.inspect import At, Partitions, ShowsClusterState, show
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
 from logkeep_engine.cli.kubectl.status import resource_named
@@ -49,12 +49,14 @@ def inspect(
     endpoint: Endpoint = None,
     partitions: Partitions = False,
     cluster_state: ShowsClusterState = False,
+    at: At = None,
     *,
     where: Where,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Show what the archive of a resource holds, as `logkeep inspect` does. Your own rights must allow its Secret."""
+    """Show what the archive of a resource holds, or what a restore to a time would give, as `logkeep inspect` does.
+    Your own rights must allow its Secret."""
     with errors(debug):
         from logkeep_engine.archive.catalog.archive import Archive
 
@@ -64,7 +66,7 @@ def inspect(
         with ExitStack() as files:
             storage = _open(cluster, spec, files)
             storage.check()
-            show_archive(Archive.open(storage), output, partitions=partitions, cluster_state=cluster_state)
+            show(Archive.open(storage), output, partitions=partitions, at=at, cluster_state=cluster_state)
 
 
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:

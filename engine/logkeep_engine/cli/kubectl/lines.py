@@ -139,6 +139,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
     ]
     rows += _conditions(body)
     rows += _run(status, now)
+    rows += _dry_run(status)
     rows += _archive(status)
     rows += _times(body, status, now)
     rows += _coverage(status)
@@ -172,6 +173,58 @@ def _run(status: Body, now: datetime) -> list[Row]:
         if part(status, "progress").get("point"):
             rows.append(("point", str(part(status, "progress")["point"])))
     return rows
+
+
+def _dry_run(status: Body) -> list[Row]:
+    """The findings of a dry run, in numbers."""
+    found = part(status, "dryRun")
+    if not isinstance(found, Mapping):
+        return []
+    most = "" if found.get("counts") == "Exact" else "at most "
+    told = f"{most}{found.get('records')} records, {byte_count(int(found.get('bytes') or 0))}, "
+    told += f"{found.get('topics')} topics, {found.get('topicsCreated', 0)} of them new"
+    rows = [("dry run", told)]
+    if found.get("seconds") is not None:
+        rows.append(("expected time", f"about {human_duration(int(found['seconds']))}: {found.get('rate')}"))
+    if found.get("groups"):
+        rows.append(("groups", f"{found['groups']}, {found.get('positions')} positions"))
+    if found.get("point"):
+        rows.append(("point", str(found["point"])))
+    return [*rows, ("would be refused", f"for {found['refused']} reasons" if found.get("refused") else "no")]
+
+
+def dry_run_notes(body: Body) -> list[str]:
+    """A line for each reason for which a run would be refused, and for what its dry run could not check."""
+    found = part(body, "status", "dryRun") or {}
+    refusals = items(body, "status", "dryRun", "refusals")
+    told = [f"refused: {item.get('reason')}: {item.get('message')}" for item in refusals]
+    more = int(found.get("refused") or 0) - len(refusals)
+    told += [f"refused: and for {more} more reasons"] if more > 0 else []
+    return [*told, *(f"not checked: {note}" for note in found.get("notChecked") or ())]
+
+
+DRY_RUN_TOPICS = ("topic", "from", "state", "partitions", "replicas", "records", "size", "configuration")
+
+
+def dry_run_topics(body: Body) -> list[tuple[str, ...]]:
+    """A row for each topic that a dry run names, below the heads DRY_RUN_TOPICS, and one for the number of others."""
+    rows: list[tuple[str, ...]] = []
+    for topic in items(body, "status", "dryRun", "topicList"):
+        most = "" if topic.get("counts") == "Exact" else "at most "
+        rows.append(
+            (
+                _shown(topic.get("topic")),
+                _shown(topic.get("source")),
+                _shown(topic.get("state")),
+                _shown(topic.get("partitions")),
+                _shown(topic.get("replicas")),
+                f"{most}{topic.get('records')}",
+                human_bytes(float(topic.get("bytes") or 0)),
+                _shown(topic.get("config")),
+            )
+        )
+    more = int(part(body, "status", "dryRun", "topics") or 0) - len(rows)
+    return [*rows, (f"and {more} more", *([""] * (len(DRY_RUN_TOPICS) - 1)))] if rows and more > 0 else rows
 
 
 def progress_line(progress: Body) -> str:

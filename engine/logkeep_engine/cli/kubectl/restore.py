@@ -46,6 +46,12 @@ AsOf = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="The state of a time, such as 2026-11-17T14:05:00Z (spec.point.asOf)."),
 ]
+AsDryRun = Annotated[
+    bool,
+    typer.Option(
+        "--as-dry-run", help="Make it with spec.dryRun: it only finds out what it would do, and what would refuse it."
+    ),
+]
 Groups = Annotated[bool, typer.Option("--groups", help="Set consumer groups to where they stood.")]
 
 
@@ -68,6 +74,7 @@ class ChoiceOptions:
     offsets: Offsets = None
     groups: Groups = False
     as_of: AsOf = None
+    as_dry_run: AsDryRun = False
 
 
 def register(app: typer.Typer) -> None:
@@ -132,6 +139,8 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         spec["offsets"] = chosen.offsets.value
     if chosen.as_of is not None:
         spec["point"] = {"asOf": chosen.as_of}
+    if chosen.as_dry_run:
+        spec["dryRun"] = True
     if chosen.groups:
         spec["consumerGroups"] = {"restore": GroupRestore.TRANSLATE.value}
     return spec

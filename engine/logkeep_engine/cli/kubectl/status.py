@@ -76,6 +76,14 @@ def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> 
         for entry in lines.items(body, "status", "loss"):
             say(f"lost: {entry.get('topic')}-{entry.get('partition')} offsets {entry.get('start')} to "
                 f"{int(entry.get('end') or 0) - 1}: {entry.get('reason')}")  # fmt: skip
+        for note in lines.dry_run_notes(body):
+            say(note)
+        planned = lines.dry_run_topics(body)
+        if planned:
+            shown = table(*lines.DRY_RUN_TOPICS)
+            for row in planned:
+                shown.add_row(*row)
+            out.print(shown)
         rows = lines.history(body, now)
         if rows:
             shown = table(*lines.HISTORY)

@@ -18,6 +18,7 @@ from logkeep_engine.errors import LogkeepError
 POLL_SECONDS = 1.0
 # It may be created later. Whoever waits at a terminal has rather mistyped its name.
 _MISTYPED = "BackupNotFound"
+_DRY_RUN_DONE, _DRY_RUN_REFUSED = "DryRunDone", "DryRunRefused"
 
 
 class StillGoesOn(LogkeepError):
@@ -37,7 +38,7 @@ class RunEnd:
 def ended(body: Mapping[str, Any]) -> RunEnd | None:
     """How the run of a resource has ended, None while it goes on."""
     ready, stalled = condition(body, "Ready"), condition(body, "Stalled")
-    if ready.get("status") == "True":
+    if ready.get("status") == "True" or ready.get("reason") == _DRY_RUN_DONE:
         return RunEnd(ExitCode.OK, str(ready.get("message") or ""))
     if stalled.get("status") == "True":
         reason = str(stalled.get("reason") or "RunFailed")
@@ -49,6 +50,8 @@ def ended(body: Mapping[str, Any]) -> RunEnd | None:
 
 def exit_code(reason: str) -> ExitCode:
     """The exit code of a run that has failed for a reason, as its driver has ended with."""
+    if reason == _DRY_RUN_REFUSED:
+        return ExitCode.REFUSED
     return next((kind.exit_code for kind in _errors(LogkeepError) if kind.code == reason), ExitCode.FAILED)
 
 

@@ -76,6 +76,7 @@ def test_a_description_says_runs_topics_partitions_and_groups(storage: Storage) 
                     "metadata": "m",
                 }
             ],
+            "share": False,
         }
     ]
 

@@ -1,0 +1,98 @@
+"""Prints the findings of a dry run, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+
+from logkeep_engine.cli.options import Output
+from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
+from logkeep_engine.cli.running import say_warnings
+from logkeep_engine.contract.dry_run import DryRunReport
+from logkeep_engine.contract.names import BACKUP, ExitCode
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.values import human_duration
+
+_DEFAULT = "default"
+
+
+def show_dry_run(result: RunResult, output: Output) -> None:
+    """Print the report of a dry run."""
+    report = result.dry_run
+    assert report is not None
+    if output is Output.JSON:
+        print_json(json.loads(result.to_json()))
+        return
+    out = stdout()
+    if report.topics:
+        out.print(facts(_rows(result, report)))
+        out.print(_topics(report, restores=result.kind != BACKUP))
+        if report.groups_shown:
+            shown = table("group", "positions")
+            for group in report.groups_shown:
+                shown.add_row(group.group, str(group.positions))
+            out.print(shown)
+    else:
+        out.print(facts([("run", result.run_id), ("outcome", result.outcome)]))
+        if not report.refused:
+            say(result.message)
+    for note in report.not_checked:
+        say(f"not checked: {note}")
+    say_warnings(result)
+    for refusal in report.refusals:
+        say(f"refused: {refusal.message}")
+
+
+def exit_code_of(result: RunResult) -> int:
+    """The exit code of the command: a dry run that has found a refusal ends as the run would."""
+    refused = result.dry_run is not None and result.dry_run.refused > 0
+    return int(ExitCode.REFUSED) if refused else result.exit_code
+
+
+def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
+    most = "" if report.exact else "at most "
+    rows = [
+        ("run", result.run_id),
+        ("outcome", result.outcome),
+        (
+            "topics",
+            f"{report.topics}, {report.topics_created} to be created" if report.topics_created else str(report.topics),
+        ),
+        ("partitions", str(report.partitions)),
+        ("records", f"{most}{report.records}"),
+        ("bytes", f"{most}{byte_count(report.bytes)}"),
+        ("requests", f"about {report.requests} to Kafka, {report.storage_requests} to the storage"),
+    ]
+    if report.seconds is not None and report.bytes_per_second is not None:
+        rows.append(
+            ("time", f"about {human_duration(report.seconds)} at {byte_count(report.bytes_per_second)} a second")
+        )
+        rows.append(("rate", report.rate))
+    if report.groups:
+        rows.append(("groups", f"{report.groups}, {report.positions} positions"))
+    if report.point:
+        rows.append(("point", report.point))
+    rows.append(
+        ("refused", f"for {report.refused} reasons" if report.refused > 1 else "yes" if report.refused else "no")
+    )
+    return rows
+
+
+def _topics(report: DryRunReport, *, restores: bool) -> object:
+    columns = ("topic", "from", "", "partitions", "replicas", "records", "size", "configuration")
+    shown = table(*columns) if restores else table("topic", "partitions", "records", "size")
+    for topic in report.topics_shown:
+        records = f"{'' if topic.exact else 'at most '}{topic.records}"
+        if not restores:
+            shown.add_row(topic.topic, str(topic.partitions), records, byte_count(topic.bytes))
+            continue
+        shown.add_row(
+            topic.topic,
+            topic.source or "",
+            "exists" if topic.exists else "new",
+            str(topic.partitions),
+            "-" if topic.exists else _DEFAULT if topic.replicas < 0 else str(topic.replicas),
+            records,
+            byte_count(topic.bytes),
+            " ".join(f"{key}={value}" for key, value in sorted(topic.configs.items())) or "-",
+        )
+    return shown

@@ -1,0 +1,178 @@
+"""The commands `logkeep groups …`: show, set and take back the positions of consumer groups after a restore.
+
+    logkeep groups plan -f restore.yaml
+    logkeep groups reset -f restore.yaml --run-id nightly-1 --include 'billing-.*'
+    logkeep groups rollback -f restore.yaml --run-id nightly-1
+
+Imports that take long happen inside the commands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.options import Commands, Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.output import print_json, say, stdout, table
+from logkeep_engine.cli.resource import File
+from logkeep_engine.contract.names import RESTORE, ExitCode
+from logkeep_engine.contract.spec import GroupRestore, RestoreGroups, parse_restore
+
+if TYPE_CHECKING:
+    from logkeep_engine.restore.group_commands import Changed, RestoredGroups
+    from logkeep_engine.restore.group_preview import PreviewedPosition
+
+_groups = typer.Typer(
+    name="groups",
+    cls=Commands,
+    help="Show, set and take back positions of consumer groups after a restore.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+RunOfRestore = Annotated[str, typer.Option("--run-id", help="The run of the restore.", show_default=False)]
+
+
+@dataclass(frozen=True)
+class GroupChoice:
+    """The options that choose groups, instead of spec.consumerGroups."""
+
+    include: Annotated[
+        list[str] | None,
+        typer.Option("--include", help="Groups, a regular expression. Repeatable. By default the spec's."),
+    ] = None
+    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Groups to leave out. Repeatable.")] = None
+
+    def wanted(self, spec: Mapping[str, Any]) -> RestoreGroups:
+        """The groups that are chosen, with the names that the spec gives them. Raises SpecInvalid."""
+        given: dict[str, Any] = {**spec.get("consumerGroups", {}), "restore": GroupRestore.TRANSLATE.value}
+        if self.include:
+            given["include"] = self.include
+        if self.exclude:
+            given["exclude"] = self.exclude
+        return parse_restore({**spec, "consumerGroups": given}).consumer_groups
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `logkeep`."""
+    for command in (plan, reset, rollback):  # as --help lists them
+        _groups.command(epilog=EXIT_CODES)(command)
+    app.add_typer(_groups)
+
+
+@spread
+def plan(
+    file: File,
+    *,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="The run of the restore; without it, a restore that begins now.")
+    ] = None,
+    choice: GroupChoice,
+    records: Annotated[bool, typer.Option(help="Show the record before which each group stands.")] = True,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Show where consumer groups stood, before which record, and where they would stand after the restore. Nothing is
+    changed.
+    """
+    with errors(debug), _opened(file, run_id) as (spec, run):
+        found = run.preview(choice.wanted(spec), records=records)
+        if output is Output.JSON:
+            print_json({"runId": run_id, "positions": [item.to_json() for item in found]})
+        else:
+            _print_preview(found, records=records)
+
+
+@spread
+def reset(
+    file: File,
+    *,
+    run_id: RunOfRestore,
+    choice: GroupChoice,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Set consumer groups to the restored records before which they stood, also those that stand elsewhere by now. A
+    group with members is refused, and then no position is changed.
+    """
+    with errors(debug), _opened(file, run_id) as (spec, run):
+        _print_changed(run.reset(choice.wanted(spec)), output)
+
+
+@spread
+def rollback(file: File, *, run_id: RunOfRestore, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+    """Give consumer groups the positions that they had before the restore, or before the last `logkeep groups reset`;
+    those that they did not have are deleted. A group with members is refused, and then no position is changed.
+    """
+    with errors(debug), _opened(file, run_id) as (_, run):
+        _print_changed(run.rollback(), output)
+
+
+@contextmanager
+def _opened(file: str, run_id: str | None) -> Iterator[tuple[Mapping[str, Any], RestoredGroups]]:
+    """The spec in the file, and the groups of the run."""
+    from logkeep_engine.cli.documents import read_document
+    from logkeep_engine.restore.group_commands import open_groups
+
+    spec = read_document(file, RESTORE)["spec"]
+    with open_groups(parse_restore(spec), run_id, os.environ) as run:
+        yield spec, run
+
+
+def _print_preview(found: list[PreviewedPosition], *, records: bool) -> None:
+    from logkeep_engine.cli.log.times import moment
+    from logkeep_engine.restore.group_preview import shown_key
+
+    shown = table("group", "topic", "partition", "source", *(("record", "time", "key") if records else ()), "target")
+    for column in ("now", "outcome"):
+        shown.add_column(column)
+    for item in found:
+        record = item.record
+        about = []
+        if records and record is None:
+            about = ["-", "-", "-"]
+        elif records and record is not None:
+            about = [str(record.offset), moment(record.timestamp), _or_dash(shown_key(record))]
+        move = item.move
+        shown.add_row(
+            move.group.group_id,
+            move.topic,
+            str(move.group.partition),
+            str(move.group.offset),
+            *about,
+            str(move.offset),
+            _or_dash(item.now),
+            item.outcome.value,
+        )
+    stdout().print(shown)
+    if not found:
+        say("no archived group that is chosen has a position in a restored topic")
+
+
+def _print_changed(changed: Changed, output: Output) -> None:
+    if output is Output.JSON:
+        print_json({"document": changed.document, "positions": [item.to_json() for item in changed.positions]})
+    else:
+        shown = table("group", "topic", "partition", "from", "to", "outcome", "reason")
+        for item in changed.positions:
+            group, topic, partition = item.change.key
+            after = item.change.after
+            to = _or_dash(None if after is None else after.offset)
+            row = (group, topic, str(partition), _or_dash(item.now), to, item.outcome.value, item.reason)
+            shown.add_row(*row)
+        stdout().print(shown)
+        say(f"positions of before: {changed.document}")
+    if changed.refused:
+        say(f"error: the cluster has refused {changed.refused} of {len(changed.positions)} positions")
+        raise typer.Exit(int(ExitCode.REFUSED))
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)

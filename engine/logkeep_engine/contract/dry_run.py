@@ -1,0 +1,135 @@
+"""The findings of a dry run: what a run would do, and what would refuse it (`RunResult.dry_run`).
+
+Lists are whole for the command line. `bounded` keeps the first MAX_SHOWN items of each, so that a status is small
+whatever the number of topics; the numbers count all.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, ValidationError
+
+from logkeep_engine.contract.archive import Count, Seconds, TopicName
+from logkeep_engine.contract.model import Model
+
+MAX_SHOWN = 20
+MAX_TEXT = 1024
+DRY_RUN = "DryRun"
+"""The outcome of a run that was only to find out what it would do."""
+
+Text = Annotated[str, Field(max_length=1 << 20)]
+M = TypeVar("M", bound=Model)
+
+
+class PlannedRefusal(Model):
+    """An error with which the run would end before it writes the first record. `code` is that of the error."""
+
+    code: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]{0,63}$")]
+    message: Text
+
+
+class PlannedTopic(Model):
+    """A topic that the run would write. `exists`: it is there already, else it would be created with so many
+    `partitions`, `replicas` (-1: the default of the cluster) and the configuration `configs`. `exact`: exactly so many
+    records and bytes, else at most."""
+
+    topic: TopicName
+    source: TopicName | None = None
+    exists: bool = False
+    partitions: Count = 0
+    replicas: Annotated[int, Field(strict=True, ge=-1)] = 0
+    configs: dict[str, str] = Field(default={})
+    records: Count = 0
+    bytes: Count = 0
+    exact: bool = True
+
+
+class PlannedGroup(Model):
+    """A consumer group that the run would move, and how many of its positions."""
+
+    group: Text
+    positions: Count = 0
+
+
+class DryRunReport(Model):
+    """All that was found. `records` and `bytes` are exact if `exact` says so, else at most so many. About so many
+    `requests` go to Kafka, those that write for a restore, those that read for a backup, and `storage_requests` to the
+    storage. `seconds` is the expected time at `bytes_per_second`, and `rate` says where that is from. `not_checked`
+    names what only the run itself finds out."""
+
+    refused: Count = 0
+    refusals: tuple[PlannedRefusal, ...] = ()
+    topics: Count = 0
+    topics_created: Count = 0
+    partitions: Count = 0
+    records: Count = 0
+    bytes: Count = 0
+    exact: bool = True
+    requests: Count = 0
+    storage_requests: Count = 0
+    seconds: Seconds | None = None
+    bytes_per_second: Count | None = None
+    rate: Text = ""
+    groups: Count = 0
+    positions: Count = 0
+    point: Text = ""
+    topics_shown: tuple[PlannedTopic, ...] = ()
+    groups_shown: tuple[PlannedGroup, ...] = ()
+    not_checked: tuple[Text, ...] = ()
+
+    @classmethod
+    def of(cls, value: Any) -> DryRunReport:
+        """From JSON. Raises ValueError for what is none."""
+        try:
+            return cls.model_validate(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise ValueError(f"dryRun.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object, without what nobody knows."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def bounded(self) -> DryRunReport:
+        """The report with the first items of each list, and texts of at most MAX_TEXT characters."""
+        refusals = (item.model_copy(update={"message": item.message[:MAX_TEXT]}) for item in self.refusals[:MAX_SHOWN])
+        topics = self.topics_shown[:MAX_SHOWN]
+        return self.model_copy(
+            update={
+                "refusals": tuple(refusals),
+                "topics_shown": tuple(
+                    topic.model_copy(update={"configs": dict(list(topic.configs.items())[:MAX_SHOWN])})
+                    for topic in topics
+                ),
+                "groups_shown": self.groups_shown[:MAX_SHOWN],
+                "not_checked": self.not_checked[:MAX_SHOWN],
+                "point": self.point[:MAX_TEXT],
+            }
+        )
+
+    def without_lists(self, length: int) -> DryRunReport:
+        """The numbers, and the first refusal with a message of at most so many characters."""
+        first = (item.model_copy(update={"message": item.message[:length]}) for item in self.refusals[:1])
+        return self.model_copy(
+            update={
+                "refusals": tuple(first),
+                "point": self.point[:length],
+                "topics_shown": (),
+                "groups_shown": (),
+                "not_checked": (),
+            }
+        )
+
+    def told(self, does: str) -> str:
+        """The report in a sentence. `does` is the verb of the run: restore, archive."""
+        most = "" if self.exact else "at most "
+        new = f" ({self.topics_created} to be created)" if self.topics_created else ""
+        amount = f"would {does} {most}{self.records} records, {self.bytes} bytes, {self.topics} topics{new}"
+        if self.seconds is not None:
+            amount += f", in about {self.seconds} s"
+        if not self.refused:
+            return amount
+        word = "reason" if self.refused == 1 else "reasons"
+        told = f"would be refused for {self.refused} {word}, first: {self.refusals[0].message.rstrip('.')}"
+        return f"{told}; else it {amount}" if self.topics else told

@@ -1,0 +1,250 @@
+"""The dry run of a restore: it plans as every restore does, with all checks, and reports instead of writing.
+
+`RestorePlanner` makes the plan and finds what refuses it. This module adds what a run finds out only when it creates
+topics and sends the first batch: whether the controller takes the topics and whether the user has the rights. It asks
+with requests that change nothing. The report says how much there is to do and how long it may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from logkeep_engine.archive.care.rates import expected_time
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry
+from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
+from logkeep_engine.errors import BrokerRefused, LogkeepError
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.topics import NewTopicPlan
+from logkeep_engine.kafka.transactions import id_refused
+from logkeep_engine.restore import groups
+from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.group_moves import select_and_rename
+from logkeep_engine.restore.partitions import with_task
+from logkeep_engine.restore.plan import RestorePlan, TopicPlan
+from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.preview import PreviewedPartition, of_restore, previewed
+from logkeep_engine.restore.rates import measured_restore
+from logkeep_engine.restore.same import deletion_refused, transactional_id
+from logkeep_engine.restore.selection import shown
+from logkeep_engine.restore.targets import CreatedTopics
+from logkeep_engine.storage import DEFAULT_BLOCK
+
+_OWN_OBJECTS = 8  # that a restore writes besides its offset maps
+_SOME_PRODUCER_ID = 0  # rights are given for the prefix of transactional ids
+
+
+def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
+    """The report about the restore, without the refusals, and the warnings that it would give. Refusals are noted in
+    `context.refusals`.
+
+    Raises the refusal that leaves nothing to look at, and what keeps a dry run from finding out: brokers or a storage
+    that do not answer.
+    """
+    planned = RestorePlanner(context).load_or_make()
+    plan = planned.plan
+    there = context.control.topic_ids(topic.target for topic in plan.topics)
+    created = CreatedTopics(context.control, planned.archived, context.spec.topics.replication_factor)
+    warnings = [*plan.warnings, *_check_creation(context, planned, created, there)]
+    _check_rights(context, plan, there)
+    report = _amounts(context, planned, created, there)
+    moved = _moved_groups(context, planned)
+    at_point = of_restore(context, planned)
+    return (
+        report.model_copy(
+            update={
+                "groups": len(moved),
+                "positions": sum(group.positions for group in moved),
+                "groups_shown": tuple(moved),
+                "point": "" if at_point is None else str(at_point),
+                "not_checked": tuple(_not_checked(context, moved)),
+            }
+        ),
+        warnings,
+    )
+
+
+def with_refusals(report: DryRunReport, found: Sequence[LogkeepError]) -> DryRunReport:
+    """The report with all refusals that were found."""
+    refusals = tuple(PlannedRefusal(code=error.code, message=str(error)) for error in found)
+    return report.model_copy(update={"refused": len(refusals), "refusals": refusals})
+
+
+# ---- what only the cluster knows
+
+
+def _check_creation(
+    context: RestoreContext, planned: Planned, created: CreatedTopics, there: Mapping[str, str]
+) -> list[str]:
+    """Note the topics that the controller would not create. Returns warnings about configurations that it would not
+    take at the end."""
+    control, refusals = context.control, context.refusals
+    if not planned.fresh:
+        with refusals:
+            created.missing(created.wanted(planned.plan.topics))
+    new = [topic for topic in planned.plan.topics if topic.created and topic.target not in there]
+    refused = control.refused_topics(created.wanted(new))
+    for error in refused.values():
+        refusals.add(error)
+    whole = [
+        NewTopicPlan(topic.target, topic.partition_count, topic.replication_factor, created.own(topic))
+        for topic in new
+        if topic.target not in refused
+    ]
+    warnings = []
+    for name in control.refused_topics(whole):
+        (one,) = (item for item in whole if item.name == name)
+        for key, value in sorted(one.configs.items()):
+            for error in control.refused_topics([replace(one, configs={key: value})]).values():
+                warnings.append(f"topic {name}: {key}={value} could not be set: {error.message}")
+    return warnings
+
+
+def _check_rights(context: RestoreContext, plan: RestorePlan, there: Mapping[str, str]) -> None:
+    """Note what the user may not do, as far as a cluster tells that without a change."""
+    targets = [topic.target for topic in plan.topics]
+    starting_later = sorted(
+        {
+            topic.target
+            for topic in plan.topics
+            for part in topic.partitions
+            if part.log_start > 0 and topic.target not in there
+        }
+    )
+
+    async def ask() -> None:
+        async with RawClient(context.connection) as client:
+            unwritable = await client.unwritable(targets)
+            if unwritable:
+                context.refusals.add(_may_not("write to", unwritable, "WRITE"))
+            if context.spec.offsets is not RestoreOffsets.SAME:
+                return
+            some = transactional_id(_SOME_PRODUCER_ID)
+            if not await client.may_use_transaction(some):
+                context.refusals.add(id_refused(some))
+            for target in starting_later:
+                if not await client.may_delete_records(target):
+                    context.refusals.add(deletion_refused(target))
+
+    asyncio.run(ask())
+    fixed = context.control.unconfigurable([topic.target for topic in plan.topics if topic.created])
+    if fixed:
+        context.refusals.add(_may_not("change the configuration of", fixed, "ALTER_CONFIGS"))
+
+
+def _may_not(what: str, topics: Sequence[str], operation: str) -> BrokerRefused:
+    word = "topic" if len(topics) == 1 else f"{len(topics)} topics:"
+    return BrokerRefused(
+        f"The user may not {what} {word} {shown(sorted(topics))}.",
+        hint=f"Give the user the ACL {operation} on {'it' if len(topics) == 1 else 'them'}.",
+    )
+
+
+# ---- how much there is to do
+
+
+def _amounts(
+    context: RestoreContext, planned: Planned, created: CreatedTopics, there: Mapping[str, str]
+) -> DryRunReport:
+    plan = planned.plan
+    by_topic: dict[str, list[PreviewedPartition]] = {}
+    entries = [planned.archived.topics[topic.topic_id] for topic in plan.topics]
+    for part in previewed(planned.archived, entries, plan.point):
+        by_topic.setdefault(part.topic_id, []).append(part)
+    damaged = {survey.topic_id for survey in plan.surveys}
+    topics = tuple(
+        _topic(
+            topic,
+            by_topic.get(topic.topic_id, ()),
+            exact=topic.topic_id not in damaged,
+            exists=topic.target in there,
+            configs=created.own(topic) if topic.created else {},
+        )
+        for topic in plan.topics
+    )
+    size = sum(topic.bytes for topic in topics)
+    limit = context.spec.limits.bytes_per_second_int
+    measured = measured_restore(context.state, context.cluster_id)
+    expected = expected_time(size, measured, limit, context.state.storage.uri)
+    verified = context.spec.verify is RestoreVerification.FULL
+    return DryRunReport(
+        topics=len(topics),
+        topics_created=sum(not topic.exists for topic in topics),
+        partitions=sum(topic.partitions for topic in topics),
+        records=sum(topic.records for topic in topics),
+        bytes=size,
+        exact=all(topic.exact for topic in topics),
+        requests=sum(_batches(plan, part) for parts in by_topic.values() for part in parts),
+        storage_requests=_storage_requests(planned),
+        seconds=expected.seconds,
+        bytes_per_second=expected.rate,
+        rate=expected.told + ("; spec.verify: Full reads the target back besides" if verified else ""),
+        topics_shown=topics,
+    )
+
+
+def _topic(
+    topic: TopicPlan, parts: Iterable[PreviewedPartition], *, exact: bool, exists: bool, configs: Mapping[str, str]
+) -> PlannedTopic:
+    found = list(parts)
+    return PlannedTopic(
+        topic=topic.target,
+        source=topic.source,
+        exists=exists,
+        partitions=topic.partition_count,
+        replicas=topic.replication_factor,
+        configs=dict(configs),
+        records=sum(part.records for part in found),
+        bytes=sum(part.bytes for part in found),
+        exact=exact and all(part.exact for part in found),
+    )
+
+
+def _batches(plan: RestorePlan, part: PreviewedPartition) -> int:
+    """About so many batches, each of which is a request: batches as they are archived, or made of records."""
+    if plan.batching is None:
+        return part.batches
+    by_count, by_size = -(-part.records // plan.batching.max_records), -(-part.bytes // plan.batching.max_bytes)
+    return max(by_count, by_size)
+
+
+def _storage_requests(planned: Planned) -> int:
+    """About so many requests to the archive: every object is read for the check, and logs once more to send them."""
+    tasks = list(with_task(planned))
+    reads = sum(_reads(topic, entry) for topic, part in tasks for entry in planned.segments(topic, part.partition))
+    return reads + len(planned.plan.topics) + len(tasks) + _OWN_OBJECTS
+
+
+def _reads(topic: TopicPlan, entry: SegmentEntry) -> int:
+    log = entry.stem(topic.source) + entry.log_suffix
+    return sum(
+        2 * (size // DEFAULT_BLOCK + 1) if path == log else 1 for path, size in entry.objects(topic.source).items()
+    )
+
+
+def _moved_groups(context: RestoreContext, planned: Planned) -> list[PlannedGroup]:
+    """The consumer groups whose positions would be set, with the number of their positions."""
+    if not groups.moves_groups(context.spec):
+        return []
+    restored = {topic.topic_id: topic.partition_count for topic in planned.plan.topics}
+    with context.refusals:
+        chosen = select_and_rename(planned.archived.groups, context.spec.consumer_groups)
+        return _counted(chosen, restored)
+    return []
+
+
+def _counted(chosen: Iterable[GroupEntry], restored: Mapping[str, int]) -> list[PlannedGroup]:
+    counts = Counter(entry.group_id for entry in chosen if 0 <= entry.partition < restored.get(entry.topic_id, 0))
+    return [PlannedGroup(group=group, positions=count) for group, count in sorted(counts.items())]
+
+
+def _not_checked(context: RestoreContext, moved: Sequence[PlannedGroup]) -> Iterator[str]:
+    yield f"whether the state of the restore can be written to {context.state.storage.uri}"
+    if moved:
+        yield "whether consumer groups have members when their positions are set, and the ACL READ on them"
+    if context.spec.offsets is RestoreOffsets.SAME:
+        yield "whether a coordinator serves transactions, and takes their time-out (transaction.max.timeout.ms)"

@@ -1,0 +1,202 @@
+"""Remembers which positions consumer groups had before a command or a restore has changed them.
+
+Each change of positions is a document `runs/<run id>/group-changes/<number>.json` in the place of the restore's state:
+0000 is that of the restore itself, later ones are those of `logkeep groups reset`. It is written before the first
+position is set, and has what each group had before. What it says is never replaced by something later: a run that is
+started again adds what is new, and leaves the other rows as they are. A change that was taken back has an object
+`<number>.rolled-back.json` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectExists, ObjectMissing
+from logkeep_engine.kafka.groups import GroupPosition
+from logkeep_engine.restore.state import RestoreState
+
+FORMAT = 1
+FOLDER = "group-changes"
+OF_RESTORE = 0
+_DIGITS = 4
+_ROLLED_BACK = ".rolled-back.json"
+_COLUMNS = [
+    *("group", "topic", "partition", "share"),
+    *("before", "beforeLeaderEpoch", "beforeMetadata", "after", "afterMetadata"),
+]
+
+PositionKey = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionChange:
+    """A position that gets another offset. `before` None: the group had no position; `after` None: it gets none."""
+
+    before: GroupPosition | None
+    after: GroupPosition | None
+
+    @property
+    def position(self) -> GroupPosition:
+        """The position of before or after: both are of the same group, topic and partition."""
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+    @property
+    def key(self) -> PositionKey:
+        """The group, topic and partition."""
+        return key_of(self.position)
+
+    def undone(self) -> PositionChange:
+        """The change that takes this one back."""
+        return PositionChange(self.after, self.before)
+
+
+def key_of(position: GroupPosition) -> PositionKey:
+    """The group, topic and partition of a position."""
+    return position.group_id, position.topic, position.partition
+
+
+@dataclass(frozen=True, slots=True)
+class KeptChange:
+    """A change as it was written down. `rolled_back`: it was taken back."""
+
+    number: int
+    changes: tuple[PositionChange, ...]
+    rolled_back: bool
+
+
+class ChangeLog:
+    """The changes that a run of a restore, and commands after it, have made."""
+
+    def __init__(self, state: RestoreState, cluster_id: str) -> None:
+        self._state = state
+        self._cluster_id = cluster_id
+
+    def name(self, number: int) -> str:
+        """The name of a change's document, for messages."""
+        return self._state.name(_path(number))
+
+    def keep_for_restore(self, changes: Sequence[PositionChange]) -> int:
+        """Write down the changes of the restore itself, before they are made. Rows that an earlier start of the run has
+        written stay as they are."""
+        if not changes:
+            return OF_RESTORE
+        try:
+            self._create(OF_RESTORE, changes)
+        except ObjectExists:
+            known = {item.key: item for item in self._read(OF_RESTORE)}
+            new = [item for item in changes if item.key not in known]
+            if new:
+                self._put(OF_RESTORE, [*known.values(), *new])
+        return OF_RESTORE
+
+    def keep(self, changes: Sequence[PositionChange]) -> int:
+        """Write down changes before they are made, as the newest; returns their number."""
+        number = max([OF_RESTORE, *self._numbers()]) + 1
+        while True:
+            try:
+                self._create(number, changes)
+                return number
+            except ObjectExists:  # another command has changed positions meanwhile
+                number += 1
+
+    def drop(self, number: int, keys: Iterable[PositionKey]) -> None:
+        """Note that these positions were not changed after all: a rollback must leave them alone."""
+        dropped = set(keys)
+        if dropped:
+            self._put(number, [item for item in self._read(number) if item.key not in dropped])
+
+    def newest(self) -> KeptChange | None:
+        """The newest change that was not taken back; None if there is none. Raises ArchiveMismatch, ArchiveDamaged."""
+        folder = f"{self._state.file(FOLDER)}/"
+        names = {info.path.removeprefix(folder) for info in self._state.storage.list(folder)}
+        open_ = [number for number in self._numbers() if f"{number:0{_DIGITS}d}{_ROLLED_BACK}" not in names]
+        return KeptChange(open_[-1], tuple(self._read(open_[-1])), rolled_back=False) if open_ else None
+
+    def note_rolled_back(self, number: int) -> None:
+        """Note that a change was taken back."""
+        note = {"format": FORMAT, "time": int(time.time())}
+        path = self._state.file(f"{FOLDER}/{number:0{_DIGITS}d}{_ROLLED_BACK}")
+        self._state.storage.put(path, json.dumps(note).encode())
+
+    def _numbers(self) -> list[int]:
+        folder = f"{self._state.file(FOLDER)}/"
+        names = [info.path.removeprefix(folder) for info in self._state.storage.list(folder)]
+        stems = [name.removesuffix(".json") for name in names]
+        return sorted(int(stem) for stem in stems if len(stem) == _DIGITS and stem.isdecimal())
+
+    def _create(self, number: int, changes: Sequence[PositionChange]) -> None:
+        self._state.storage.create(self._state.file(_path(number)), self._document(changes))
+
+    def _put(self, number: int, changes: Sequence[PositionChange]) -> None:
+        self._state.storage.put(self._state.file(_path(number)), self._document(changes))
+
+    def _document(self, changes: Sequence[PositionChange]) -> bytes:
+        body: dict[str, Any] = {
+            "format": FORMAT,
+            "runId": self._state.run_id,
+            "clusterId": self._cluster_id,
+            "columns": _COLUMNS,
+            "rows": [_row(change) for change in changes],
+        }
+        return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def _read(self, number: int) -> list[PositionChange]:
+        path = self._state.file(_path(number))
+        name = self._state.name(_path(number))
+        try:
+            data = self._state.storage.read(path)
+        except ObjectMissing:
+            return []
+        try:
+            body = json.loads(data)
+            if body["format"] != FORMAT or body["columns"] != _COLUMNS:
+                raise ArchiveMismatch(
+                    f"{name}: positions of format {body['format']}, this version reads {FORMAT}",
+                    hint="Use the version of Logkeep that wrote it, or a newer one.",
+                )
+            if body["clusterId"] != self._cluster_id:
+                raise ArchiveMismatch(
+                    f"{name}: positions of Kafka cluster {body['clusterId']}, not of {self._cluster_id}",
+                    hint="Name the cluster that the run has restored to in spec.cluster.",
+                )
+            return [_change(row) for row in body["rows"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArchiveDamaged(
+                f"{name}: no positions can be read from it: {error!r}",
+                hint="The object was altered; the positions of before are not known any more.",
+            ) from error
+
+
+def _path(number: int) -> str:
+    return f"{FOLDER}/{number:0{_DIGITS}d}.json"
+
+
+def _row(change: PositionChange) -> list[Any]:
+    before, after = change.before, change.after
+    return [
+        *change.key,
+        change.position.share,
+        None if before is None else before.offset,
+        -1 if before is None else before.leader_epoch,
+        "" if before is None else before.metadata,
+        None if after is None else after.offset,
+        "" if after is None else after.metadata,
+    ]
+
+
+def _change(row: Sequence[Any]) -> PositionChange:
+    group, topic, partition, share, before, epoch, metadata, after, after_metadata = row
+
+    def position(offset: int, leader_epoch: int, noted: str) -> GroupPosition:
+        return GroupPosition(group, topic, int(partition), int(offset), int(leader_epoch), str(noted), bool(share))
+
+    return PositionChange(
+        None if before is None else position(before, epoch, metadata),
+        None if after is None else position(after, -1, after_metadata),
+    )

@@ -1,0 +1,218 @@
+"""Resets and rolls back positions of consumer groups after a restore: what `logkeep groups` does.
+
+    with open_groups(spec, run_id, os.environ) as run:
+        run.reset(wanted)
+        run.rollback()
+
+Both refuse groups with members by name before any position is changed, write down what was before, and read back what
+they have set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Never
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreGroups
+from logkeep_engine.errors import PositionsDiffer, SpecError
+from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.report import Reporter
+from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.group_changes import ChangeLog, PositionChange, key_of
+from logkeep_engine.restore.group_moves import PositionOutcome, select_and_rename, translate
+from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
+from logkeep_engine.restore.groups import archived_end, change_positions, opener, positions_of, refuse_members
+from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.state import PLAN, RESULT, open_state
+from logkeep_engine.storage import open_storage
+
+_REFUSED = PositionOutcome.REFUSED
+_NO_RUN = "preview"  # of a restore that has not begun; nothing is written under this name
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedPosition:
+    """A position that a command has changed. `now`: what the group had right before, None if nothing."""
+
+    change: PositionChange
+    now: int | None
+    outcome: PositionOutcome
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The row of a document."""
+        group, topic, partition = self.change.key
+        return {
+            "group": group,
+            "topic": topic,
+            "partition": partition,
+            "now": self.now,
+            "offset": None if self.change.after is None else self.change.after.offset,
+            "outcome": self.outcome.value,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """All positions that a command has changed. `document`: the object that has what was before."""
+
+    positions: tuple[ChangedPosition, ...]
+    document: str
+
+    @property
+    def refused(self) -> int:
+        """How many positions the cluster has refused."""
+        return sum(item.outcome is _REFUSED for item in self.positions)
+
+    def raise_if_different(self) -> None:
+        """Raises PositionsDiffer for a position that was set, and that the cluster has otherwise."""
+        different = [item for item in self.positions if item.outcome is PositionOutcome.DIFFERENT]
+        if different:
+            first = different[0]
+            raise PositionsDiffer.of(first.change.key, first.reason, len(different) - 1, self.document)
+
+
+@contextmanager
+def open_groups(spec: KafkaRestoreSpec, run_id: str | None, environ: Mapping[str, str]) -> Iterator[RestoredGroups]:
+    """The groups of a run of a restore; None: of one that has not begun. Raises what storage and brokers raise."""
+    if spec.source.storage is None:
+        raise SpecError(
+            "spec.source.backupRef: it was not resolved to a storage", hint="Write spec.source.storage instead."
+        )
+    storage = open_storage(spec.source.storage, environ)
+    storage.check()
+    archive, connection = Archive.open(storage), connection_from(spec.cluster, environ)
+    state = open_state(run_id or _NO_RUN, spec, storage, environ)
+    with ControlPlane(connection) as control:
+        cluster_id = control.cluster_id()
+        control.only(cluster_id)
+        yield RestoredGroups(
+            RestoreContext(
+                run_id=state.run_id,
+                spec=spec,
+                archive=archive,
+                state=state,
+                cluster_id=cluster_id,
+                control=control,
+                connection=replace(connection, cluster_id=cluster_id),
+                runner_factory=_no_tasks,
+                reporter=Reporter(state.run_id),
+            ),
+            begun=run_id is not None,
+        )
+
+
+def _no_tasks() -> Never:
+    raise AssertionError("commands about groups have no tasks")
+
+
+class RestoredGroups:
+    """The groups of one run of a restore; if none has `begun`, only a preview may be asked for."""
+
+    def __init__(self, context: RestoreContext, *, begun: bool) -> None:
+        self._context = context
+        self._begun = begun
+        self._log = ChangeLog(context.state, context.cluster_id)
+
+    def preview(self, wanted: RestoreGroups, *, records: bool = True) -> list[PreviewedPosition]:
+        """Where the groups would stand: by the offset maps of the run if it has ended, else counted from the archive.
+        Without a run, it is that of a restore which begins now. Nothing is written anywhere.
+
+        Raises SpecError if there is no such run.
+        """
+        if not self._begun:
+            planned = RestorePlanner(self._context).sketch()
+            maps = predicted_maps(self._context, planned)
+            return preview_groups(self._context, planned, wanted, maps, records=records)
+        planned = self._planned()
+        maps = opener(self._context.state) if self._has_ended() else predicted_maps(self._context, planned)
+        return preview_groups(self._context, planned, wanted, maps, records=records)
+
+    def reset(self, wanted: RestoreGroups) -> Changed:
+        """Set the groups to where they stood, also those that have a position in the target.
+
+        Raises GroupsHaveMembers, PositionsDiffer, and SpecError if the run has not succeeded, or no group is chosen.
+        """
+        planned, state = self._planned(), self._context.state
+        if not self._has_ended():
+            raise SpecError(
+                f"run {self._context.run_id} has not succeeded: its offset maps may lack something",
+                hint="Let the run come to its end, and set the positions then.",
+            )
+        entries = select_and_rename(planned.archived.groups, wanted)
+        moves = translate(entries, planned.plan.topics, opener(state), archived_end(planned))
+        if not moves:
+            raise SpecError(
+                "no archived group that is chosen has a position in a restored topic",
+                hint="`logkeep inspect` lists the archived groups; --include and --exclude choose among them.",
+            )
+        names = {move.group.group_id for move in moves}
+        refuse_members(self._context.control, names)
+        there = positions_of(self._context.control, (move.position for move in moves))
+        changes = [PositionChange(there.get(key_of(move.position)), move.position) for move in moves]
+        number = self._log.keep(changes)
+        changed = self._change(changes, number)
+        self._log.drop(number, [item.change.key for item in changed.positions if item.outcome is _REFUSED])
+        changed.raise_if_different()
+        return changed
+
+    def rollback(self) -> Changed:
+        """Take back the newest change that was not taken back: groups get the positions that they had before, and those
+        that they did not have are deleted.
+
+        Raises GroupsHaveMembers, PositionsDiffer, and SpecError if there is nothing to take back.
+        """
+        self._check_run()
+        kept = self._log.newest()
+        if kept is None:
+            raise SpecError(
+                f"run {self._context.run_id} has changed no position of a consumer group that was not taken back",
+                hint="`logkeep groups rollback` takes back what a restore or `logkeep groups reset` has changed.",
+            )
+        changes = [change.undone() for change in kept.changes]
+        refuse_members(self._context.control, {item.position.group_id for item in changes})
+        changed = self._change(changes, kept.number)
+        changed.raise_if_different()
+        if not changed.refused:
+            self._log.note_rolled_back(kept.number)
+        return changed
+
+    def _change(self, changes: Sequence[PositionChange], number: int) -> Changed:
+        """Make changes that are written down as `number`."""
+        control, document = self._context.control, self._log.name(number)
+        now = positions_of(control, (item.position for item in changes))
+        refused, different = change_positions(changes, control)
+        found = []
+        for change in changes:
+            outcome, reason = PositionOutcome.SET, ""
+            if change.key in refused:
+                outcome, reason = PositionOutcome.REFUSED, refused[change.key].error
+            elif change.key in different:
+                outcome, reason = PositionOutcome.DIFFERENT, different[change.key]
+            before = now.get(change.key)
+            found.append(ChangedPosition(change, None if before is None else before.offset, outcome, reason))
+        return Changed(tuple(found), document)
+
+    def _planned(self) -> Planned:
+        self._check_run()
+        planned = RestorePlanner(self._context).load()
+        if planned is None:
+            raise SpecError(
+                f"there is no run {self._context.run_id} of this restore: {self._context.state.name(PLAN)} is missing",
+                hint="Name a run that has begun, and its spec.state if it has one.",
+            )
+        return planned
+
+    def _check_run(self) -> None:
+        try:
+            self._context.state.file(RESULT)
+        except ValueError as error:
+            raise SpecError(str(error), hint="Name the run of a restore.") from error
+
+    def _has_ended(self) -> bool:
+        return self._context.state.success() is not None

@@ -1,0 +1,156 @@
+"""Finds where the archived positions of consumer groups lie after a restore. Pure, but for the offset maps it is given.
+
+    moves = translate(select(state.groups, spec.consumer_groups), plan.topics, open_map, archived_end)
+
+A position is the offset of the next record to read. If that record was restored, the group goes on with it. If there is
+no record at the position (a transaction marker, a record that compaction removed, or a lost one), the group goes on
+with the next record; behind the last record, with the end of the restored ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from logkeep_engine.archive.catalog.facts import GroupEntry
+from logkeep_engine.contract.patterns import NamePatterns
+from logkeep_engine.contract.spec import ConsumerGroups, RestoreGroups
+from logkeep_engine.errors import SpecError
+from logkeep_engine.kafka.groups import GroupPosition
+from logkeep_engine.restore.offset_lookup import OffsetFinder
+from logkeep_engine.restore.offset_map import FoundOffset, OffsetPlace
+from logkeep_engine.restore.plan import NO_TASK, TopicPlan
+from logkeep_engine.restore.same import Extent
+
+_MAPS_AT_ONCE = 4
+NOTHING_THERE = FoundOffset(-1, OffsetPlace.END, None)
+
+
+class PositionOutcome(StrEnum):
+    """The outcome of setting a position."""
+
+    SET = "set"
+    KEPT = "kept"  # the group has another position in the target, which stays
+    REFUSED = "refused"
+    DIFFERENT = "different"  # it was set, and the cluster has another one
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An archived position and its target. `beyond`: it lay past everything that was archived. `record`: the source
+    offset of the record before which the group stands then, if that is known."""
+
+    group: GroupEntry
+    topic: str
+    offset: int
+    place: OffsetPlace
+    beyond: bool
+    record: int | None = None
+
+    @property
+    def position(self) -> GroupPosition:
+        """The position to commit. The archived leader epoch is one of the source, and means nothing in the target."""
+        group = self.group
+        return GroupPosition(group.group_id, self.topic, group.partition, self.offset, -1, group.metadata, group.share)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The outcome of a move. `reason` tells why the position was not set; `members`: because the group has members."""
+
+    move: Move
+    outcome: PositionOutcome
+    reason: str = ""
+    members: bool = False
+
+
+def select(groups: Iterable[GroupEntry], wanted: ConsumerGroups) -> list[GroupEntry]:
+    """The archived positions of the groups that are wanted; there may be none."""
+    found = list(groups)
+    patterns = NamePatterns(wanted.include, wanted.exclude)
+    ids = {group_id for group_id in {entry.group_id for entry in found} if patterns.chooses(group_id)}
+    return [entry for entry in found if entry.group_id in ids]
+
+
+def select_and_rename(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> list[GroupEntry]:
+    """The archived positions of the groups that are wanted, under the names that these get in the target.
+
+    Raises SpecError for a rename that makes an empty name, or that brings two groups together: one of them would lose
+    its positions.
+    """
+    found = select(groups, wanted)
+    names: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for group_id in sorted({entry.group_id for entry in found}):
+        names[group_id] = target = _rename(group_id, wanted)
+        other = taken.setdefault(target, group_id)
+        if other != group_id:
+            raise SpecError(
+                f"spec.consumerGroups.rename: groups {other!r} and {group_id!r} would both become {target!r}",
+                hint="Change the rules, or exclude one of the groups: positions of two groups are never mixed.",
+            )
+    return [
+        entry if names[entry.group_id] == entry.group_id else replace(entry, group_id=names[entry.group_id])
+        for entry in found
+    ]
+
+
+def _rename(group_id: str, wanted: RestoreGroups) -> str:
+    for at, rule in enumerate(wanted.rename):
+        match = re.fullmatch(rule.from_, group_id)
+        if match is not None:
+            target = match.expand(rule.to)
+            if not target:
+                raise SpecError(
+                    f"spec.consumerGroups.rename[{at}]: turns group {group_id!r} into a group without a name",
+                    hint="Change the rule, or exclude the group.",
+                )
+            return target
+    return group_id
+
+
+def translate(
+    groups: Iterable[GroupEntry],
+    topics: Sequence[TopicPlan],
+    open_map: Callable[[str, int], OffsetFinder],
+    archived_end: Callable[[str, int], int],
+) -> list[Move]:
+    """The positions of restored topics, each with its target offset, in the order of `groups`.
+
+    `open_map` gives the offset map of a target topic's partition, `archived_end` the end of what is archived of a topic
+    id's partition. Every map is opened once, and a few are held at a time; it is asked for offsets that rise.
+    """
+    plans = {topic.topic_id: topic for topic in topics}
+    by_partition: dict[tuple[str, int], list[tuple[int, GroupEntry]]] = {}
+    for number, entry in enumerate(groups):
+        topic = plans.get(entry.topic_id)
+        if topic is not None and 0 <= entry.partition < topic.partition_count:
+            by_partition.setdefault((entry.topic_id, entry.partition), []).append((number, entry))
+
+    def moves(key: tuple[str, int]) -> list[tuple[int, Move]]:
+        topic = plans[key[0]]
+        part = topic.partitions[key[1]]
+        end = archived_end(*key)
+        made = []
+        if part.extent is not None:
+            return [(number, _kept(entry, topic.target, part.extent)) for number, entry in by_partition[key]]
+        found = None if part.producer_id == NO_TASK else open_map(topic.target, part.partition)
+        for number, entry in sorted(by_partition[key], key=lambda item: item[1].offset):
+            at = NOTHING_THERE if found is None else found.find(entry.offset)
+            offset = part.start if found is None else at.target
+            made.append((number, Move(entry, topic.target, offset, at.place, entry.offset > end, at.source)))
+        return made
+
+    with ThreadPoolExecutor(_MAPS_AT_ONCE, thread_name_prefix="logkeep-groups") as pool:
+        numbered = [item for part in pool.map(moves, by_partition) for item in part]
+    return [move for _, move in sorted(numbered, key=lambda item: item[0])]
+
+
+def _kept(entry: GroupEntry, target: str, extent: Extent) -> Move:
+    """The position of a group whose records have their source offsets: it stays what it is."""
+    offset = extent.nearest(entry.offset)
+    place = OffsetPlace.RECORD if offset == entry.offset else OffsetPlace.GAP
+    return Move(entry, target, offset, place, entry.offset > extent.end)

@@ -1,0 +1,123 @@
+"""Tells what became of the positions of consumer groups: a document with all of them, and warnings for the user."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from logkeep_engine.archive.catalog.facts import GroupEntry
+from logkeep_engine.contract.spec import ConsumerGroups
+from logkeep_engine.errors import PositionsDiffer
+from logkeep_engine.restore.group_moves import Moved, PositionOutcome, select
+from logkeep_engine.restore.offset_map import OffsetPlace
+
+FORMAT = 1
+GROUPS = "consumer-groups.json"
+_GROUPS_SHOWN = 5
+_ARCHIVED_SHOWN = 20
+_RESET = "`logkeep groups reset` sets them"
+
+
+def report(moved: Sequence[Moved]) -> Iterator[bytes]:
+    """The document `consumer-groups.json`, row by row: one for every position."""
+    columns = ["group", "topic", "partition", "sourceOffset", "targetOffset", "at", "outcome", "reason"]
+    yield (json.dumps({"format": FORMAT, "columns": columns}, separators=(",", ":"))[:-1] + ',"rows":[').encode()
+    for number, item in enumerate(moved):
+        move = item.move
+        row = [
+            move.group.group_id,
+            move.topic,
+            move.group.partition,
+            move.group.offset,
+            move.offset,
+            move.place.value,
+            item.outcome.value,
+            item.reason,
+        ]
+        yield ((",\n" if number else "\n") + json.dumps(row, separators=(",", ":"), ensure_ascii=False)).encode()
+    yield b"\n]}\n"
+
+
+def warnings(moved: Sequence[Moved], document: str) -> list[str]:
+    """The warnings for the user; `document` is the object with all positions."""
+    found = _by_group(
+        (item for item in moved if item.members),
+        f"the group has members, and only they may commit for it; when its consumers are stopped, {_RESET}",
+        document,
+    )
+    found += _by_group(
+        (item for item in moved if item.outcome is PositionOutcome.REFUSED and not item.members),
+        f"the cluster refuses it; with the right to, {_RESET}",
+        document,
+    )
+    found += _by_group(
+        (item for item in moved if item.outcome is PositionOutcome.KEPT),
+        f"the group has other positions there already, which were left as they are; {_RESET}",
+        document,
+    )
+    gaps = sum(item.outcome is PositionOutcome.SET and item.move.place is OffsetPlace.GAP for item in moved)
+    if gaps:
+        found.append(
+            f"{_positions(gaps)} of consumer groups stood where no record is (a transaction marker, or what was "
+            "removed or lost): the next record was taken"
+        )
+    beyond = sum(item.outcome is PositionOutcome.SET and item.move.beyond for item in moved)
+    if beyond:
+        found.append(
+            f"{_positions(beyond)} of consumer groups stood past the archived end: the end of the restored records was "
+            "taken"
+        )
+    return found
+
+
+def nothing_to_move(archived: Iterable[GroupEntry], wanted: ConsumerGroups, *, at_point: bool = False) -> str:
+    """The warning of a restore that was to move groups and has found no position to move."""
+    entries = list(archived)
+    names = sorted({entry.group_id for entry in entries})
+    if not names:
+        why = "the archive holds no positions of consumer groups"
+        if at_point:
+            why += " of the time before spec.point"
+    elif select(entries, wanted):
+        why = "no archived group that spec.consumerGroups chooses has a position in a restored topic"
+    else:
+        why = "no archived group matches spec.consumerGroups.include and is not excluded"
+    warning = f"no consumer group was moved, its consumers begin where auto.offset.reset says: {why}"
+    return f"{warning}; archived are {_first(names)}" if names else warning
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _ARCHIVED_SHOWN} more" if len(names) > _ARCHIVED_SHOWN else ""
+    return ", ".join(names[:_ARCHIVED_SHOWN]) + more
+
+
+def _by_group(moved: Iterable[Moved], why: str, document: str) -> list[str]:
+    groups: dict[str, list[Moved]] = {}
+    for item in moved:
+        groups.setdefault(item.move.group.group_id, []).append(item)
+    names = sorted(groups)
+    found = []
+    for name in names[:_GROUPS_SHOWN]:
+        first = groups[name][0]
+        kind = "share" if first.move.group.share else "consumer"
+        at = f"topic {first.move.topic} partition {first.move.group.partition}"
+        found.append(
+            f"{kind} group {name}: {_positions(len(groups[name]))} not set, first {at} ({first.reason}): {why} "
+            f"({document})"
+        )
+    if len(names) > _GROUPS_SHOWN:
+        found.append(f"{len(names) - _GROUPS_SHOWN} more consumer groups like the one before: see {document}")
+    return found
+
+
+def _positions(count: int) -> str:
+    return "1 position" if count == 1 else f"{count} positions"
+
+
+def raise_if_different(moved: Sequence[Moved], document: str) -> None:
+    """Raises PositionsDiffer for a position that was set, and that the cluster has otherwise."""
+    different = [item for item in moved if item.outcome is PositionOutcome.DIFFERENT]
+    if different:
+        position = different[0].move.position
+        where = position.group_id, position.topic, position.partition
+        raise PositionsDiffer.of(where, different[0].reason, len(different) - 1, document)

@@ -1,0 +1,245 @@
+"""`logkeep groups`, rename, and what a restore does before and after it sets positions, on a real broker."""
+
+import json
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.errors import PositionsDiffer, SpecError
+from logkeep_engine.kafka.groups import GroupAdmin, GroupPosition, NotSet
+from tests.cluster.kafka import KafkaBroker
+from tests.command import logkeep
+from tests.data.topics import create_topic, topic_names
+from tests.kafka.record_archives import group, topic_entry, write_archive
+from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec, transactions
+from tests.kafka.test_cli import assert_refused, resource
+from tests.kafka.test_restore_formats import numbered
+from tests.kafka.test_restore_groups import TRANSLATE, commit, member, positions, rows, warned
+
+SetPositions = Any
+
+
+def archive(root: Path, topic: str, positions: dict[str, int], partitions: int = 1) -> None:
+    """An archive of records at the offsets 0, 2, ... 18, and of groups."""
+    entry = topic_entry(topic, partitions)
+    groups = [group(name, entry, offset) for name, offset in positions.items()]
+    write_archive(root, Layout.RECORDS, entry, {0: numbered(10, step=2)}, groups=groups)
+
+
+def run(command: str, root: Path, spec: dict[str, Any], *options: str) -> "subprocess.CompletedProcess[str]":
+    file = root / "restore.yaml"
+    file.write_text(resource("KafkaRestore", spec))
+    return logkeep("groups", command, "-f", str(file), "--run-id", "restore-1", *options)
+
+
+def said(done: "subprocess.CompletedProcess[str]") -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def changes(root: Path, number: int = 0) -> list[list[Any]]:
+    document = json.loads((root / "runs" / "restore-1" / "group-changes" / f"{number:04d}.json").read_text())
+    found: list[list[Any]] = document["rows"]
+    return found
+
+
+class TestReadBack:
+    def test_a_position_that_is_another_one_afterwards_fails_the_restore(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        copy = f"{unique}-copy"
+        archive(tmp_path, unique, {unique: 6, f"{unique}-b": 8})
+        ours: SetPositions = GroupAdmin.set_group_offsets
+
+        def somebody_commits(self: GroupAdmin, offsets: Iterable[GroupPosition]) -> list[NotSet]:
+            refused: list[NotSet] = ours(self, offsets)
+            commit(kafka, unique, copy, 9)
+            return refused
+
+        monkeypatch.setattr(GroupAdmin, "set_group_offsets", somebody_commits)
+        what = f"consumer group {unique}, topic {copy} partition 0: offset 3 was wanted, and the cluster has offset 9"
+        with pytest.raises(PositionsDiffer, match=what):
+            bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
+        assert [row[6] for row in sorted(rows(tmp_path))] == ["different", "set"]
+        assert json.loads((tmp_path / "runs/restore-1/result.json").read_text())["outcome"] == "Failed"
+
+    def test_a_position_that_was_not_set_at_all_fails_the_restore(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        archive(tmp_path, unique, {unique: 6})
+        monkeypatch.setattr(GroupAdmin, "set_group_offsets", lambda self, offsets: list(offsets)[:0])
+        with pytest.raises(PositionsDiffer, match="offset 3 was wanted, and the cluster has no position"):
+            bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
+
+
+class TestEarlierPositions:
+    def test_are_written_down_before_the_first_is_set_and_survive_a_restart(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        copy = f"{unique}-copy"
+        archive(tmp_path, unique, {unique: 6, f"{unique}-b": 8})
+        spec = restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)
+        wanted = [[unique, copy, 0, False, None, -1, "", 3, ""], [f"{unique}-b", copy, 0, False, None, -1, "", 4, ""]]
+        ours: SetPositions = GroupAdmin.set_group_offsets
+
+        def power_cut(self: GroupAdmin, offsets: Iterable[GroupPosition]) -> list[NotSet]:
+            assert sorted(changes(tmp_path)) == wanted
+            ours(self, list(offsets)[:1])  # in the middle of it
+            raise RuntimeError("power cut")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(GroupAdmin, "set_group_offsets", power_cut)
+            with pytest.raises(RuntimeError, match="power cut"):
+                bring_back(spec)
+        assert bring_back(spec).groups == 2
+        assert sorted(changes(tmp_path)) == wanted
+        for row in said(run("rollback", tmp_path, spec, "-o", "json"))["positions"]:
+            assert (row["offset"], row["outcome"]) == (None, "set")
+        assert positions(kafka, unique) == positions(kafka, f"{unique}-b") == {}
+
+    def test_of_groups_that_a_restore_leaves_alone_are_not_taken_back(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        copy = f"{unique}-copy"
+        create_topic(kafka.bootstrap, copy, 1, {"retention.ms": "-1"})
+        commit(kafka, unique, copy, 0)
+        archive(tmp_path, unique, {unique: 6})
+        spec = restore_spec(kafka, tmp_path, ifTopicExists="Append", consumerGroups=TRANSLATE)
+        assert bring_back(spec).groups == 0
+        assert_refused(run("rollback", tmp_path, spec), "run restore-1 has changed no position of a consumer group")
+        assert positions(kafka, unique) == {(copy, 0): (0, "noted")}
+
+
+class TestReset:
+    def test_sets_positions_later_and_rollback_takes_them_back(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        copy = f"{unique}-copy"
+        archive(tmp_path, unique, {f"{unique}-a": 6, f"{unique}-b": 7, f"{unique}-c": 8})
+        spec = restore_spec(kafka, tmp_path)
+        assert bring_back(spec).groups == 0
+        commit(kafka, f"{unique}-a", copy, 1)
+        chosen = ("--include", f"{unique}-.*", "--exclude", ".*-c")
+        found = said(run("reset", tmp_path, spec, *chosen, "-o", "json"))
+        assert [(row["group"], row["now"], row["offset"], row["outcome"]) for row in found["positions"]] == [
+            (f"{unique}-a", 1, 3, "set"),
+            (f"{unique}-b", None, 4, "set"),
+        ]
+        assert positions(kafka, f"{unique}-a") == {(copy, 0): (3, "")}
+        assert positions(kafka, f"{unique}-c") == {}
+        commit(kafka, f"{unique}-b", copy, 9)
+        found = said(run("rollback", tmp_path, spec, "-o", "json"))
+        assert [(row["group"], row["now"], row["offset"]) for row in found["positions"]] == [
+            (f"{unique}-a", 3, 1),
+            (f"{unique}-b", 9, None),
+        ]
+        assert positions(kafka, f"{unique}-a") == {(copy, 0): (1, "noted")}
+        assert positions(kafka, f"{unique}-b") == {}
+        assert_refused(run("rollback", tmp_path, spec), "has changed no position of a consumer group that was not")
+
+    def test_of_groups_with_members_is_refused_by_name_and_changes_nothing(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        copy, busy = f"{unique}-copy", f"{unique}-busy"
+        archive(tmp_path, unique, {busy: 6, f"{unique}-idle": 8})
+        spec = restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)
+        assert bring_back(spec).groups == 2
+        commit(kafka, f"{unique}-idle", copy, 1)
+        with member(kafka, busy, copy):
+            for command in ("reset", "rollback"):
+                done = run(command, tmp_path, spec)
+                assert_refused(done, f"consumer groups have members, and no position was changed: {busy}$")
+            row = said(run("plan", tmp_path, spec, "-o", "json"))["positions"][0]
+            assert (row["group"], row["outcome"]) == (busy, "set")
+        assert positions(kafka, f"{unique}-idle") == {(copy, 0): (1, "noted")}
+        assert not (tmp_path / "runs/restore-1/group-changes/0001.json").exists()
+
+    def test_needs_a_run_that_has_succeeded_and_groups(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        archive(tmp_path, unique, {unique: 6})
+        spec = restore_spec(kafka, tmp_path)
+        assert_refused(run("reset", tmp_path, spec), "there is no run restore-1 of this restore: .*restore-plan.json")
+        bring_back(spec)
+        assert_refused(run("reset", tmp_path, spec, "--include", "no-such"), "no archived group that is chosen has")
+        assert_refused(run("reset", tmp_path, spec, "--include", "("), r"spec\.consumerGroups\.include\[0\]: ")
+        other = {**spec, "topics": {**spec["topics"], "exclude": ["x"]}}
+        assert_refused(run("reset", tmp_path, other), "run restore-1 was begun with another spec")
+        (tmp_path / "runs/restore-1/result.json").unlink()
+        assert_refused(run("reset", tmp_path, spec), "run restore-1 has not succeeded")
+
+
+class TestPlan:
+    def test_says_the_record_and_the_target_of_a_restore_that_has_ended_and_of_one_that_has_not(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        # Offsets: 0-9, marker 10, aborted 11-15, marker 16, 17-36, marker 37.
+        copy = f"{unique}-copy"
+        create_topic(kafka.bootstrap, unique)
+        transactions(kafka, unique, [10, -5, 20])
+        for at in (4, 13, 38):
+            commit(kafka, f"{unique}-{at:02d}", unique, at)
+        back_up(backup_spec(kafka, tmp_path, unique, consumerGroups={"include": [f"{unique}-.*"]}))
+        spec = restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)
+        source = {record[0]: record for record in committed(kafka, unique)}
+        file = tmp_path / "restore.yaml"
+        file.write_text(resource("KafkaRestore", spec))
+        before = said(logkeep("groups", "plan", "-f", str(file), "-o", "json"))
+        bring_back(spec)
+        result = tmp_path / "runs/restore-1/result.json"
+        ended = said(run("plan", tmp_path, spec, "-o", "json"))["positions"]
+        assert [(row["sourceOffset"], row["targetOffset"], row["at"], row["now"]) for row in ended] == [
+            (4, 4, "record", 4),
+            (13, 10, "gap", 10),
+            (38, 30, "end", 30),
+        ]
+        found = [row["record"] and (row["record"]["offset"], row["record"]["timestamp"]) for row in ended]
+        assert found == [(4, source[4][4]), (17, source[17][4]), None]
+        assert ended[0]["record"]["key"] == "kept"
+        assert {row["topic"] for row in ended} == {copy}
+        assert before == {"runId": None, "positions": [{**row, "now": None} for row in ended]}
+        # Without the result and the maps it is counted from the archive.
+        result.unlink()
+        (tmp_path / f"runs/restore-1/offset-maps/{copy}/0.json").unlink()
+        assert said(run("plan", tmp_path, spec, "-o", "json"))["positions"] == ended
+        table = run("plan", tmp_path, spec, "--no-records").stdout.splitlines()
+        assert table[0].split() == ["group", "topic", "partition", "source", "target", "now", "outcome"]
+        assert table[2].split() == [f"{unique}-13", copy, "0", "13", "10", "10", "set"]
+        assert not list((tmp_path / "runs/restore-1").glob("group-changes/0001*"))
+
+
+class TestRename:
+    def test_gives_groups_other_names(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        copy = f"{unique}-copy"
+        archive(tmp_path, unique, {f"{unique}-a": 6, f"{unique}-b": 8})
+        rename = [{"from": "(.*)-a", "to": r"again-\1"}, {"from": ".*", "to": f"rest-{unique}"}]
+        spec = restore_spec(kafka, tmp_path, consumerGroups={**TRANSLATE, "rename": rename})
+        assert bring_back(spec).groups == 2
+        assert positions(kafka, f"again-{unique}") == {(copy, 0): (3, "")}
+        assert positions(kafka, f"rest-{unique}") == {(copy, 0): (4, "")}
+        assert positions(kafka, f"{unique}-a") == {}
+
+    def test_of_two_groups_to_one_name_is_refused_before_anything_is_written(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        archive(tmp_path, unique, {f"{unique}-a": 6, f"{unique}-b": 8})
+        wanted = {**TRANSLATE, "rename": [{"from": ".*", "to": "one"}]}
+        with pytest.raises(SpecError, match=f"rename: groups '{unique}-a' and '{unique}-b' would both become 'one'"):
+            bring_back(restore_spec(kafka, tmp_path, consumerGroups=wanted))
+        assert f"{unique}-copy" not in topic_names(kafka.bootstrap)
+
+
+def test_a_member_that_joins_at_the_last_moment_is_told(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of groups is a moment old: the coordinator has the last word."""
+    elsewhere = f"{unique}-elsewhere"
+    create_topic(kafka.bootstrap, elsewhere)
+    archive(tmp_path, unique, {unique: 6})
+    monkeypatch.setattr(GroupAdmin, "listed_groups", lambda self: {})
+    with member(kafka, unique, elsewhere):
+        result = bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
+    assert warned(result, f"consumer group {unique}: 1 position not set", "UNKNOWN_MEMBER_ID", "groups reset")
+    assert changes(tmp_path) == []

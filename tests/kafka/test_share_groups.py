@@ -1,0 +1,91 @@
+"""Share groups (KIP-932) of a real broker: a backup archives where they begin, a restore tells what it cannot set."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.groups import GroupPosition
+from logkeep_engine.storage import open_uri
+from tests.cluster.kafka import STEADY, KafkaBroker
+from tests.cluster.process import wait_until
+from tests.command import logkeep
+from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce
+from tests.kafka.restores import back_up, backup_spec, bring_back, restore_spec
+from tests.kafka.test_restore_groups import TRANSLATE, rows, warned
+
+
+@pytest.fixture(scope="module")
+def sharing() -> Iterator[KafkaBroker]:
+    """A broker with share groups, which Kafka 4.1 has as a preview."""
+    with KafkaBroker(overrides=STEADY) as broker:
+        upgrade = ("--bootstrap-server", broker.bootstrap, "upgrade", "--feature", "share.version=1")
+        broker.tool("org.apache.kafka.tools.FeatureCommand", *upgrade)
+        # The coordinator of this topic knows no topics before the metadata changes once more.
+        create_topic(broker.bootstrap, "__share_group_state", 1, {"cleanup.policy": "delete"})
+        create_topic(broker.bootstrap, "one-more-change")
+        yield broker
+
+
+def starts(broker: KafkaBroker, group: str) -> tuple[GroupPosition, ...]:
+    return ControlPlane(KafkaConnection((broker.bootstrap,))).share_starts([group]).offsets
+
+
+@pytest.fixture(scope="module")
+def queue(sharing: KafkaBroker) -> str:
+    """A topic, and a share group of its name that has read in it and has no members any more."""
+    topic = "queue"
+    records = [Record(None, b"x", 1_700_000_000_000)] * 5
+    create_topic(sharing.bootstrap, topic, config=NO_RETENTION)
+    produce(sharing.bootstrap, topic, records)
+    consumer = ("org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", sharing.bootstrap)
+    command = [*sharing._java("WARN"), *consumer, "--topic", topic, "--group", topic]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as member:
+        try:
+
+            def has_begun() -> bool:  # with the first record that is read
+                produce(sharing.bootstrap, topic, records)
+                return bool(starts(sharing, topic))
+
+            wait_until(has_begun, 120, "the share group to begin")
+        finally:
+            member.terminate()
+    control = ControlPlane(KafkaConnection((sharing.bootstrap,)))
+    wait_until(lambda: not control.listed_groups()[topic].has_members, 120, "the member to leave")
+    return topic
+
+
+def test_a_backup_archives_where_share_groups_begin(sharing: KafkaBroker, queue: str, tmp_path: Path) -> None:
+    commit_positions(sharing.bootstrap, "plain", {(queue, 0): 2})
+    told = {(item.partition, item.offset) for item in starts(sharing, queue)}
+    back_up(backup_spec(sharing, tmp_path, queue))
+    archived = Archive.open(open_uri(tmp_path.as_uri())).load()
+    found = {(item.partition, item.offset) for item in archived.groups if item.share}
+    assert found == told
+    assert {item.group_id for item in archived.groups if item.share} == {queue}
+    assert [(item.group_id, item.offset) for item in archived.groups if not item.share] == [("plain", 2)]
+    shown = logkeep("inspect", tmp_path.as_uri())
+    assert f"{queue} (share group)" in shown.stdout
+    groups = json.loads(logkeep("inspect", tmp_path.as_uri(), "-o", "json").stdout)["groups"]
+    assert [(group["groupId"], group["share"]) for group in groups] == [("plain", False), (queue, True)]
+
+
+def test_a_broker_that_sets_no_start_offsets_is_told_of_and_nothing_counts_as_set(
+    sharing: KafkaBroker, queue: str, tmp_path: Path
+) -> None:
+    """Kafka 4.1.1 answers that all went well, and has set nothing."""
+    back_up(backup_spec(sharing, tmp_path, queue, consumerGroups={"include": [queue]}))
+    result = bring_back(restore_spec(sharing, tmp_path, consumerGroups=TRANSLATE))
+    assert (result.outcome, result.groups) == ("Succeeded", 0)
+    assert warned(result, f"share group {queue}: 1 position not set", "the brokers set no start offsets of share")
+    assert {row[6] for row in rows(tmp_path)} == {"refused"}
+
+
+def test_brokers_without_share_groups_have_none(kafka: KafkaBroker) -> None:
+    control = ControlPlane(KafkaConnection((kafka.bootstrap,)))
+    assert control.share_groups() == []

@@ -1,0 +1,112 @@
+"""Requests about share groups as they are on the wire, with answers that a broker of Kafka 4.1 gave."""
+
+from typing import TypeVar
+
+import pytest
+
+from logkeep_engine.kafka.buffers import AnswerFrame
+from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.encoding import Call, Reader, pack_uvarint
+from logkeep_engine.kafka.group_list import ListedGroup, list_groups
+from logkeep_engine.kafka.positions import CommitAnswer, FetchedPosition, FetchedPositions
+from logkeep_engine.kafka.share_groups import NOT_DONE, fetch_starts, set_starts
+
+ID = bytes(range(16))
+NO_TEXT = b"\x00"
+TAGS = b"\x00"
+T = TypeVar("T")
+
+
+def text(value: str) -> bytes:
+    return pack_uvarint(len(value) + 1) + value.encode()
+
+
+def array(*items: bytes) -> bytes:
+    return pack_uvarint(len(items) + 1) + b"".join(items)
+
+
+def decoded(call: Call[T], body: bytes) -> T:
+    return call.decode(Reader(AnswerFrame.of(TAGS + body)))
+
+
+def number(value: int, size: int) -> bytes:
+    return value.to_bytes(size, "big", signed=True)
+
+
+def start(partition: int, offset: int, code: int = 0) -> bytes:
+    return number(partition, 4) + number(offset, 8) + number(3, 4) + number(code, 2) + NO_TEXT + TAGS
+
+
+def described(*partitions: bytes, code: int = 0) -> bytes:
+    topic = text("orders") + ID + array(*partitions) + TAGS
+    return number(0, 4) + array(text("queue") + array(topic) + number(code, 2) + NO_TEXT + TAGS) + TAGS
+
+
+def test_start_offsets_are_read_and_a_partition_that_nobody_has_read_has_none() -> None:
+    found = decoded(fetch_starts("queue"), described(start(0, 7), start(1, -1)))
+    assert found == FetchedPositions(Code.NONE, 0, (FetchedPosition("orders", 0, 7, 3, ""),))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [described(start(0, 7), start(1, 0, Code.NOT_COORDINATOR)), described(start(0, 7), code=Code.NOT_COORDINATOR)],
+    ids=["partition", "group"],
+)
+def test_an_error_of_one_partition_is_one_of_all(answer: bytes) -> None:
+    assert decoded(fetch_starts("queue"), answer) == FetchedPositions(Code.NOT_COORDINATOR)
+
+
+def test_what_a_broker_has_answered() -> None:
+    """Kafka 4.1.1, for a group that has begun one of two partitions."""
+    head = "0000000002 04736732 02 0274 1fc22d53e9294965b22c3ce3555338d1 03"
+    begun = "00000000 0000000000000000 00000000 0000 00 00"
+    not_begun = "00000001 ffffffffffffffff 00000000 0000 00 00"
+    answer = bytes.fromhex(f"{head} {begun} {not_begun} 00 0000 00 00 00")
+    found = decoded(fetch_starts("sg2"), answer)
+    assert found == FetchedPositions(Code.NONE, 0, (FetchedPosition("t", 0, 0, 0, ""),))
+
+
+def test_a_request_asks_for_every_topic_of_a_group() -> None:
+    assert b"".join(map(bytes, fetch_starts("sg").body)) == bytes.fromhex("02 03 7367 00 00 00")
+
+
+POSITIONS = [FetchedPosition("orders", 0, 7, -1, ""), FetchedPosition("orders", 1, 9, -1, "")]
+
+
+def test_start_offsets_are_set_by_topic() -> None:
+    partitions = array(number(0, 4) + number(7, 8) + TAGS, number(1, 4) + number(9, 8) + TAGS)
+    assert b"".join(map(bytes, set_starts("queue", POSITIONS).body)) == (
+        text("queue") + array(text("orders") + partitions + TAGS) + TAGS
+    )
+
+
+def altered(*codes: tuple[int, int], code: int = 0) -> bytes:
+    partitions = [number(partition, 4) + number(problem, 2) + NO_TEXT + TAGS for partition, problem in codes]
+    topics = array(text("orders") + ID + array(*partitions) + TAGS) if codes else array()
+    return number(0, 4) + number(code, 2) + NO_TEXT + topics + TAGS
+
+
+def test_each_partition_has_a_code() -> None:
+    found = decoded(set_starts("queue", POSITIONS), altered((0, 0), (1, Code.NOT_COORDINATOR)))
+    assert found == CommitAnswer({("orders", 0): 0, ("orders", 1): Code.NOT_COORDINATOR})
+
+
+def test_an_answer_that_leaves_partitions_out_has_set_nothing() -> None:
+    """Kafka 4.1.1 answers so to every such request, and sets nothing."""
+    found = decoded(set_starts("queue", POSITIONS), bytes.fromhex("00000000 0000 00 01 00"))
+    assert set(found.codes.values()) == {NOT_DONE}
+    refused = decoded(set_starts("queue", POSITIONS), altered(code=68))
+    assert set(refused.codes.values()) == {68}
+
+
+def test_groups_are_listed_with_states_and_kinds() -> None:
+    rows = [("queue", "share", "Stable", "share"), ("old", "", "Empty", "classic")]
+    body = number(0, 4) + number(0, 2) + array(*(b"".join(map(text, row)) + TAGS for row in rows)) + TAGS
+    queue, old = decoded(list_groups(5), body).groups
+    assert (queue.is_share, queue.has_members) == (True, True)
+    assert (old.is_share, old.has_members) == (False, False)
+    without = number(0, 4) + number(0, 2) + array(*(b"".join(map(text, row[:3])) + TAGS for row in rows)) + TAGS
+    assert decoded(list_groups(4), without).groups == (
+        ListedGroup("queue", "share", "Stable"),
+        ListedGroup("old", "", "Empty"),
+    )

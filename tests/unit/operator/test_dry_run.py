@@ -1,0 +1,249 @@
+"""A dry run is told as one: it is no success, its findings are in the status, and the real run begins after it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.run import RunResult
+from logkeep_operator.api import Phase, Status, StatusOutcome
+from logkeep_operator.reconcile import is_at_rest
+from logkeep_operator.reconcile.checked import Unreadable, read
+from tests.unit.operator.world import World, backup_spec, resource, restore_spec
+
+TOPIC = PlannedTopic(
+    topic="orders-copy", source="orders", partitions=2, replicas=3, configs={"retention.ms": "1"}, records=80, bytes=900
+)
+REFUSAL = PlannedRefusal(code="TopicExists", message="topic orders-copy already exists.")
+REPORT = DryRunReport(
+    topics=1,
+    topics_created=1,
+    partitions=2,
+    records=80,
+    bytes=900,
+    requests=8,
+    storage_requests=12,
+    seconds=16,
+    bytes_per_second=50,
+    rate="a default",
+    groups=1,
+    positions=2,
+    topics_shown=(TOPIC,),
+    groups_shown=(PlannedGroup(group="billing", positions=2),),
+    not_checked=("whether the state can be written",),
+)
+REFUSED = REPORT.model_copy(update={"refused": 1, "refusals": (REFUSAL,)})
+
+
+def begun(kind: str = "KafkaRestore", **spec: Any) -> World:
+    made = restore_spec(**spec) if kind == "KafkaRestore" else backup_spec(**spec)
+    world = World(kind, made)
+    world.backup = resource("KafkaBackup", backup_spec(), status=Status(last_success_time="2026-11-21T07:00:00Z"))
+    world.settle()
+    return world
+
+
+def found(world: World, report: DryRunReport) -> World:
+    """The driver tells its findings and ends."""
+    numbers = {"topics": 0, "partitions": 0, "records": 0, "bytes": 0, "archive_id": "a1", "epoch": 0, "commit": -1}
+    message = report.told("restore")
+    world.pass_time(minutes=1)
+    world.reports(result=world.result(outcome="DryRun", dry_run=report, message=message, **numbers))
+    world.job_is(active=0, complete=True)
+    world.settle()
+    return world
+
+
+def requests(world: World) -> list[dict[str, Any]]:
+    """The specs that drivers got."""
+    bodies = [body for body in world.created if "request.json" in (body.get("data") or {})]
+    return [json.loads(body["data"]["request.json"])["spec"] for body in bodies]
+
+
+def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
+    world = found(begun(dryRun=True), REPORT)
+    assert requests(world)[-1]["dryRun"] is True
+    assert world.status.phase is Phase.DRY_RUN
+    assert [world.condition(kind) for kind in ("Ready", "Reconciling", "Stalled")] == [("False", "DryRunDone")] * 3
+    assert world.message().startswith(
+        "Dry run, nothing was written: would restore 80 records, 900 bytes, 1 topics (1 to be created), in about 16 s. "
+        'To do it: kubectl -n team patch krst again --type merge -p \'{"spec":{"dryRun":false}}\''
+    )
+    assert ("Normal", "DryRunDone") in world.events
+    assert (world.status.last_success_time, world.status.offset_map) == (None, None)
+    assert world.status.run is not None
+    assert world.status.run.outcome is StatusOutcome.DRY_RUN
+    assert [entry.outcome for entry in world.status.history] == ["DryRun"]
+    told = world.status.dry_run
+    assert told is not None
+    assert (told.refused, told.topics, told.records, told.counts, told.seconds) == (0, 1, 80, "Exact", 16)
+    assert (told.topic_list[0].state, told.topic_list[0].config) == ("New", "retention.ms=1")
+    assert (told.group_list[0].group, told.not_checked) == ("billing", ("whether the state can be written",))
+    assert Status.from_dict(world.status.to_dict()) == world.status
+    world.pass_time(minutes=11)
+    assert is_at_rest(world.resource, world.now)
+
+
+def test_what_would_refuse_the_run_stalls_the_resource() -> None:
+    world = found(begun(dryRun=True), REFUSED)
+    assert world.status.phase is Phase.DRY_RUN
+    assert world.condition("Stalled") == ("True", "DryRunRefused")
+    assert "would be refused for 1 reason, first: topic orders-copy already exists; else it would restore" in (
+        world.message()
+    )
+    assert "To look again: kubectl -n team annotate krst again logkeep.dev/retry=" in world.message()
+    assert ("Warning", "DryRunRefused") in world.events
+    assert world.status.dry_run is not None
+    assert [(item.reason, item.message) for item in world.status.dry_run.refusals] == [
+        ("TopicExists", "topic orders-copy already exists.")
+    ]
+
+
+def test_the_restore_begins_when_the_dry_run_is_not_wanted_any_more() -> None:
+    world = found(begun(dryRun=True), REPORT)
+    dry = world.run_id
+    world.edit(dryRun=False)
+    world.settle()
+    assert world.run_id == begun().run_id != dry
+    assert requests(world)[-1]["dryRun"] is False
+    assert world.status.dry_run is None
+    world.complete()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert world.condition("Ready") == ("True", "RunSucceeded")
+    assert [entry.outcome for entry in world.status.history] == ["Succeeded", "DryRun"]
+    world.pass_time(minutes=11)
+    world.settle()
+    assert is_at_rest(world.resource, world.now)
+
+
+def test_a_dry_run_that_goes_on_is_left_for_the_restore() -> None:
+    world = begun(dryRun=True)
+    dry = world.run_id
+    world.driver()
+    world.settle()
+    world.edit(dryRun=False)
+    world.step()
+    assert dry not in world.jobs
+    world.settle()
+    assert dry not in {job.run_id for job in world.jobs.values()}
+    world.collect()
+    world.settle()
+    assert world.run_id == begun().run_id
+    assert [(entry.run_id, entry.outcome) for entry in world.status.history] == [(dry, "Replaced")]
+
+
+def test_another_spec_and_another_retry_make_another_dry_run() -> None:
+    world = found(begun(dryRun=True), REFUSED)
+    seen = [world.run_id]
+    world.edit(ifTopicExists="Append")
+    world.settle()
+    seen.append(world.run_id)
+    found(world, REPORT)
+    assert world.condition("Ready") == ("False", "DryRunDone")
+    world.edit(ifTopicExists="Fail")
+    world.settle()
+    seen.append(world.run_id)
+    assert world.status.phase is Phase.PENDING, "what an earlier dry run of this spec has found may be so no more"
+    found(world, REFUSED)
+    world.retry("1")
+    assert not is_at_rest(world.resource, world.now)
+    world.settle()
+    seen.append(world.run_id)
+    found(world, REPORT)
+    world.resource = replace(world.resource, annotations={})
+    world.edit(suspend=True)
+    world.edit(suspend=False)
+    world.settle()
+    assert world.run_id == seen[-1]
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_retry_of_a_dry_run_asks_for_nothing_of_the_restore() -> None:
+    world = found(begun(dryRun=True), REFUSED)
+    world.retry("1")
+    world.settle()
+    found(world, REPORT)
+    world.edit(dryRun=False)
+    world.settle()
+    world.reports(result=world.failed_result(exit_code=2))
+    world.job_is(active=0, failed=1, failure=("PodFailurePolicy", ""))
+    world.settle()
+    assert world.status.phase is Phase.FAILED
+    failed = world.run_id
+    world.settle()
+    assert (world.run_id, world.status.phase) == (failed, Phase.FAILED)
+
+
+def test_a_dry_run_whose_report_was_lost_is_no_success_either() -> None:
+    world = begun(dryRun=True)
+    world.job_is(active=0, complete=True)
+    world.settle()
+    assert world.status.phase is Phase.DRY_RUN
+    assert world.condition("Ready") == ("False", "DryRunDone")
+    assert "its report was lost" in world.message()
+    assert world.status.last_success_time is None
+
+
+def test_a_dry_run_that_cannot_find_out_has_failed() -> None:
+    world = begun(dryRun=True)
+    world.reports(result=world.failed_result(exit_code=1, error_code="BrokerUnavailable"))
+    world.job_is(active=0, failed=4, failure=("BackoffLimitExceeded", ""))
+    world.settle()
+    assert world.status.phase is Phase.FAILED
+    assert world.condition("Stalled") == ("True", "BrokerUnavailable")
+
+
+def test_a_backup_says_what_it_would_archive_and_keeps_what_it_has_told() -> None:
+    world = begun("KafkaBackup")
+    world.complete()
+    before = world.status
+    world.edit(dryRun=True)
+    world.settle()
+    assert world.run_id != (before.run.id if before.run else "")
+    found(world, REPORT)
+    assert world.status.phase is Phase.DRY_RUN
+    assert world.condition("Ready") == ("False", "DryRunDone")
+    assert (world.status.archive, world.status.last_success_time) == (before.archive, before.last_success_time)
+    assert "patch kbak nightly" in world.message()
+    world.edit(dryRun=False)
+    world.settle()
+    assert requests(world)[-1]["dryRun"] is False
+    world.complete()
+    assert world.condition("Ready") == ("True", "RunSucceeded")
+    assert world.status.dry_run is None
+
+
+def test_a_status_is_small_whatever_the_number_of_topics() -> None:
+    many = REFUSED.model_copy(
+        update={
+            "topics": 1000,
+            "topics_shown": tuple(TOPIC.model_copy(update={"topic": f"t{n}"}) for n in range(1000)),
+            "groups_shown": tuple(PlannedGroup(group=f"g{n}") for n in range(1000)),
+            "refused": 1000,
+            "refusals": (REFUSAL.model_copy(update={"message": "x" * 5000}),) * 1000,
+        }
+    )
+    told = found(begun(dryRun=True), many).status.dry_run
+    assert told is not None
+    assert (told.topics, told.refused) == (1000, 1000)
+    assert [len(told.topic_list), len(told.group_list), len(told.refusals)] == [20, 20, 20]
+    assert len(told.refusals[0].message) <= 1024
+    result = begun().result(outcome="DryRun", dry_run=many, message=many.told("restore"))
+    short = result.to_termination_message(4096)
+    assert len(short.encode()) <= 4096
+    again = read(RunResult, short)
+    assert again.dry_run is not None
+    assert (again.dry_run.topics, again.dry_run.refused) == (1000, 1000)
+
+
+@pytest.mark.parametrize(
+    "report", [{"topics": -1}, {"refused": "1"}, {"seconds": 1e400}, {"refusals": [{"code": "no word"}]}, [], 7]
+)
+def test_a_report_that_cannot_be_is_not_read(report: Any) -> None:
+    whole = json.loads(begun().result(outcome="DryRun").to_json())
+    with pytest.raises(Unreadable):
+        read(RunResult, json.dumps({**whole, "dryRun": report}))
