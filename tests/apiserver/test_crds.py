@@ -264,22 +264,48 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ({"schemaTopic": "registry"}, "schemaTopic may be set only with everything"),
         (
             {"everything": True, "topics": {"include": ["orders"]}},
-            "topics.include, topics.exclude and topics.rename must be left out with everything",
+            "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything",
         ),
         (
             {"everything": True, "topics": {"rename": [{"from": "a", "to": "b"}]}},
-            "topics.include, topics.exclude and topics.rename must be left out with everything",
+            "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything",
         ),
         (
             {"everything": True, "consumerGroups": {"restore": "Translate", "exclude": ["a"]}},
-            "consumerGroups.include and consumerGroups.exclude must be left out with everything",
+            "consumerGroups.include, consumerGroups.exclude and consumerGroups.rename must be left out with everything",
+        ),
+        (
+            {"everything": True, "consumerGroups": {"restore": "Translate", "rename": [{"from": "a", "to": "b"}]}},
+            "consumerGroups.include, consumerGroups.exclude and consumerGroups.rename must be left out with everything",
+        ),
+        (
+            {"everything": True, "topics": {"partitions": [{"topic": "a", "partition": 0}]}},
+            "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything",
+        ),
+        (
+            {"everything": True, "topics": {"configs": {"policy": "Ignore"}}},
+            "topics.configs.policy may only be Restore with everything",
         ),
         ({"everything": True, "drill": {}}, "drill may not be set with everything"),
-        ({"everything": True, "ifTopicExists": "Append"}, "ifTopicExists may not be Append with everything"),
+        ({"everything": True, "ifTopicExists": "Append"}, "ifTopicExists may only be Fail or Resume with everything"),
+        (
+            {"everything": True, "ifTopicExists": "Replace", "confirm": ["a"]},
+            "ifTopicExists may only be Fail or Resume with everything",
+        ),
         (
             {"everything": True, "point": {"window": {"from": "2026-11-17T14:05:00Z"}}},
             "point must be that of a run, or have asOf or timestamp, with everything",
         ),
+        ({"ifTopicExists": "Replace"}, "confirm must name those that may be deleted"),
+        ({"confirm": ["a"]}, "confirm has an effect only with ifTopicExists: Replace; leave it out"),
+        ({"topics": {"configs": {"policy": "Ignore", "ignore": ["a"]}}}, "ignore has no effect with policy Ignore"),
+        (
+            {"topics": {"configs": {"override": {"a": "1"}, "ignore": ["a"]}}},
+            "a key may be in override or in ignore, not in both",
+        ),
+        ({"topics": {"partitions": [{"topic": "a", "partition": 0}] * 2}}, "duplicate entries"),
+        ({"topics": {"partitions": [{"topic": "a", "partition": -1}]}}, "greater than or equal to 0"),
+        ({"topics": {"configs": {"ignore": ["a", "a"]}}}, "duplicate entries"),
         ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],
 )
@@ -305,6 +331,7 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
         ({}, {"allowEmpty": True}),
         ({}, {"offsets": "Same"}),
         ({}, {"point": {"run": "a"}}),
+        ({"ifTopicExists": "Replace", "confirm": ["a"]}, {"ifTopicExists": "Replace", "confirm": ["a", "b"]}),
         ({"point": {"asOf": "2026-11-17T14:05:00Z"}}, {"point": {"timestamp": "2026-11-17T14:05:00Z"}}),
         ({}, {"state": {"uri": S3}}),
         ({"state": {"uri": S3}}, {"state": {"uri": f"{S3}/other"}}),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.contract.names import ExitCode
@@ -27,6 +28,7 @@ from logkeep_engine.restore.verification.step import verify_restored
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
+from tests.command import logkeep
 from tests.data.topics import Record, create_topic, produce, random_records
 from tests.kafka.restores import (
     ThreadRunner,
@@ -382,3 +384,25 @@ class TestOthersTopics:
         with pytest.raises(Exception, match="exists already"):
             drilled(drill_spec(kafka, archive, prefix))
         assert len(names(kafka, prefix)) == 1
+
+
+class TestCommand:
+    def test_a_file_of_a_restore_is_drilled(self, kafka: KafkaBroker, archive: Path, unique: str) -> None:
+        spec = {**drill_spec(kafka, archive, ""), "topics": {"include": [unique]}}
+        del spec["drill"]
+        done = logkeep("drill", "-f", "-", "--run-id", "d1", stdin=document(spec))
+        assert done.returncode == 0, done.stderr
+        for word in ("recovery seconds", "verified after seconds", "Verified: all 700", "/runs/d1/drill.json"):
+            assert word in done.stdout
+        assert [name for name in names(kafka, "logkeep-drill-") if name.endswith(unique)] == []
+
+    def test_a_restore_that_would_rename_is_refused(self, kafka: KafkaBroker, archive: Path, prefix: str) -> None:
+        spec = drill_spec(kafka, archive, prefix, topics={"rename": [{"from": "a", "to": "b"}]})
+        done = logkeep("drill", "-f", "-", stdin=document(spec))
+        assert done.returncode == 2
+        assert "topics.rename has no effect with drill" in done.stderr
+
+
+def document(spec: dict[str, Any]) -> str:
+    body = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaRestore", "metadata": {"name": "drill"}, "spec": spec}
+    return yaml.safe_dump(body)

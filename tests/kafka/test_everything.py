@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,14 @@ from confluent_kafka.admin import (
 from logkeep_engine.archive.catalog.cluster_state import state_path
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, BrokerUnavailable, SpecError, TargetUnsuitable
+from logkeep_engine.errors import (
+    ArchiveDamaged,
+    BrokerRefused,
+    BrokerUnavailable,
+    SpecError,
+    TargetUnsuitable,
+    TopicExists,
+)
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from tests.cluster.kafka import STEADY, KafkaBroker
@@ -36,6 +43,7 @@ from tests.kafka.restores import (
     without_offsets,
 )
 from tests.kafka.test_cluster_state import control_plane, grant
+from tests.kafka.test_dry_run import stored
 from tests.kafka.test_restore_groups import positions
 from tests.runners import Job
 
@@ -267,6 +275,69 @@ def test_a_run_that_dies_between_quotas_and_acls_goes_on(
         assert look(broker) == lost.had
         assert result.cluster_state is not None
         assert (result.cluster_state.acls, result.cluster_state.acls_refused) == (41, 0)
+
+
+def test_another_resource_resumes_what_one_that_was_killed_has_begun(
+    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run is gone when it has restored all records and positions, and no quotas and no ACLs."""
+
+    def dies(*_: Any) -> Any:
+        raise BrokerUnavailable("gone")
+
+    with cluster() as broker:
+        spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
+        with monkeypatch.context() as patched:
+            patched.setattr(ControlPlane, "set_quotas", dies)
+            with pytest.raises(BrokerUnavailable):
+                bring_back(spec)
+        there = look(broker)
+        assert there == replace(lost.had, acls=frozenset(), quotas=frozenset())
+        with pytest.raises(TopicExists, match="team-00"):
+            bring_back(spec, "restore-2")
+        result = bring_back({**spec, "ifTopicExists": "Resume"}, "restore-3")
+        assert look(broker) == lost.had
+        assert result.cluster_state is not None
+        assert (result.cluster_state.acls_added, result.cluster_state.quotas_added) == (41, 5)
+
+
+def test_a_dry_run_tells_all_that_would_come_back_and_changes_nothing(lost: Lost, tmp_path: Path) -> None:
+    before = stored(lost.root)
+    configs = {"override": {"retention.ms": "987654321"}, "ignore": ["max.message.bytes"]}
+    with cluster() as broker:
+        state = {"uri": tmp_path.as_uri()}
+        spec = everything(broker, lost.root, state=state, topics={"configs": configs})
+        result = bring_back({**spec, "dryRun": True}, "dry-1")
+        assert look(broker) == Seen({}, {"billing": {}, "shipping": {}}, frozenset(), frozenset())
+        assert (stored(lost.root), stored(tmp_path)) == (before, {})
+        report = result.dry_run
+        assert (result.outcome, report is None) == ("DryRun", False)
+        assert report is not None
+        assert (report.refusals, report.topics_created, report.partitions) == ((), len(TOPICS), 39)
+        assert (report.groups, report.positions) == (2, 5)
+        (told,) = [text for text in report.not_checked if "ACLs" in text]
+        assert told == (
+            "whether the cluster takes each of the 41 ACLs and 5 client quotas that run backup-1 has archived"
+        )
+        assert result.cluster_state is None
+        (topic,) = [topic for topic in report.topics_shown if topic.topic == "team-00"]
+        assert topic.configs == {"retention.ms": "987654321", "min.insync.replicas": "1"}
+
+        bring_back(spec)
+        assert topic_settings(broker, "team-00") == topic.configs
+        assert look(broker).acls == lost.had.acls
+
+
+def test_a_dry_run_tells_at_once_all_for_which_a_cluster_does_not_come_back(
+    lost: Lost, kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    create_topic(kafka.bootstrap, "0-before-all", 1)
+    spec = everything(kafka, lost.root, state={"uri": tmp_path.as_uri()}, dryRun=True)
+    report = bring_back(spec, "dry-1").dry_run
+    assert report is not None
+    assert [refusal.code for refusal in report.refusals] == ["TargetUnsuitable", "TopicExists"]
+    assert "41 ACLs, and the target cluster has no authorizer" in report.refusals[0].message
+    assert "0-before-all" in report.refusals[1].message
 
 
 def test_a_cluster_without_an_authorizer_is_refused_before_anything_is_written(

@@ -29,7 +29,16 @@ from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import Record, create_topic, produce, topic_names
 from tests.kafka.backing_up import Topics
 from tests.kafka.raw import batch, eventually, plain, run
-from tests.kafka.restores import ThreadRunner, back_up, bring_back, committed, try_backup, without_offsets
+from tests.kafka.restores import (
+    ThreadRunner,
+    back_up,
+    backup_spec,
+    bring_back,
+    committed,
+    restore_spec,
+    try_backup,
+    without_offsets,
+)
 from tests.kafka.test_control_plane import secure
 from tests.runners import Job
 
@@ -199,6 +208,34 @@ def test_same_offsets_need_rights_that_are_asked_for_before_anything_is_written(
         assert committed(strict, f"{unique}-copy") == committed(strict, unique)
     finally:
         transactions.grant({})
+
+
+def test_rights_that_replace_needs_are_asked_for_before_anything_is_deleted(
+    strict: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_KAFKA_USERNAME, strict.username)
+    monkeypatch.setenv(ENV_KAFKA_PASSWORD, strict.password)
+    copy = f"{unique}-copy"
+    create_topic(strict.bootstrap, unique, 1, {"retention.ms": "-1"})
+    produce(strict.bootstrap, unique, [Record(b"k", b"v", 1)])
+    back_up(backup_spec(strict, tmp_path, unique))
+    create_topic(strict.bootstrap, copy)
+    control = ControlPlane(plain(strict.bootstrap))
+    before = control.topic_ids([copy])
+    security = {"protocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "user"}}}
+    spec = restore_spec(strict, tmp_path, ifTopicExists="Replace", confirm=[copy])
+    spec["cluster"] = {"bootstrapServers": [strict.sasl_bootstrap], "security": security}
+    rights = Rights(strict, unique)
+    rights.grant(WRITER)
+    with pytest.raises(BrokerRefused, match=f"The user may not delete topic '{copy}'"):
+        bring_back(spec)
+    rights.grant({TOPIC: [*WRITER[TOPIC], "DELETE"]}, without="CREATE")
+    with pytest.raises(BrokerRefused, match=f"create topic '{copy}'"):
+        bring_back(spec)
+    assert control.topic_ids([copy]) == before
+    rights.grant({TOPIC: [*WRITER[TOPIC], "DELETE"]})
+    assert bring_back(spec).records == 1
+    assert without_offsets(committed(strict, copy)) == without_offsets(committed(strict, unique))
 
 
 def test_acl_that_is_missing_is_named(strict: KafkaBroker, unique: str) -> None:

@@ -20,7 +20,8 @@ from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
 from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.references import S3SecretRef
-from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, StorageTls, parse_restore
+from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, parse_restore
+from logkeep_engine.contract.storage import StorageTls
 from logkeep_engine.errors import CredentialsMissing, SpecError
 
 ROOT = Path(__file__).parents[2]

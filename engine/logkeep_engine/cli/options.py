@@ -52,6 +52,10 @@ def _print_version(wanted: bool) -> None:
 Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
 OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="json prints one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Log in detail, and show tracebacks.")]
+Confirm = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TOPIC", help="A topic of the target that Replace may delete (spec.confirm). Repeatable."),
+]
 Uri = Annotated[
     str, typer.Argument(help="The archive: s3://bucket/prefix or file:///path.", metavar="URI", show_default=False)
 ]

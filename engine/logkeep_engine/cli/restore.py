@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
-from logkeep_engine.cli.errors import EXIT_CODES
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.emitting import StrimziVersion, emit_topics
+from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, options_of, refuse, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import DryRun, SparkOptions
 from logkeep_engine.contract.names import RESTORE
-from logkeep_engine.contract.spec import RestoreVerification
+from logkeep_engine.contract.spec import IfTopicExists, RestoreVerification
+from logkeep_engine.errors import SpecError
+
+
+@dataclass(frozen=True)
+class EmitOptions:
+    """The options for the topics of a restore as resources."""
+
+    emit_topics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Restore nothing: write the topics as Strimzi's KafkaTopics to this file (-: standard output).",
+        ),
+    ] = None
+    strimzi_cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --emit-topics: the Kafka resource of the topics.")
+    ] = None
+    strimzi_api: Annotated[
+        StrimziVersion, typer.Option(help="With --emit-topics: the version of the API; v1beta2 before Strimzi 0.49.")
+    ] = StrimziVersion.V1
+
+    def write(self, file: str) -> None:
+        """Write the topics of the restore in `file`. Raises SpecError without the name of a Strimzi cluster."""
+        if self.emit_topics is None or self.strimzi_cluster is None:
+            raise SpecError(
+                "--emit-topics: --strimzi-cluster must name the Kafka resource to which the topics belong",
+                hint="It becomes the label strimzi.io/cluster.",
+            )
+        emit_topics(file, self.emit_topics, self.strimzi_cluster, self.strimzi_api)
 
 
 def register(app: typer.Typer) -> None:
@@ -27,12 +58,31 @@ def restore(
         RestoreVerification | None,
         typer.Option(help="Instead of spec.verify: Full reads the target back and compares it with the archive."),
     ] = None,
+    if_topic_exists: Annotated[
+        IfTopicExists | None,
+        typer.Option(help="Instead of spec.ifTopicExists: what to do with a topic that is there."),
+    ] = None,
+    confirm: Confirm = None,
+    *,
+    emitted: EmitOptions,
     dry_run: DryRun = False,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
     """Bring topics of an archive back, as a KafkaRestore says; secrets come from the environment as for backup."""
-    changes: dict[str, object] = {} if verify is None else {"verify": verify.value}
+    if emitted.emit_topics is not None:
+        others = {**options_of(spark), "--verify": verify, "--if-topic-exists": if_topic_exists, "--confirm": confirm}
+        with errors(debug):
+            refuse({**others, "--master": None}, "has no effect with --emit-topics, which restores nothing")
+            emitted.write(file)
+        return
+    with errors(debug):
+        refuse({"--strimzi-cluster": emitted.strimzi_cluster}, "has no effect without --emit-topics")
+    changes: dict[str, Any] = {} if verify is None else {"verify": verify.value}
     if dry_run:
         changes["dryRun"] = True
+    if if_topic_exists is not None:
+        changes["ifTopicExists"] = if_topic_exists.value
+    if confirm:
+        changes["confirm"] = list(confirm)
     run_resource(RESTORE, file, spark, output, debug, changes=changes)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import BaseModel, Field
+
+from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicName
 
 if TYPE_CHECKING:
-    from logkeep_engine.contract.spec import ConsumerGroups, KafkaRestoreSpec, RestoreTopics
+    from logkeep_engine.contract.spec import KafkaRestoreSpec
 
 SCHEMA_TOPIC = "_schemas"
 """The topic in which Confluent's Schema Registry, and those that do as it does, keep their schemas."""
 
-TopicName = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")]
+SchemaTopic = Annotated[TopicName, Field(pattern=r"^[a-zA-Z0-9._-]+$")]
 
 
 class ClusterStateMode(StrEnum):
@@ -30,18 +32,25 @@ def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
             raise ValueError("schemaTopic may be set only with everything")
         return
     topics, groups, point = spec.topics, spec.consumer_groups, spec.point
-    if _chooses(topics) or topics.rename:
+    if _is_set(topics, "include", "exclude", "rename", "partitions"):
         raise ValueError(
-            "topics.include, topics.exclude and topics.rename must be left out with everything, which restores all "
-            "topics under their names"
+            "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything, "
+            "which restores all topics as a whole under their names"
         )
-    if _chooses(groups):
+    if topics.configs.policy is not ConfigPolicy.RESTORE:
         raise ValueError(
-            "consumerGroups.include and consumerGroups.exclude must be left out with everything, which restores all "
-            "groups"
+            "topics.configs.policy may only be Restore with everything, which brings configurations back; override and "
+            "ignore may name single keys"
         )
-    if spec.if_topic_exists.value == "Append":
-        raise ValueError("ifTopicExists may not be Append with everything, which makes all topics anew")
+    if _is_set(groups, "include", "exclude", "rename"):
+        raise ValueError(
+            "consumerGroups.include, consumerGroups.exclude and consumerGroups.rename must be left out with "
+            "everything, which restores all groups under their names"
+        )
+    if spec.if_topic_exists.value not in ("Fail", "Resume"):
+        raise ValueError(
+            "ifTopicExists may only be Fail or Resume with everything, which changes no topic that the cluster has"
+        )
     if spec.drill is not None:
         raise ValueError("drill may not be set with everything, which writes to the cluster itself")
     if point is not None and (point.offsets is not None or point.window is not None):
@@ -51,6 +60,6 @@ def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
         )
 
 
-def _chooses(patterns: RestoreTopics | ConsumerGroups) -> bool:
-    """Whether some are left out."""
-    return any(getattr(patterns, name) != type(patterns).model_fields[name].default for name in ("include", "exclude"))
+def _is_set(part: BaseModel, *names: str) -> bool:
+    """Whether one of the fields is not what it is by default."""
+    return any(getattr(part, name) != type(part).model_fields[name].default for name in names)

@@ -6,7 +6,6 @@ fields are refused. Field names are camelCase in YAML and snake_case in Python.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
@@ -15,13 +14,14 @@ from pydantic import Field, model_validator
 
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.drill import DrillSpec
-from logkeep_engine.contract.everything import ClusterStateMode, TopicName, refuse_contradictions
+from logkeep_engine.contract.everything import ClusterStateMode, SchemaTopic, refuse_contradictions
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
-from logkeep_engine.contract.references import CaRef, S3SecretRef
+from logkeep_engine.contract.restored_topics import Rename, RestoreTopics, TopicName
 from logkeep_engine.contract.schedule import ScheduleSpec
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
@@ -47,7 +47,6 @@ MIB = 1 << 20
 HEAP_MIN_MIB = 512  # Spark refuses a heap below 450 MiB, and the JVM reports somewhat less than -Xmx
 TASK_MIB = 256  # a task of the engine needs at most so much above the interpreter
 DRIVER_MIN_MIB = HEAP_MIN_MIB + TASK_MIB
-MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 
 
 class Topics(Model):
@@ -61,59 +60,6 @@ class Topics(Model):
 class ConsumerGroups(Model):
     include: tuple[Regex, ...] = (".*",)
     exclude: tuple[Regex, ...] = ()
-
-
-class WorkloadIdentity(Model):
-    pass
-
-
-class Credentials(Model):
-    secret_ref: S3SecretRef | None = None
-    workload_identity: WorkloadIdentity | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Credentials:
-        if (self.secret_ref is None) == (self.workload_identity is None):
-            raise ValueError("exactly one of secretRef and workloadIdentity must be set")
-        return self
-
-
-class Volume(Model):
-    claim_name: Name
-
-
-class StorageTls(Model):
-    """Whom to trust as the object store."""
-
-    ca_secret_ref: CaRef | None = None
-    ca_config_map_ref: CaRef | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> StorageTls:
-        if (self.ca_secret_ref is None) == (self.ca_config_map_ref is None):
-            raise ValueError("exactly one of caSecretRef and caConfigMapRef must be set")
-        return self
-
-
-class StorageSpec(Model):
-    uri: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)*/?|file:///[^?#]+)$")]
-    endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")] | None = None
-    region: Annotated[str, Field(min_length=1)] | None = None
-    credentials: Credentials | None = None
-    tls: StorageTls | None = None
-    volume: Volume | None = None
-
-    @model_validator(mode="after")
-    def _fits_scheme(self) -> StorageSpec:
-        if self.uri.startswith("file:"):
-            for name in ("endpoint", "region", "credentials", "tls"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} may be set only with an s3:// uri")
-        elif self.volume is not None:
-            raise ValueError("volume may be set only with a file:// uri")
-        if self.tls is not None and self.endpoint is not None and self.endpoint.startswith("http:"):
-            raise ValueError("tls has no effect with an endpoint of http://")
-        return self
 
 
 class FormatName(StrEnum):
@@ -345,35 +291,15 @@ class SourceSpec(Model):
         return self
 
 
-class Rename(Model):
-    """`from` must match the whole name of a topic or a consumer group; `to` may use its groups as \\1 or \\g<name>. The
-    first rule that matches is used.
+class IfTopicExists(StrEnum):
+    """`Append`: write behind what is there. `Replace`: delete the topic and create it anew. `Resume`: go on with what
+    an earlier restore of the same settings has begun.
     """
 
-    from_: Annotated[Regex, Field(alias="from")]
-    to: Annotated[str, Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _groups_exist(self) -> Rename:
-        try:
-            re._parser.parse_template(self.to, re.compile(self.from_))  # type: ignore[attr-defined]
-        except (re.error, IndexError) as error:
-            raise ValueError(f"to: {self.to!r} does not fit the groups of {self.from_!r}: {error}") from error
-        return self
-
-
-class RestoreTopics(Model):
-    """`replicationFactor` is that of created topics; None: as many replicas as the archived topic had."""
-
-    include: Annotated[tuple[Regex, ...], Field(min_length=1)] = (".*",)
-    exclude: tuple[Regex, ...] = ()
-    rename: tuple[Rename, ...] = ()
-    replication_factor: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
-
-
-class IfTopicExists(StrEnum):
     FAIL = "Fail"
     APPEND = "Append"
+    REPLACE = "Replace"
+    RESUME = "Resume"
 
 
 class RestoreOffsets(StrEnum):
@@ -443,17 +369,19 @@ class RestoreGroups(ConsumerGroups):
 
 
 class KafkaRestoreSpec(Model):
-    """`state`: where the restore keeps what it must know to go on; None: beside the archive. With `drill` nothing is
-    restored for good, with `dryRun` nothing is written."""
+    """`state`: where the restore keeps what it must know to go on; None: beside the archive. `confirm`: the target
+    topics that may be replaced. With `drill` nothing is restored for good, with `dryRun` nothing is written.
+    """
 
     source: SourceSpec
     point: PointSpec | None = None
     state: StorageSpec | None = None
     cluster: ClusterSpec
     everything: bool = False
-    schema_topic: TopicName | None = None
+    schema_topic: SchemaTopic | None = None
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
+    confirm: tuple[TopicName, ...] = ()
     offsets: RestoreOffsets = RestoreOffsets.ANY
     on_damaged_archive: OnDamagedArchive = OnDamagedArchive.REFUSE
     allow_empty: bool = False
@@ -470,6 +398,21 @@ class KafkaRestoreSpec(Model):
     @model_validator(mode="after")
     def _contradicts_nothing(self) -> KafkaRestoreSpec:
         refuse_contradictions(self)
+        return self
+
+    @model_validator(mode="after")
+    def _confirms_what_is_replaced(self) -> KafkaRestoreSpec:
+        replaces = self.if_topic_exists is IfTopicExists.REPLACE
+        if replaces and not self.confirm:
+            raise ValueError("ifTopicExists: Replace deletes topics: confirm must name those that may be deleted")
+        if self.confirm and not replaces:
+            raise ValueError("confirm has an effect only with ifTopicExists: Replace; leave it out")
+        if len(set(self.confirm)) < len(self.confirm):
+            raise ValueError("confirm names a topic twice")
+        return self
+
+    @model_validator(mode="after")
+    def _new_topics_for_same_offsets(self) -> KafkaRestoreSpec:
         if self.offsets is RestoreOffsets.SAME and self.if_topic_exists is IfTopicExists.APPEND:
             raise ValueError("offsets may be Same only in new topics: ifTopicExists may not be Append with it")
         return self

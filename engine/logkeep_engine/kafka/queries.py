@@ -30,7 +30,7 @@ _NO_ID = bytes(16)
 NO_TOPIC_ID = "A" * 22
 """All zeros, as Kafka prints it: the topic id of a topic that has none."""
 NOT_TOLD = -(2**31)
-_READ, _DESCRIBE = 1 << 3, 1 << 8  # org.apache.kafka.common.acl.AclOperation
+_READ, _DELETE, _DESCRIBE = 1 << 3, 1 << 6, 1 << 8  # org.apache.kafka.common.acl.AclOperation
 _PARTITION = struct.Struct(">hiii")
 _OFFSETS_PARTITION = struct.Struct(">iiq")
 _OFFSETS_ANSWER = struct.Struct(">ihqqi")
@@ -71,8 +71,16 @@ class TopicView:
         """False if the broker says that the user may not read it. Who may read a topic may describe it, and who may not
         is not told of it: an answer without that right is none.
         """
+        return self._may(_READ)
+
+    @property
+    def deletable(self) -> bool:
+        """False if the broker says that the user may not delete it."""
+        return self._may(_DELETE)
+
+    def _may(self, operation: int) -> bool:
         told = self.operations != NOT_TOLD and bool(self.operations & _DESCRIBE)
-        return not told or bool(self.operations & _READ)
+        return not told or bool(self.operations & operation)
 
 
 @dataclass(frozen=True, slots=True)

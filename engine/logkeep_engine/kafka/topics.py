@@ -44,7 +44,8 @@ class PartitionInfo:
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """`topic_id` as Kafka prints it (URL-safe base64, 22 characters); partitions by rising id. `readable` is False
-    where a broker that was asked for all topics says that the user may not read it.
+    where a broker that was asked for all topics says that the user may not read it, and `deletable` where it says that
+    the user may not delete it.
     """
 
     name: str
@@ -53,6 +54,7 @@ class TopicInfo:
     replication_factor: int
     internal: bool
     readable: bool = True
+    deletable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,19 @@ class TopicAdmin(Admin):
             case _:
                 return self._error(problem, f"create topic {plan.name!r}")
 
+    def refusal(self, plan: NewTopicPlan) -> LogkeepError | None:
+        """The error with which this topic would not be created, if brokers name one now. Nothing is created."""
+        self._connect()
+        asked = NewTopic(
+            plan.name,
+            num_partitions=plan.partitions,
+            replication_factor=plan.replication_factor,
+            config=dict(plan.configs),
+        )
+        futures = self._admin.create_topics([asked], validate_only=True, request_timeout=self._timeout)
+        _, problem = self._outcome(futures[plan.name])
+        return None if problem is None else self._not_created(plan, problem)
+
     def check_replicas(self, name: str, replicas: int) -> None:
         """Raises if no topic `name` with so many replicas can be created now: TargetUnsuitable if the cluster has fewer
         brokers, BrokerUnavailable if some are down (or that is not known) and have not come back in time.
@@ -375,7 +390,7 @@ def _topic_info(view: TopicView) -> TopicInfo:
         PartitionInfo(number, part.leader, part.replicas) for number, part in sorted(view.partitions.items())
     )
     replicas = max((len(part.replicas) for part in partitions), default=0)
-    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable)
+    return TopicInfo(view.name, view.topic_id, partitions, replicas, view.internal, view.readable, view.deletable)
 
 
 def is_own(entry: ConfigEntry) -> bool:

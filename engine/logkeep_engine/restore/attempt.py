@@ -81,10 +81,18 @@ class RestoreTask:
     clip: Clip | None = None
     kept: tuple[Range, ...] = ()
     extent: Extent | None = None
+    to: int | None = None
+
+    @property
+    def target_partition(self) -> int:
+        """The partition of the target: that of the same number, or `to`."""
+        return self.partition if self.to is None else self.to
 
     @property
     def place(self) -> TargetPartition:
-        return TargetPartition(self.target, self.partition, self.producer_id, self.start, self.created, self.compacts)
+        return TargetPartition(
+            self.target, self.target_partition, self.producer_id, self.start, self.created, self.compacts
+        )
 
     @property
     def archived(self) -> ArchivedPartition:
@@ -98,7 +106,7 @@ class RestoreTask:
 
     @property
     def where(self) -> str:
-        return f"topic {self.target!r} partition {self.partition}"
+        return f"topic {self.target!r} partition {self.target_partition}"
 
     @property
     def bytes(self) -> int:
@@ -179,7 +187,7 @@ class Attempt:
             aclosing(
                 client.produce_many(
                     task.target,
-                    task.partition,
+                    task.target_partition,
                     batches,
                     floor=self._end,
                     confirm=confirm,
@@ -204,7 +212,7 @@ class Attempt:
             source_topic_id=task.topic_id,
             source_partition=task.partition,
             target_topic=task.target,
-            target_partition=task.partition,
+            target_partition=task.target_partition,
             records=self._made,
             bytes=self._bytes,
             target_start=task.start,
@@ -226,8 +234,10 @@ class Attempt:
         Where nobody else writes to the topic, offsets tell it.
         """
         task = self._task
-        end = await self._client.log_end(task.target, task.partition)
-        if await self._client.written_by(task.target, task.partition, task.producer_id, start=self._end, end=end):
+        end = await self._client.log_end(task.target, task.target_partition)
+        if await self._client.written_by(
+            task.target, task.target_partition, task.producer_id, start=self._end, end=end
+        ):
             raise LookAgain
 
     async def _confirm(self, client: RawClient, leader: Leader) -> None:
@@ -236,9 +246,9 @@ class Attempt:
         if self._mark is not None:
             whole = await is_there(client, task.place, self._mark, at_least=leader.epoch)
         else:
-            whole = task.start == 0 or await client.log_end(task.target, task.partition) >= task.start
+            whole = task.start == 0 or await client.log_end(task.target, task.target_partition) >= task.start
         if task.created and self._epoch >= 0:  # nothing is under way, and nobody else writes
-            whole = whole and await client.log_end(task.target, task.partition) == self._end
+            whole = whole and await client.log_end(task.target, task.target_partition) == self._end
         if not whole:
             raise LookAgain
         self._epoch = leader.epoch
@@ -302,4 +312,4 @@ class Attempt:
 
 def update_of(task: RestoreTask, at: int, records: int, size: int) -> PartitionUpdate:
     """The progress of a partition: how far its source offsets, records and bytes have come."""
-    return PartitionUpdate(task.target, task.partition, task.number, at, records, size)
+    return PartitionUpdate(task.target, task.target_partition, task.number, at, records, size)

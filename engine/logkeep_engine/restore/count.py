@@ -21,12 +21,11 @@ from logkeep_engine.restore.landed import Mark, TargetPartition
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import NO_TASK, RestorePlan
-from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.restore.state import COUNTED, RestoreState
 from logkeep_engine.restore.targets import check_same
 
 log = logging.getLogger(__name__)
 
-COUNTED = "counted.json"
 _ROUNDS = 5  # a partition may lose what was written once more while the rest is sent again
 
 Where = tuple[str, int]
@@ -84,9 +83,9 @@ def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> l
     for topic in plan.topics:
         for part in topic.partitions:
             target = TargetPartition(
-                topic.target, part.partition, part.producer_id, part.start, topic.created, topic.compacts
+                topic.target, part.target, part.producer_id, part.start, topic.created, topic.compacts
             )
-            summary = None if part.producer_id == NO_TASK else summaries[topic.target, part.partition]
+            summary = None if part.producer_id == NO_TASK else summaries[topic.target, part.target]
             if summary is not None and summary.target_end > summary.target_start:
                 found.append(Written(target, Mark(summary.target_epoch, summary.target_end)))
             elif topic.created:

@@ -23,6 +23,7 @@ from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.transactions import id_refused
 from logkeep_engine.restore import groups
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.everything import check_everything, told_untried
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.partitions import with_task
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
@@ -48,8 +49,11 @@ def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
     planned = RestorePlanner(context).load_or_make()
     plan = planned.plan
     there = context.control.topic_ids(topic.target for topic in plan.topics)
-    created = CreatedTopics(context.control, planned.archived, context.spec.topics.replication_factor)
+    created = CreatedTopics(context.control, planned.archived, context.spec.topics)
     warnings = [*plan.warnings, *_check_creation(context, planned, created, there)]
+    if not planned.fresh:
+        with context.refusals:
+            check_everything(context, planned.archived)
     _check_rights(context, plan, there)
     report = _amounts(context, planned, created, there)
     moved = _moved_groups(context, planned)
@@ -61,7 +65,7 @@ def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
                 "positions": sum(group.positions for group in moved),
                 "groups_shown": tuple(moved),
                 "point": "" if at_point is None else str(at_point),
-                "not_checked": tuple(_not_checked(context, moved)),
+                "not_checked": tuple(_not_checked(context, planned, moved)),
             }
         ),
         warnings,
@@ -85,7 +89,7 @@ def _check_creation(
     control, refusals = context.control, context.refusals
     if not planned.fresh:
         with refusals:
-            created.missing(created.wanted(planned.plan.topics))
+            created.missing(created.wanted(topic for topic in planned.plan.topics if not topic.replaces))
     new = [topic for topic in planned.plan.topics if topic.created and topic.target not in there]
     refused = control.refused_topics(created.wanted(new))
     for error in refused.values():
@@ -242,9 +246,11 @@ def _counted(chosen: Iterable[GroupEntry], restored: Mapping[str, int]) -> list[
     return [PlannedGroup(group=group, positions=count) for group, count in sorted(counts.items())]
 
 
-def _not_checked(context: RestoreContext, moved: Sequence[PlannedGroup]) -> Iterator[str]:
+def _not_checked(context: RestoreContext, planned: Planned, moved: Sequence[PlannedGroup]) -> Iterator[str]:
     yield f"whether the state of the restore can be written to {context.state.storage.uri}"
     if moved:
         yield "whether consumer groups have members when their positions are set, and the ACL READ on them"
     if context.spec.offsets is RestoreOffsets.SAME:
         yield "whether a coordinator serves transactions, and takes their time-out (transaction.max.timeout.ms)"
+    with context.refusals:
+        yield from told_untried(context, planned.archived)

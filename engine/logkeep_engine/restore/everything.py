@@ -71,6 +71,17 @@ def check_everything(context: RestoreContext, archived: ArchiveState) -> list[st
     ]
 
 
+def told_untried(context: RestoreContext, archived: ArchiveState) -> list[str]:
+    """What a dry run cannot find out: a cluster says only of a change whether it takes it. Raises as the check."""
+    if not context.spec.everything:
+        return []
+    state = _archived_state(context, archived)
+    return [
+        f"whether the cluster takes each of the {len(state.acls or ())} ACLs and {len(state.quotas or ())} client "
+        f"quotas that run {state.run_id} has archived"
+    ]
+
+
 def _archived_state(context: RestoreContext, archived: ArchiveState) -> ClusterState:
     """The state of the cluster at the point of the restore. Raises SpecError if there is none, and ArchiveDamaged."""
     end = end_before(context.archive, archived, context.spec.point)

@@ -124,20 +124,23 @@ def translate(
     id's partition. Every map is opened once, and a few are held at a time; it is asked for offsets that rise.
     """
     plans = {topic.topic_id: topic for topic in topics}
+    places = {topic.topic_id: {part.partition: part for part in topic.partitions} for topic in topics}
     by_partition: dict[tuple[str, int], list[tuple[int, GroupEntry]]] = {}
     for number, entry in enumerate(groups):
         topic = plans.get(entry.topic_id)
-        if topic is not None and 0 <= entry.partition < topic.partition_count:
-            by_partition.setdefault((entry.topic_id, entry.partition), []).append((number, entry))
+        if topic is not None and entry.partition in places[entry.topic_id]:
+            key = (entry.topic_id, entry.partition)
+            there = replace(entry, partition=places[key[0]][key[1]].target)
+            by_partition.setdefault(key, []).append((number, there))
 
     def moves(key: tuple[str, int]) -> list[tuple[int, Move]]:
         topic = plans[key[0]]
-        part = topic.partitions[key[1]]
+        part = places[key[0]][key[1]]
         end = archived_end(*key)
         made = []
         if part.extent is not None:
             return [(number, _kept(entry, topic.target, part.extent)) for number, entry in by_partition[key]]
-        found = None if part.producer_id == NO_TASK else open_map(topic.target, part.partition)
+        found = None if part.producer_id == NO_TASK else open_map(topic.target, part.target)
         for number, entry in sorted(by_partition[key], key=lambda item: item[1].offset):
             at = NOTHING_THERE if found is None else found.find(entry.offset)
             offset = part.start if found is None else at.target

@@ -108,7 +108,7 @@ Tasks = dict[tuple[str, int], RestoreTask]
 
 def _tasks(context: RestoreContext, planned: Planned) -> Tasks:
     return {
-        (topic.target, partition.partition): restore_task(context, planned, topic, partition)
+        (topic.target, partition.target): restore_task(context, planned, topic, partition)
         for topic, partition in with_task(planned)
     }
 

@@ -34,8 +34,8 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
     for topic, partition in with_task(planned):
         segments = planned.segments(topic, partition.partition)
         start, end = _range_of(partition, segments)
-        part = ProgressRange(len(parts), topic.target, partition.partition, start, end)
-        summary = done.get((topic.target, partition.partition))
+        part = ProgressRange(len(parts), topic.target, partition.target, start, end)
+        summary = done.get((topic.target, partition.target))
         if summary is not None:
             part = replace(part, at=part.end, records=summary.records, bytes=summary.bytes)
         else:
@@ -44,7 +44,7 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
     idle = sum(len(topic.partitions) for topic in planned.plan.topics) - len(parts)
     context.reporter.planned(parts, topics=len(planned.plan.topics), idle=idle)
     context.reporter.phase("Running")
-    numbers = {(task.target, task.partition): task.number for task in tasks}
+    numbers = {(task.target, task.target_partition): task.number for task in tasks}
 
     def on_result(_: int, summaries: tuple[PartitionSummary, ...]) -> None:
         for summary in summaries:
@@ -103,12 +103,13 @@ def restore_task(
         start=partition.start,
         segments=tuple(planned.segments(topic, partition.partition)),
         survey=planned.surveys.get((topic.topic_id, partition.partition)),
-        map_path=context.state.map_path(topic.target, partition.partition),
+        map_path=context.state.map_path(topic.target, partition.target),
         batching=_batching(planned, topic),
         compacts=topic.compacts,
         clip=planned.clip((topic.topic_id, partition.partition)),
         kept=tuple(planned.archived.kept(topic.topic_id, partition.partition)),
         extent=partition.extent,
+        to=partition.to,
     )
 
 

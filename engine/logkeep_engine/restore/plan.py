@@ -16,6 +16,7 @@ from typing import Any
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.everything import SCHEMA_TOPIC
+from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import (
     BatchCompression,
@@ -37,6 +38,8 @@ FORMAT = Rule.BY_UNPACKED_SIZE
 FORMATS = tuple(Rule)
 # Versions that do not know of points would restore everything, so they must refuse such a plan.
 FORMAT_WITH_POINT = 4
+# Versions that do not know of the shape of targets would not find the topics that they must delete.
+FORMAT_WITH_SHAPE = 5
 
 NO_TASK = -1
 NEEDS_PRODUCER_ID = -2
@@ -71,7 +74,8 @@ _CODECS = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """One partition of a topic. The archived partition goes to the target partition of the same number.
+    """One partition of a topic. The archived partition goes to the target partition `to`; None: that of the same
+    number. Where it is -1, nothing goes to that target partition.
 
     `start` is the target's end offset before the run (0 in a created topic). `producer_id` is the one of this partition
     alone, epoch 0; -1 for a partition without segments, which has no task. With `offsets: Same` the target's log goes
@@ -83,6 +87,12 @@ class PartitionPlan:
     start: int
     log_start: int = -1
     log_end: int = -1
+    to: int | None = None
+
+    @property
+    def target(self) -> int:
+        """The partition of the target."""
+        return self.partition if self.to is None else self.to
 
     @property
     def begins(self) -> int:
@@ -102,7 +112,7 @@ class TopicPlan:
 
     `replication_factor` is 0 for an existing topic, and -1 for the cluster's default. `compacts`: the target's
     compaction may remove records while the run goes on. `target_id` is the id of an existing topic, empty if the run or
-    its brokers do not know it.
+    its brokers do not know it. `replaces` is the id of the topic that a created one takes the place of.
     """
 
     source: str
@@ -115,6 +125,12 @@ class TopicPlan:
     partitions: tuple[PartitionPlan, ...]
     compacts: bool = False
     target_id: str = ""
+    replaces: str = ""
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether earlier versions, which do not know of the shape of targets, would restore it wrongly."""
+        return bool(self.replaces) or any(part.to is not None for part in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +194,16 @@ class RestorePlan:
     batching: Batching | None = None
     point: PointPlan | None = None
 
+    @property
+    def _format(self) -> int:
+        """The lowest format that says all of it: the older it is, the more versions can finish the run."""
+        if any(topic.has_shape for topic in self.topics):
+            return FORMAT_WITH_SHAPE
+        return int(self.rule) if self.point is None else FORMAT_WITH_POINT
+
     def to_json(self) -> bytes:
         body: dict[str, Any] = {
-            "format": int(self.rule) if self.point is None else FORMAT_WITH_POINT,
+            "format": self._format,
             "runId": self.run_id,
             "specDigest": self.spec_digest,
             "archiveId": self.archive_id,
@@ -199,9 +222,10 @@ class RestorePlan:
                     "replicationFactor": topic.replication_factor,
                     "maxBatchBytes": topic.max_batch_bytes,
                     "compacts": topic.compacts,
-                    "columns": ["partition", "producerId", "start", "logStart", "logEnd"][: _columns(topic)],
+                    "columns": ["partition", "producerId", "start", "logStart", "logEnd", "target"][: _columns(topic)],
                     "partitions": [list(_row(part))[: _columns(topic)] for part in topic.partitions],
                     **({"targetId": topic.target_id} if topic.target_id else {}),
+                    **({"replaces": topic.replaces} if topic.replaces else {}),
                 }
                 for topic in self.topics
             ],
@@ -217,10 +241,10 @@ class RestorePlan:
         """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
         try:
             body: dict[str, Any] = json.loads(data)
-            if body["format"] not in (*FORMATS, FORMAT_WITH_POINT):
+            if body["format"] not in (*FORMATS, FORMAT_WITH_POINT, FORMAT_WITH_SHAPE):
                 raise ArchiveMismatch(
                     f"{name}: restore plan of format {body['format']}, this version reads {min(FORMATS)} to "
-                    f"{FORMAT_WITH_POINT}",
+                    f"{FORMAT_WITH_SHAPE}",
                     hint="Go on with the version of Logkeep that began this restore.",
                 )
             topics = tuple(
@@ -236,6 +260,7 @@ class RestorePlan:
                     # Earlier versions did not look for it.
                     compacts=topic.get("compacts", not topic["created"]),
                     target_id=topic.get("targetId", ""),
+                    replaces=topic.get("replaces", ""),
                 )
                 for topic in body["topics"]
             )
@@ -251,7 +276,7 @@ class RestorePlan:
                 warnings=tuple(body["warnings"]),
                 rule=Rule(body["format"]) if body["format"] in FORMATS else FORMAT,
                 batching=_batching_from_json(body.get("recordBatches")),
-                point=PointPlan.from_json(body["point"]) if body["format"] == FORMAT_WITH_POINT else None,
+                point=_point_from_json(body),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ArchiveDamaged(
@@ -276,11 +301,13 @@ class RestorePlan:
 
 
 def _row(part: PartitionPlan) -> tuple[int, ...]:
-    return part.partition, part.producer_id, part.start, part.log_start, part.log_end
+    return part.partition, part.producer_id, part.start, part.log_start, part.log_end, part.target
 
 
 def _columns(topic: TopicPlan) -> int:
-    """The columns that say something: versions that do not know the last two have no such plans."""
+    """The columns that say something: versions that do not know the last three have no such plans."""
+    if any(part.to is not None for part in topic.partitions):
+        return 6
     return 5 if any(part.extent is not None for part in topic.partitions) else 3
 
 
@@ -296,6 +323,12 @@ def _batching_from_json(body: dict[str, Any] | None) -> Batching | None:
     if body is None:
         return None
     return Batching(body["maxRecords"], body["maxBytes"], Codec[body["compression"].upper()])
+
+
+def _point_from_json(body: dict[str, Any]) -> PointPlan | None:
+    if body["format"] == FORMAT_WITH_POINT or "point" in body:
+        return PointPlan.from_json(body["point"])
+    return None
 
 
 def _survey_to_json(item: PartitionSurvey) -> dict[str, Any]:
@@ -353,12 +386,22 @@ def pack(sizes: Sequence[int], slots: int) -> list[tuple[int, ...]]:
     return [tuple(group) for _, group in sorted(tasks, key=lambda task: -task[0])]
 
 
+def _topics_that_decide(topics: RestoreTopics) -> dict[str, Any]:
+    """The fields of `spec.topics`. Those that earlier versions do not know count only if they are set."""
+    known = topics.model_dump(mode="json", by_alias=True, exclude_none=True)
+    default = RestoreTopics().model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {key: value for key, value in known.items() if key in _FIRST_TOPIC_FIELDS or value != default.get(key)}
+
+
+_FIRST_TOPIC_FIELDS = ("include", "exclude", "rename", "replicationFactor")
+
+
 def spec_digest(spec: KafkaRestoreSpec) -> str:
     """A digest of all fields that decide what is restored to where. Spark's settings and logins are not among them."""
     storage = spec.source.storage
     decides: dict[str, object] = {
         "uri": storage.uri.rstrip("/") if storage is not None else "",
-        "topics": spec.topics.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "topics": _topics_that_decide(spec.topics),
         "ifTopicExists": spec.if_topic_exists.value,
         "onDamagedArchive": spec.on_damaged_archive.value,
     }

@@ -16,6 +16,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
+from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -32,6 +33,8 @@ from logkeep_engine.restore.plan import (
     batching_of,
     spec_digest,
 )
+from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in
+from logkeep_engine.restore.resuming import take_over
 from logkeep_engine.restore.same import (
     Extent,
     Extents,
@@ -41,14 +44,18 @@ from logkeep_engine.restore.same import (
     told_filling,
     transactional_id,
 )
-from logkeep_engine.restore.selection import Choice, select_topics, with_branches
+from logkeep_engine.restore.selection import Choice, only_chosen, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
-from logkeep_engine.restore.targets import check_same
+from logkeep_engine.restore.targets import check_created, check_same
 from logkeep_engine.restore.topics import (
     ExistingTopic,
     check_append,
+    own_configs,
     plan_topic,
     refuse_existing,
+    refuse_far_partition,
+    refuse_insync,
+    refuse_unknown,
     replicas_of,
     topic_facts,
     topic_segments,
@@ -74,6 +81,8 @@ class RestorePlanner:
         Raises SpecError if the run was begun with another spec, archive or cluster.
         """
         known = self._load()
+        if known is None and self._spec.if_topic_exists is IfTopicExists.RESUME:
+            known = take_over(self._context, self._digest)
         if known is None:
             planned = self._make()
             if not self._context.dry_run:
@@ -98,6 +107,9 @@ class RestorePlanner:
         choices = select_topics(archived, spec.topics, spec.source.topic_ids, sees).choices
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        archived = only_chosen(archived, spec.topics.partitions)
+        there = self._existing(choices)
+        existing, replaced = ({}, there) if spec.if_topic_exists is IfTopicExists.REPLACE else (there, {})
         plan = RestorePlan(
             run_id=context.run_id,
             spec_digest=self._digest,
@@ -105,7 +117,7 @@ class RestorePlanner:
             commit=archived.commit,
             cluster_id=context.cluster_id,
             topics=self._plan_topics(
-                archived, choices, self._existing(choices), self._extents(archived, choices, pointed.plan)
+                archived, choices, existing, replaced, self._extents(archived, choices, pointed.plan)
             ),
             batching=batching_of(context.archive.info.segments, spec.record_batches),
             point=pointed.plan,
@@ -119,7 +131,7 @@ class RestorePlanner:
         check_same(self._control, known)
         archived = with_branches(self._context.archive.load_at(known.commit), self._spec.source.topic_ids)
         seen = point.view(self._context.archive, archived, self._spec.point, known.point)
-        return Planned(known, seen, fresh=False)
+        return Planned(known, only_chosen(seen, self._spec.topics.partitions), fresh=False)
 
     def _load(self) -> RestorePlan | None:
         state = self._context.state
@@ -171,16 +183,20 @@ class RestorePlanner:
         sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
         selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
         choices = selection.choices
+        archived = only_chosen(archived, spec.topics.partitions)
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         whole = archived
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
         if context.drill is not None:
             archived, choices = context.drill.narrowed(archived, choices)
+        archived = only_chosen(archived, spec.topics.partitions)
         existing = self._existing(choices)
+        replaced = self._replaced(choices, existing)
+        existing = {name: topic for name, topic in existing.items() if name not in replaced}
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
         with refusals:
             warnings += check_everything(context, archived)
-        told, existing = self._check_targets(archived, choices, existing)
+        told, existing = self._check_targets(archived, choices, existing, replaced)
         extents = self._extents(archived, choices, pointed.plan)
         warnings += self._fill(archived, choices, extents)
         findings = self._check_archive(archived, choices, pointed.plan, whole)
@@ -190,7 +206,7 @@ class RestorePlanner:
             archive_id=context.archive.info.archive_id,
             commit=archived.commit,
             cluster_id=context.cluster_id,
-            topics=self._plan_topics(archived, choices, existing, extents),
+            topics=self._plan_topics(archived, choices, existing, replaced, extents),
             surveys=findings.surveys,
             loss=findings.loss,
             warnings=(*warnings, *told, *findings.warnings),
@@ -208,7 +224,11 @@ class RestorePlanner:
         return Planned(plan, archived, fresh=True)
 
     def _check_targets(
-        self, archived: ArchiveState, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
+        self,
+        archived: ArchiveState,
+        choices: Sequence[Choice],
+        existing: Mapping[str, ExistingTopic],
+        replaced: Mapping[str, ExistingTopic],
     ) -> tuple[list[str], dict[str, ExistingTopic]]:
         """Raises the error of a target that cannot take what is restored; returns warnings about the others, and the
         existing topics that take it."""
@@ -217,9 +237,16 @@ class RestorePlanner:
             with refusals:
                 refuse_existing(choices, existing)
             suitable = {}
+        if self._spec.if_topic_exists is IfTopicExists.RESUME:
+            with refusals:
+                refuse_unknown(choices, existing, self._context.state.storage.uri)
+            suitable = {}
         now_ms = int(time.time() * 1000)
         warnings: list[str] = []
         for choice in choices:
+            if choice.target not in existing:
+                with refusals:
+                    refuse_far_partition(choice, choice.source.partitions)
             if choice.target in suitable:
                 facts = topic_facts(topic_segments(archived, choice.source))
                 with refusals:
@@ -232,7 +259,7 @@ class RestorePlanner:
                 if not (self._context.dry_run and self._has_no_groups()):
                     self._control.group_offsets(entry.group_id for entry in chosen)
         with refusals:
-            self._check_replicas([choice for choice in choices if choice.target not in existing])
+            self._check_created([choice for choice in choices if choice.target not in existing], replaced)
         return warnings, suitable
 
     def _has_no_groups(self) -> bool:
@@ -263,12 +290,34 @@ class RestorePlanner:
             loss = (fact for fact in loss if not drill.leaves_out((ids[fact.topic], fact.partition)))
         return replace(findings, loss=tuple(loss))
 
-    def _check_replicas(self, created: Sequence[Choice]) -> None:
-        """Raises the error of a topic that cannot have its replicas, before anything is written."""
-        wanted = {choice.target: replicas_of(choice.source, self._spec.topics.replication_factor) for choice in created}
-        if wanted:
-            name = max(wanted, key=lambda target: wanted[target])
-            self._control.check_replicas(name, wanted[name])
+    def _replaced(
+        self, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
+    ) -> Mapping[str, ExistingTopic]:
+        """The topics that are deleted first. Raises the error of one that may not be, before anything is written."""
+        if self._spec.if_topic_exists is not IfTopicExists.REPLACE:
+            return {}
+        refuse_unconfirmed(choices, existing, self._spec.confirm)
+        check_replaceable(self._control, existing.values())
+        return existing
+
+    def _check_created(self, created: Sequence[Choice], replaced: Mapping[str, ExistingTopic]) -> None:
+        """Raises the error of a topic that cannot have its replicas or its configuration, before anything is
+        written."""
+        wanted = self._spec.topics
+        factor, configs = wanted.replication_factor, wanted.configs.override
+        made = [
+            NewTopicPlan(
+                stand_in(choice.target) if choice.target in replaced else choice.target,
+                1,
+                replicas_of(choice.source, factor),
+                configs,
+            )
+            for choice in created
+        ]
+        for choice, topic in zip(created, made, strict=True):
+            own = own_configs(choice.source.configs, wanted.configs)
+            refuse_insync(choice.target, own, topic.replication_factor)
+        check_created(self._control, made)
 
     def _existing(self, choices: Sequence[Choice]) -> dict[str, ExistingTopic]:
         """The target topics that the cluster has already."""
@@ -283,6 +332,7 @@ class RestorePlanner:
                 len(topic.partitions),
                 configs.get(topic.name, {}),
                 "" if topic.topic_id == NO_TOPIC_ID else topic.topic_id,
+                topic.deletable,
             )
             for topic in found
         }
@@ -292,13 +342,14 @@ class RestorePlanner:
         archived: ArchiveState,
         choices: Sequence[Choice],
         existing: Mapping[str, ExistingTopic],
+        replaced: Mapping[str, ExistingTopic],
         extents: Mapping[str, dict[int, Extent]],
     ) -> tuple[TopicPlan, ...]:
         appended = [
             (choice.target, partition)
             for choice in choices
             if choice.target in existing
-            for partition in range(choice.source.partitions)
+            for partition in choice.target_partitions.values()
         ]
         ends = self._control.latest_offsets(appended)
         missing = [where for where in appended if where not in ends]
@@ -317,11 +368,12 @@ class RestorePlanner:
                 existing=existing.get(choice.target),
                 end_offsets={
                     partition: ends[choice.target, partition]
-                    for partition in range(choice.source.partitions)
+                    for partition in choice.target_partitions.values()
                     if (choice.target, partition) in ends
                 },
                 replicas=self._spec.topics.replication_factor,
                 extents=extents.get(choice.target),
+                replaces=replaced[choice.target].topic_id if choice.target in replaced else "",
             )
             for choice in choices
         )
@@ -381,7 +433,7 @@ class RestorePlanner:
             async with RawClient(self._context.connection) as client:
                 for target, part in work[:1]:
                     name = transactional_id(part.producer_id)
-                    await client.transactions(name, target, part.partition).fence()
+                    await client.transactions(name, target, part.target).fence()
                 for target in starting_later:
                     if not await client.may_delete_records(target):
                         raise deletion_refused(target)

@@ -25,7 +25,7 @@ from logkeep_engine.restore.plan import NO_TASK, RestorePlan
 from logkeep_engine.restore.state import PLAN, RestoreState
 
 FORMAT = 1
-_FILE = "restore.json"
+FILE = "restore.json"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Asked:
         """The object that names the run of this restore."""
         parts = (self.name, self.spec_digest, self.archive_id, self.cluster_id)
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        return run_file(f"of-{digest[:32]}", _FILE)
+        return run_file(f"of-{digest[:32]}", FILE)
 
 
 def begin(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> RunResult | None:
@@ -51,7 +51,7 @@ def begin(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> 
 
     Raises as `found_before`.
     """
-    known = _known_run(asked, state)
+    known = noted_run(asked.path, state)
     result = _result_of(known, asked, state, if_topic_exists)
     if result is None and known != state.run_id:
         note = {"format": FORMAT, "runId": state.run_id, "restore": asked.name, "clusterId": asked.cluster_id}
@@ -65,7 +65,7 @@ def found_before(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExis
     Raises RestoreUnfinished if another run has begun to append and has not succeeded: what it has written is not known
     to this run, which would write it again.
     """
-    return _result_of(_known_run(asked, state), asked, state, if_topic_exists)
+    return _result_of(noted_run(asked.path, state), asked, state, if_topic_exists)
 
 
 def _result_of(
@@ -80,7 +80,8 @@ def _result_of(
             raise RestoreUnfinished(
                 f"Run {known} of {asked.name} has begun to append to its topics and has not succeeded. This run does "
                 "not know what that one has written, and would write it again.",
-                hint=f"Finish that run with `logkeep restore --run-id {known}`. Or ask for a run of its own with a new "
+                hint=f"Finish that run with `logkeep restore --run-id {known}`, or go on with it in another "
+                "KafkaRestore with ifTopicExists: Resume. Or ask for a run of its own with a new "
                 "value of the annotation logkeep.dev/run-again, after you have looked at the topics.",
             )
     return None
@@ -102,7 +103,7 @@ def check_still_there(earlier: RunResult, state: RestoreState, control: ControlP
     what = f"of its {len(plan.topics)} topics {len(lost)} are not there, the first is {lost[0]!r}" if lost else ""
     if not lost and earlier.records:
         starts = {
-            (topic.target, part.partition): part.start
+            (topic.target, part.target): part.start
             for topic in plan.topics
             for part in topic.partitions
             if part.producer_id != NO_TASK
@@ -118,9 +119,10 @@ def check_still_there(earlier: RunResult, state: RestoreState, control: ControlP
         )
 
 
-def _known_run(asked: Asked, state: RestoreState) -> str | None:
+def noted_run(path: str, state: RestoreState) -> str | None:
+    """The run that an object in the place of the state names, if it is there. Raises ArchiveDamaged."""
     try:
-        note = json.loads(state.storage.read(asked.path))
+        note = json.loads(state.storage.read(path))
         if note["format"] != FORMAT:
             raise ValueError(f"format {note['format']!r}")
         return str(note["runId"])
@@ -128,7 +130,7 @@ def _known_run(asked: Asked, state: RestoreState) -> str | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise ArchiveDamaged(
-            f"{state.storage.uri}/{asked.path}: does not name a run: {error!r}",
+            f"{state.storage.uri}/{path}: does not name a run: {error!r}",
             hint="The object was altered. Find out whether this restore was done before. If it was not, delete the "
             "object.",
         ) from error

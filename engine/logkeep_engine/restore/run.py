@@ -19,7 +19,8 @@ driver that starts again needs to go on:
     cluster-state-restored.json    what became of ACLs and quotas, and which users are to be created
     result.json           the end: a run that has succeeded is not done again
 
-Beside them, `runs/of-<digest>/restore.json` says which run a restore of this name was (`remembered`).
+Beside them, `runs/of-<digest>/restore.json` says which run a restore of this name was (`remembered`), and
+`runs/begun-<digest>/restore.json` which run of the same settings was planned last (`resuming`).
 
 Nothing else is written, and nothing to the archive if the state has another place. A crash at any point leaves topics
 with the working configuration, which deletes nothing.
@@ -35,7 +36,7 @@ from dataclasses import replace
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
 from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult, VerificationFacts
-from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreVerification
+from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, RestoreVerification
 from logkeep_engine.errors import LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
@@ -54,6 +55,7 @@ from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.refusals import Refusals
+from logkeep_engine.restore.resuming import RestoreSettings, finished_before, note_begun
 from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
@@ -268,8 +270,9 @@ class RestoreRun(DriverRun):
     def _perform_steps(self, context: RestoreContext, begun: RunResult) -> RunResult:
         """Do the steps of a restore, in their order, and return `begun` with the facts."""
         planned = RestorePlanner(context).load_or_make()
+        note_begun(context)
         tell(context, planned)
-        topics = CreatedTopics(context.control, planned.archived, context.spec.topics.replication_factor)
+        topics = CreatedTopics(context.control, planned.archived, context.spec.topics)
         counted = is_counted(context.state)
         if not counted:
             topics.create(planned.plan, fresh=planned.fresh)
@@ -336,6 +339,13 @@ class RestoreRun(DriverRun):
             )
         return result
 
+    def _done_as_asked(self, archive: Archive, state: RestoreState, cluster_id: str) -> RunResult | None:
+        """The result of the run that has done this restore for a resource of the same name."""
+        if self._remembered_as is None:
+            return None
+        asked = self._asked(self._remembered_as, archive, cluster_id)
+        return remembered.begin(asked, state, self._spec.if_topic_exists)
+
     def _done_before(
         self, archive: Archive, state: RestoreState, control: ControlPlane, cluster_id: str
     ) -> RunResult | None:
@@ -343,10 +353,9 @@ class RestoreRun(DriverRun):
 
         Raises TargetChanged if the cluster does not have what that run has restored.
         """
-        if self._remembered_as is None:
-            return None
-        asked = self._asked(self._remembered_as, archive, cluster_id)
-        found = remembered.begin(asked, state, self._spec.if_topic_exists)
+        found = self._done_as_asked(archive, state, cluster_id)
+        if found is None and self._spec.if_topic_exists is IfTopicExists.RESUME:
+            found = finished_before(RestoreSettings.of(self._spec, archive.info.archive_id, cluster_id), state)
         if found is None:
             return None
         remembered.check_still_there(found, state, control)
@@ -421,7 +430,7 @@ def _filled_warnings(plan: RestorePlan, summaries: Summaries) -> list[str]:
     filled: dict[str, int] = {}
     for topic in plan.topics:
         for part in topic.partitions:
-            summary = summaries.get((topic.target, part.partition))
+            summary = summaries.get((topic.target, part.target))
             if part.extent is not None and summary is not None and summary.records < part.extent.offsets:
                 more = part.extent.offsets - summary.records
                 filled[topic.target] = filled.get(topic.target, 0) + more

@@ -52,7 +52,7 @@ _DELETE_AND_BEGIN = "Delete the topic, and begin a new restore under another run
 
 def transactions_of(task: RestoreTask, client: RawClient) -> PaddingTransactions:
     """The transactions of a partition's restore."""
-    return client.transactions(transactional_id(task.producer_id), task.target, task.partition)
+    return client.transactions(transactional_id(task.producer_id), task.target, task.target_partition)
 
 
 async def look_for_end(client: RawClient, task: RestoreTask, *, fresh: bool) -> Landed:
@@ -65,11 +65,11 @@ async def look_for_end(client: RawClient, task: RestoreTask, *, fresh: bool) -> 
         await transactions_of(task, client).fence()
     patience = client.patience(f"read back what this run has written to {task.where}")
     while True:
-        ended = await client.epoch_end(task.target, task.partition)
+        ended = await client.epoch_end(task.target, task.target_partition)
         end = ended.end_offset
         if end == 0:
             return Landed()
-        if end == await client.start_offset(task.target, task.partition):
+        if end == await client.start_offset(task.target, task.target_partition):
             return Landed(mark=Mark(ended.leader_epoch, end))
         try:
             last = await batch_at(client, task.place, end - 1)
@@ -186,12 +186,12 @@ class SameAttempt(Attempt):
                     "that it had acknowledged.",
                     hint=_DELETE_AND_BEGIN,
                 )
-        position = await self._client.start_offset(task.target, task.partition)
+        position = await self._client.start_offset(task.target, task.target_partition)
         if self._last is not None:
             position = max(position, self._last.source_end)
         await self._check_padding(position, self._landed_end, landed=True)
         if self._end >= self._extent.start > 0:
-            await self._client.delete_records(task.target, task.partition, self._extent.start)
+            await self._client.delete_records(task.target, task.target_partition, self._extent.start)
 
     async def _check_padding(self, start: int, end: int, *, landed: bool) -> int:
         """Check that in [start, end) lie transactions only: a batch that a broker took twice would stay there, and so
@@ -202,7 +202,7 @@ class SameAttempt(Attempt):
         task, epoch = self._task, -1
         if start >= end:
             return epoch
-        stream = self._client.stream(task.target, task.partition, start, end, committed=False)
+        stream = self._client.stream(task.target, task.target_partition, start, end, committed=False)
         try:
             async with aclosing(stream) as fetches:
                 async for fetched in fetches:
@@ -247,7 +247,7 @@ class SameAttempt(Attempt):
             begun = self._end
             if in_front:
                 before = min(self._end, self._extent.start)
-                await self._client.delete_records(self._task.target, self._task.partition, before)
+                await self._client.delete_records(self._task.target, self._task.target_partition, before)
             self._progress.tell(update_of(self._task, self._end, self._made, self._bytes))
         self._sent = max(self._sent, self._end)
 
@@ -268,7 +268,7 @@ class SameAttempt(Attempt):
         except TransactionOver:
             await asyncio.sleep(_PAUSE * random.random())
             return
-        after = await self._client.epoch_end(self._task.target, self._task.partition)
+        after = await self._client.epoch_end(self._task.target, self._task.target_partition)
         if after == replace(before, end_offset=expected):
             self._end = expected
             self._mark = Mark(after.leader_epoch, expected)
@@ -280,7 +280,7 @@ class SameAttempt(Attempt):
         are not behind all that was there, TargetChanged.
         """
         task, client = self._task, self._client
-        ended = await client.epoch_end(task.target, task.partition)
+        ended = await client.epoch_end(task.target, task.target_partition)
         whole = ended.end_offset >= self._end
         if self._mark is not None and ended.leader_epoch != self._mark.epoch:
             whole = whole and await is_there(client, task.place, self._mark, at_least=ended.leader_epoch)

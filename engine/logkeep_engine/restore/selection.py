@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.facts import TopicEntry, is_branch_id
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, held, incarnations, taken_topics
 from logkeep_engine.contract.patterns import NamePatterns
-from logkeep_engine.contract.spec import Rename, RestoreTopics
+from logkeep_engine.contract.restored_topics import ChosenPartition, Rename, RestoreTopics
 from logkeep_engine.errors import NoTopicMatches, SpecError
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 
@@ -23,10 +23,18 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A topic of the archive and the name it gets."""
+    """A topic of the archive and the name it gets. `mapping`: which target partition each of the chosen partitions goes
+    to; empty: each to the one of its number.
+    """
 
     source: TopicEntry
     target: str
+    mapping: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def target_partitions(self) -> Mapping[int, int]:
+        """The target partition of each partition that is restored."""
+        return self.mapping or {partition: partition for partition in range(self.source.partitions)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,7 @@ def select_topics(
             hint=f"{_archive_holds(by_name)} Regular expressions must match the whole name.",
         )
     _refuse_collisions(choices)
+    choices = _mapped(choices, topics.partitions)
     return TopicSelection(tuple(sorted(choices, key=lambda choice: choice.target)), tuple(notes))
 
 
@@ -102,6 +111,46 @@ def _named(chosen: Iterable[TopicEntry], topics: RestoreTopics) -> tuple[list[Ch
             continue
         choices.append(Choice(topic, target))
     return choices, notes
+
+
+def _mapped(choices: Sequence[Choice], chosen: Sequence[ChosenPartition]) -> list[Choice]:
+    """The topics with the target partitions of those that are chosen. Raises SpecError for a topic or a partition that
+    is not there."""
+    by_name = {choice.source.name: choice for choice in choices}
+    for at, item in enumerate(chosen):
+        where = f"spec.topics.partitions[{at}]"
+        if item.topic not in by_name:
+            raise SpecError(
+                f"{where}: topic {item.topic!r} is not restored: spec.topics does not choose it",
+                hint="Name a topic as it is called in the archive, and choose it with spec.topics.include.",
+            )
+        count = by_name[item.topic].source.partitions
+        if item.partition >= count:
+            raise SpecError(
+                f"{where}: the archived topic {item.topic} has no partition {item.partition}",
+                hint=f"It has {count}, from 0 to {count - 1}.",
+            )
+    found = []
+    for choice in choices:
+        named = {item.partition: item.target_partition for item in chosen if item.topic == choice.source.name}
+        moved = any(source != target for source, target in named.items())
+        found.append(replace(choice, mapping=named) if moved else choice)
+    return found
+
+
+def only_chosen(state: ArchiveState, chosen: Sequence[ChosenPartition]) -> ArchiveState:
+    """The archive without what it holds of partitions that are not chosen."""
+    wanted: dict[str, set[int]] = {}
+    for item in chosen:
+        wanted.setdefault(item.topic, set()).add(item.partition)
+    left_out = {
+        (topic.topic_id, partition)
+        for topic in state.topics.values()
+        if topic.name in wanted
+        for partition in range(topic.partitions)
+        if partition not in wanted[topic.name]
+    }
+    return state.without(left_out) if left_out else state
 
 
 def _is_meant(name: str, topics: RestoreTopics) -> bool:

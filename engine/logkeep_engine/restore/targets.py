@@ -6,18 +6,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.errors import BrokerUnavailable, Refused, TargetChanged, TopicExists, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import applied_topic_configs
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
+from logkeep_engine.restore.replacing import delete_replaced
 from logkeep_engine.restore.topics import (
     RETENTION_KEYS,
     final_configs,
+    own_configs,
     retention_warnings,
     topic_facts,
     topic_segments,
@@ -29,28 +33,29 @@ _PAUSE = 0.2
 
 
 class CreatedTopics:
-    """The topics that one run creates. `replicas` is the number that the spec wants; None stands for the number that
-    the archived topics had. `mark` is set besides while the topics are being restored.
+    """The topics that one run creates, as `spec.topics` wants them. `mark` is set besides while the topics are being
+    restored.
     """
 
     def __init__(
         self,
         control: ControlPlane,
         state: ArchiveState,
-        replicas: int | None,
+        wanted: RestoreTopics,
         mark: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._control = control
         self._state = state
-        self._replicas = replicas
+        self._wanted = wanted
         self._mark = mark
 
     def create(self, plan: RestorePlan, *, fresh: bool) -> None:
         """Create the topics with a configuration that takes every batch as it is and deletes nothing.
 
-        If the plan is not `fresh`, an earlier start of the run may have created some. Raises TopicExists for a topic
-        that somebody else has created.
+        Topics that they replace are deleted first. If the plan is not `fresh`, an earlier start of the run may have
+        created some. Raises TopicExists for a topic that somebody else has created.
         """
+        delete_replaced(self._control, plan)
         wanted = self.wanted(plan.topics)
         if not fresh:
             wanted = self.missing(wanted)
@@ -76,8 +81,8 @@ class CreatedTopics:
         ]
 
     def own(self, topic: TopicPlan) -> dict[str, str]:
-        """The configuration of the source that a created topic gets at the end."""
-        return final_configs(self._state.topics[topic.topic_id].configs, self._working(topic))[0]
+        """The configuration that a created topic gets at the end."""
+        return own_configs(self._state.topics[topic.topic_id].configs, self._wanted.configs)
 
     def missing(self, wanted: Sequence[NewTopicPlan]) -> list[NewTopicPlan]:
         """The topics of these that brokers do not know. Raises TopicExists for one that this run has not created."""
@@ -96,9 +101,9 @@ class CreatedTopics:
         return missing
 
     def finish(self, plan: RestorePlan) -> list[str]:
-        """Give created topics the source's own configuration; returns what the user should know of it."""
+        """Give created topics their own configuration; returns what the user should know of it."""
         created = [topic for topic in plan.topics if topic.created]
-        warnings, set_keys = self._set_source_configs(created)
+        warnings, set_keys = self._set_own_configs(created)
         configs, late = applied_topic_configs(self._control, set_keys)
         warnings += [
             f"topic {name}: its configuration was set, and the brokers still answer with another one: check its "
@@ -110,21 +115,22 @@ class CreatedTopics:
             facts = topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id]))
             warnings += retention_warnings(topic.target, configs.get(topic.target, {}), facts, now_ms)
             wanted = self._state.topics[topic.topic_id].replication_factor
-            if topic.replication_factor < wanted and self._replicas is None:
+            if topic.replication_factor < wanted and self._wanted.replication_factor is None:
                 warnings.append(
                     f"topic {topic.target}: {topic.replication_factor} replicas instead of {wanted}: an earlier "
                     "version planned this run, and took the brokers that were alive then for all"
                 )
         return warnings
 
-    def _set_source_configs(self, created: Sequence[TopicPlan]) -> tuple[list[str], dict[str, dict[str, str | None]]]:
-        """Set the source's configuration on each topic. Returns a warning for each key that could not be set, and, by
+    def _set_own_configs(self, created: Sequence[TopicPlan]) -> tuple[list[str], dict[str, dict[str, str | None]]]:
+        """Set on each topic its own configuration. Returns a warning for each key that could not be set, and, by
         topic, the keys of RETENTION_KEYS that were set (None: taken back to the default).
         """
         warnings: list[str] = []
         set_keys: dict[str, dict[str, str | None]] = {}
         for topic in created:
-            own, gone = final_configs(self._state.topics[topic.topic_id].configs, self._working(topic))
+            source = self._state.topics[topic.topic_id].configs
+            own, gone = final_configs(own_configs(source, self._wanted.configs), self._working(topic))
             refused: dict[str, str] = {}
             try:
                 self._control.alter_topic_configs(topic.target, own, gone)
@@ -138,7 +144,7 @@ class CreatedTopics:
         return warnings, set_keys
 
     def _set_one_by_one(self, name: str, own: Mapping[str, str], gone: Sequence[str]) -> dict[str, str]:
-        """Set as much as the cluster knows and allows of the source's configuration; returns a warning for each key of
+        """Set as much as the cluster knows and allows of the topic's configuration; returns a warning for each key of
         the rest.
         """
         self._control.alter_topic_configs(name, {}, gone)
@@ -153,6 +159,31 @@ class CreatedTopics:
     def _working(self, topic: TopicPlan) -> dict[str, str]:
         facts = topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id]))
         return {**working_configs(facts), **self._mark}
+
+
+def check_created(control: ControlPlane, topics: Sequence[NewTopicPlan]) -> None:
+    """Check that topics of these names can be created with this configuration, which the user wants for all of them.
+
+    Raises Refused for the key that brokers do not take, TargetUnsuitable and BrokerUnavailable for replicas that there
+    cannot be. Nothing is created.
+    """
+    if not topics:
+        return
+    largest = max(topics, key=lambda topic: topic.replication_factor)
+    control.check_replicas(largest.name, largest.replication_factor)
+    first = replace(topics[0], partitions=1)
+    problem = control.refusal(first) if first.configs else None
+    if not isinstance(problem, Refused):
+        return  # what else there may be is told when it is created
+    for key, value in first.configs.items():
+        alone = control.refusal(replace(first, configs={key: value}))
+        if isinstance(alone, Refused):
+            problem = alone
+            break
+    raise Refused(
+        f"spec.topics.configs.override: {problem.message} Nothing was written.",
+        hint="Change the key or its value: the cluster does not take it for a topic.",
+    ) from problem
 
 
 def check_same(control: ControlPlane, plan: RestorePlan) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicConfigs
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, TopicPlan
@@ -64,13 +65,14 @@ def topic_segments(state: ArchiveState, topic: TopicEntry) -> list[SegmentEntry]
 @dataclass(frozen=True, slots=True)
 class ExistingTopic:
     """A topic of the target cluster. `configs` are the effective values, defaults included. `topic_id` is empty if the
-    brokers have no topic ids.
+    brokers have no topic ids. `deletable`: the user may delete it, as far as brokers tell.
     """
 
     name: str
     partitions: int
     configs: Mapping[str, str]
     topic_id: str = ""
+    deletable: bool = True
 
     @property
     def compacts(self) -> bool:
@@ -86,8 +88,21 @@ def refuse_existing(choices: Sequence[Choice], existing: Iterable[str]) -> None:
             f"{'topic' if len(there) == 1 else 'topics'} {_listing(there)} already "
             f"exist{'s' if len(there) == 1 else ''} "
             "on the target cluster; nothing was written",
-            hint="Delete them, rename with spec.topics.rename, or write behind what they hold with "
-            "spec.ifTopicExists: Append.",
+            hint="Delete them, rename with spec.topics.rename, write behind what they hold with "
+            "spec.ifTopicExists: Append, or let the restore delete them with Replace.",
+        )
+
+
+def refuse_unknown(choices: Sequence[Choice], existing: Iterable[str], where: str) -> None:
+    """Raises TopicExists naming every target that exists already, where no restore is known that could be resumed."""
+    names = set(existing)
+    there = [choice.target for choice in choices if choice.target in names]
+    if there:
+        raise TopicExists(
+            f"{_listing(there)}: there already, and {where} knows of no restore with the same settings into this "
+            "cluster that could be resumed; nothing was written",
+            hint="Resume goes on with a restore that has the same source, topics, point, offsets and consumerGroups, "
+            "and its state in the same place. Look at the earlier KafkaRestore, or choose Append or Replace.",
         )
 
 
@@ -100,7 +115,9 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
     as they are.
     """
     name, configs = existing.name, existing.configs
-    if existing.partitions < choice.source.partitions:
+    if choice.mapping:
+        refuse_far_partition(choice, existing.partitions)
+    elif existing.partitions < choice.source.partitions:
         raise TargetUnsuitable(
             f"topic {name} has {existing.partitions} partitions, the archived topic {choice.source.name} has "
             f"{choice.source.partitions}",
@@ -128,6 +145,22 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
             "the restored value stays, also where it is the older one"
         )
     return warnings
+
+
+def refuse_far_partition(choice: Choice, partitions: int) -> None:
+    """Raises TargetUnsuitable if a partition is to go to one that the target does not have."""
+    for source, target in choice.mapping.items():
+        if target >= partitions:
+            raise TargetUnsuitable(
+                f"spec.topics.partitions: partition {source} of topic {choice.source.name} is to go to partition "
+                f"{target}, and topic {choice.target} has {_partitions(partitions)}; nothing was written",
+                hint=f"The partitions of {choice.target} are 0 to {partitions - 1}. A topic that the restore creates "
+                "has as many as the archived one.",
+            )
+
+
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
 
 
 def _check_timestamp_bounds(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now_ms: int) -> None:
@@ -189,10 +222,33 @@ def working_configs(facts: TopicFacts) -> dict[str, str]:
     }
 
 
-def final_configs(source: Mapping[str, str], working: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The keys to set and to delete, to turn a topic with the working configuration into one with the source's own."""
-    own = {key: value for key, value in source.items() if key not in _CLUSTER_BOUND}
-    return own, sorted(set(working) - set(own))
+def own_configs(source: Mapping[str, str], wanted: TopicConfigs) -> dict[str, str]:
+    """The configuration that a created topic has in the end: the `source`'s own, with the changes that are wanted."""
+    kept = source if wanted.policy is ConfigPolicy.RESTORE else {}
+    left_out = {*_CLUSTER_BOUND, *wanted.ignore}
+    return {key: value for key, value in kept.items() if key not in left_out} | wanted.override
+
+
+def final_configs(own: Mapping[str, str], working: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The keys to set and to delete, to turn a topic with the working configuration into one with its own."""
+    return dict(own), sorted(set(working) - set(own))
+
+
+def refuse_insync(target: str, own: Mapping[str, str], replicas: int) -> None:
+    """Raises TargetUnsuitable for a topic to which nobody could write with acks=all: it would have fewer replicas than
+    its configuration wants in sync. The cluster's default number of replicas is not known here."""
+    least = own.get("min.insync.replicas", "")
+    if replicas != BROKER_DEFAULT and least.isdecimal() and int(least) > replicas:
+        raise TargetUnsuitable(
+            f"topic {target} would have min.insync.replicas={least}, and {_count(replicas)} cannot meet that; nothing "
+            "was written",
+            hint=f"Set spec.topics.replicationFactor to {least} or more, or min.insync.replicas in "
+            "spec.topics.configs.override.",
+        )
+
+
+def _count(replicas: int) -> str:
+    return "1 replica" if replicas == 1 else f"{replicas} replicas"
 
 
 def plan_topic(
@@ -203,11 +259,13 @@ def plan_topic(
     end_offsets: Mapping[int, int],
     replicas: int | None = None,
     extents: Mapping[int, Extent] | None = None,
+    replaces: str = "",
 ) -> TopicPlan:
     """The plan of one topic, producer ids not yet given (NEEDS_PRODUCER_ID where a task will run).
 
     `segments` are the archived ones by partition; `end_offsets` those of the existing target topic. `replicas`: so many
-    are wanted instead of the archived number. `extents`: of the target's partitions, with `offsets: Same`.
+    are wanted instead of the archived number. `extents`: of the target's partitions, with `offsets: Same`. `replaces`:
+    the id of the topic that is deleted first.
     """
     facts = topic_facts(segment for part in segments.values() for segment in part)
     if existing is None:
@@ -230,21 +288,35 @@ def plan_topic(
             _partition_plan(
                 partition,
                 has_segments=bool(segments.get(partition)),
-                start=end_offsets.get(partition, 0),
-                extent=None if extents is None else extents[partition],
+                start=end_offsets.get(partition if to is None else to, 0),
+                extent=None if extents is None else extents.get(partition, Extent(0, 0)),
+                to=to,
             )
-            for partition in range(choice.source.partitions)
+            for partition, to in _rows(choice, created=existing is None)
         ),
         compacts=existing is not None and existing.compacts,
         target_id=existing.topic_id if existing is not None else "",
+        replaces=replaces,
     )
 
 
-def _partition_plan(partition: int, *, has_segments: bool, start: int, extent: Extent | None) -> PartitionPlan:
+def _rows(choice: Choice, *, created: bool) -> list[tuple[int, int | None]]:
+    """Archived partitions, each with the target partition where that is another one. Partitions of a created topic to
+    which none goes are among them, with -1: they must stay empty."""
+    if not choice.mapping:
+        return [(partition, None) for partition in range(choice.source.partitions)]
+    source = {target: partition for partition, target in choice.mapping.items()}
+    wanted = range(choice.source.partitions) if created else sorted(source)
+    return [(source.get(target, -1), target) for target in wanted]
+
+
+def _partition_plan(
+    partition: int, *, has_segments: bool, start: int, extent: Extent | None, to: int | None
+) -> PartitionPlan:
     if extent is None:
-        return PartitionPlan(partition, NEEDS_PRODUCER_ID if has_segments else NO_TASK, start)
+        return PartitionPlan(partition, NEEDS_PRODUCER_ID if has_segments else NO_TASK, start, to=to)
     has_work = has_segments or extent.end > 0
-    return PartitionPlan(partition, NEEDS_PRODUCER_ID if has_work else NO_TASK, start, extent.start, extent.end)
+    return PartitionPlan(partition, NEEDS_PRODUCER_ID if has_work else NO_TASK, start, extent.start, extent.end, to)
 
 
 def replicas_of(source: TopicEntry, wanted: int | None) -> int:

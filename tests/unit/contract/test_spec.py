@@ -341,10 +341,35 @@ BAD_RESTORES = [
     (restore(limits={"bytesPerSecond": "0"}), "spec.limits.bytesPerSecond", "must be at least 64Ki"),
     (restore(schemaTopic="registry"), "spec", "schemaTopic may be set only with everything"),
     (restore(everything=True, schemaTopic="a b"), "spec.schemaTopic", "should match pattern"),
-    (restore(everything=True, topics={"include": ["a"]}), "spec", "topics.include, topics.exclude and topics.rename"),
-    (restore(everything=True, topics={"exclude": ["a"]}), "spec", "topics.include, topics.exclude and topics.rename"),
+    *(
+        (restore(everything=True, topics={name: value}), "spec", "topics.rename and topics.partitions must be left out")
+        for name, value in (
+            ("include", ["a"]),
+            ("exclude", ["a"]),
+            ("rename", [{"from": "a", "to": "b"}]),
+            ("partitions", [{"topic": "a", "partition": 0}]),
+        )
+    ),
+    (
+        restore(everything=True, topics={"configs": {"policy": "Ignore"}}),
+        "spec",
+        "topics.configs.policy may only be Restore with everything",
+    ),
+    *(
+        (
+            restore(everything=True, consumerGroups={"restore": "Translate", name: value}),
+            "spec",
+            "consumerGroups.exclude and consumerGroups.rename must be left out with everything",
+        )
+        for name, value in (("include", ["a"]), ("exclude", ["a"]), ("rename", [{"from": "a", "to": "b"}]))
+    ),
     (restore(everything=True, drill={}), "spec", "drill may not be set with everything"),
-    (restore(everything=True, ifTopicExists="Append"), "spec", "ifTopicExists may not be Append with everything"),
+    (restore(everything=True, ifTopicExists="Append"), "spec", "ifTopicExists may only be Fail or Resume with"),
+    (
+        restore(everything=True, ifTopicExists="Replace", confirm=["a"]),
+        "spec",
+        "ifTopicExists may only be Fail or Resume with everything",
+    ),
     (restore(limits={"readersPerBroker": 2}), "spec.limits.readersPerBroker", "unknown field"),
     (restore(consumerGroups={"restore": "Copy"}), "spec.consumerGroups.restore", "'None' or 'Translate'"),
     (restore(consumerGroups={"include": ["("]}), "spec.consumerGroups.include[0]", "not a regular expression"),
@@ -372,8 +397,42 @@ BAD_RESTORES = [
     (restore(recordBatches={"maxRecords": 0}), "spec.recordBatches.maxRecords", "greater than or equal to 1"),
     (restore(recordBatches={"compression": "lz4"}), "spec.recordBatches.compression", "'None', 'Gzip', 'Snappy'"),
     (restore(topics={"replicationFactor": 0}), "spec.topics.replicationFactor", "greater than or equal to 1"),
+    (restore(topics={"configs": {"policy": "Override"}}), "spec.topics.configs.policy", "'Restore' or 'Ignore'"),
+    (restore(topics={"configs": {"override": {"a": 1}}}), "spec.topics.configs.override.a", "string"),
+    (
+        restore(topics={"configs": {"policy": "Ignore", "ignore": ["a"]}}),
+        "spec.topics.configs",
+        "ignore has no effect with policy Ignore, which restores no key; leave it out",
+    ),
+    (
+        restore(topics={"configs": {"override": {"a": "1"}, "ignore": ["b", "a"]}}),
+        "spec.topics.configs",
+        "a key may be in override or in ignore, not in both",
+    ),
+    (
+        restore(topics={"partitions": [{"topic": "a", "partition": 1}] * 2}),
+        "spec.topics",
+        "partitions: topic a partition 1 stands there twice",
+    ),
+    (
+        restore(topics={"partitions": [{"topic": "a", "partition": 1}, {"topic": "a", "partition": 0, "target": 1}]}),
+        "spec.topics",
+        "partitions: 2 partitions of topic a would go to partition 1",
+    ),
+    (restore(topics={"partitions": [{"topic": "a"}]}), "spec.topics.partitions[0].partition", "required"),
+    (
+        restore(topics={"partitions": [{"topic": "a", "partition": 2**31 - 1}]}),
+        "spec.topics.partitions[0].partition",
+        "less than or equal to 2147483646",
+    ),
+    (restore(topics={"configs": {"ignore": ["a", "a"]}}), "spec.topics.configs", "ignore names a key twice"),
     (restore(source={"storage": {"uri": "file:///a"}, "topicIds": {"a": ""}}), "spec.source.topicIds.a", "at least 1"),
-    (restore(ifTopicExists="Resume"), "spec.ifTopicExists", "'Fail' or 'Append'"),
+    (restore(ifTopicExists="Merge"), "spec.ifTopicExists", "'Fail', 'Append'"),
+    (restore(ifTopicExists="Replace"), "spec", "confirm must name those that may be deleted"),
+    (restore(confirm=["a"]), "spec", "confirm has an effect only with ifTopicExists: Replace; leave it out"),
+    (restore(ifTopicExists="Replace", confirm=["a", "a"]), "spec", "confirm names a topic twice"),
+    (restore(ifTopicExists="Replace", confirm=[""]), "spec.confirm[0]", "at least 1"),
+    (restore(drill={}, ifTopicExists="Resume"), "spec", "ifTopicExists may only be Fail with drill"),
     (restore(drill={"prefix": ""}), "spec.drill.prefix", "match pattern"),
     (restore(drill={"prefix": "a/b"}), "spec.drill.prefix", "match pattern"),
     (restore(drill={"share": "5"}), "spec.drill.share", "match pattern"),

@@ -11,8 +11,9 @@ from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Segme
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
+from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics, TopicConfigs
 from logkeep_engine.contract.run import LossFact
-from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, RestoreTopics, parse_restore
+from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, parse_restore
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import (
     ArchiveDamaged,
@@ -28,6 +29,8 @@ from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.plan import (
     MAX_PARTITIONS_PER_TASK,
+    NEEDS_PRODUCER_ID,
+    NO_TASK,
     PartitionPlan,
     PartitionSurvey,
     PointPlan,
@@ -40,12 +43,16 @@ from logkeep_engine.restore.plan import (
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.selection import Choice, legal_topic_name, select_topics
 from logkeep_engine.restore.topics import (
+    BROKER_DEFAULT,
     ExistingTopic,
     TopicFacts,
     check_append,
     final_configs,
+    own_configs,
     plan_topic,
     refuse_existing,
+    refuse_far_partition,
+    refuse_insync,
     retention_warnings,
     topic_facts,
     working_configs,
@@ -278,11 +285,26 @@ class TestConfigs:
 
     def test_final_configuration_is_the_sources_and_nothing_else(self) -> None:
         working = working_configs(FACTS)
-        own, gone = final_configs(
-            {"cleanup.policy": "compact", "segment.bytes": "9", "leader.replication.throttled.replicas": "0:1"}, working
-        )
+        source = {"cleanup.policy": "compact", "segment.bytes": "9", "leader.replication.throttled.replicas": "0:1"}
+        own, gone = final_configs(own_configs(source, TopicConfigs()), working)
         assert own == {"cleanup.policy": "compact", "segment.bytes": "9"}
         assert gone == sorted(set(working) - {"cleanup.policy"})
+
+    def test_each_key_is_restored_overridden_or_ignored(self) -> None:
+        source = {"cleanup.policy": "compact", "segment.bytes": "9", "retention.ms": "5"}
+        wanted = TopicConfigs(override={"retention.ms": "7", "flush.ms": "1"}, ignore=("segment.bytes",))
+        assert own_configs(source, wanted) == {"cleanup.policy": "compact", "retention.ms": "7", "flush.ms": "1"}
+        wanted = TopicConfigs(policy=ConfigPolicy.IGNORE, override={"flush.ms": "1"})
+        assert own_configs(source, wanted) == {"flush.ms": "1"}
+
+    def test_more_replicas_in_sync_than_there_are_is_refused(self) -> None:
+        refuse_insync("orders", {"min.insync.replicas": "2"}, 2)
+        refuse_insync("orders", {"min.insync.replicas": "2"}, BROKER_DEFAULT)
+        refuse_insync("orders", {}, 1)
+        with pytest.raises(TargetUnsuitable) as refused:
+            refuse_insync("orders", {"min.insync.replicas": "2"}, 1)
+        assert "topic orders would have min.insync.replicas=2, and 1 replica cannot meet that" in refused.value.message
+        assert "spec.topics.replicationFactor to 2 or more" in refused.value.hint
 
 
 class TestPlan:
@@ -354,6 +376,36 @@ class TestPlan:
         with pytest.raises(ArchiveDamaged, match="plan: not a restore plan"):
             RestorePlan.from_json(json.dumps(body).encode(), "plan")
 
+    def test_it_survives_json_with_topics_that_it_replaces_which_earlier_versions_refuse(self) -> None:
+        assert b"replaces" not in self.PLAN.to_json()
+        plan = replace(self.PLAN, topics=(replace(self.PLAN.topics[0], replaces="0" * 22),))
+        assert json.loads(plan.to_json())["format"] == 5
+        assert RestorePlan.from_json(plan.to_json(), "p") == plan
+        with_point = replace(plan, point=PointPlan(seen=3, before=5))
+        assert json.loads(with_point.to_json())["format"] == 5
+        assert RestorePlan.from_json(with_point.to_json(), "p") == with_point
+
+    def test_it_survives_json_with_a_mapping_of_partitions_which_earlier_versions_refuse(self) -> None:
+        choice = Choice(topic("orders", 1, 3), "copy", {2: 0, 0: 1})
+        segments = {2: [entry()], 0: [entry()]}
+        made = plan_topic(choice, segments, existing=None, end_offsets={})
+        assert [(part.partition, part.target, part.producer_id) for part in made.partitions] == [
+            (2, 0, NEEDS_PRODUCER_ID),
+            (0, 1, NEEDS_PRODUCER_ID),
+            (-1, 2, NO_TASK),
+        ]
+        plan = replace(self.PLAN, topics=(*self.PLAN.topics, made))
+        assert json.loads(plan.to_json())["format"] == 5
+        assert RestorePlan.from_json(plan.to_json(), "p") == plan
+        there = ExistingTopic("copy", 2, {})
+        behind = plan_topic(choice, segments, existing=there, end_offsets={0: 40, 1: 50})
+        assert [(part.partition, part.target, part.start) for part in behind.partitions] == [(2, 0, 40), (0, 1, 50)]
+        refuse_far_partition(choice, 2)
+        with pytest.raises(
+            TargetUnsuitable, match="partition 0 of topic orders is to go to partition 1, and topic copy"
+        ):
+            refuse_far_partition(choice, 1)
+
     def test_replicas_that_are_not_known_are_the_clusters_default(self) -> None:
         choice = Choice(replace(topic("orders"), replication_factor=-1), "copy")
         assert plan_topic(choice, {}, existing=None, end_offsets={}).replication_factor == -1
@@ -373,8 +425,8 @@ class TestPlan:
 
     def test_another_format_and_damage_are_refused(self) -> None:
         body = json.loads(self.PLAN.to_json())
-        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 5, this version reads 1 to 4"):
-            RestorePlan.from_json(json.dumps({**body, "format": 5}).encode(), "plan")
+        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 6, this version reads 1 to 5"):
+            RestorePlan.from_json(json.dumps({**body, "format": 6}).encode(), "plan")
         del body["commit"]
         for data in (json.dumps(body).encode(), b"{", b"[]"):
             with pytest.raises(ArchiveDamaged, match="plan: not a restore plan"):
@@ -411,6 +463,7 @@ class TestDigest:
         assert self.digest(consumerGroups={}, recordBatches={}, limits={"bytesPerSecond": "5Mi"}) == expected
         assert self.digest(consumerGroups={"restore": "None", "include": [".*"]}) == expected
         assert self.digest(offsets="Any") == expected
+        assert self.digest(topics={"configs": {"policy": "Restore", "override": {}}}) == expected
         assert self.digest(offsets="Same") != expected
 
     def test_a_run_goes_on_however_it_runs_and_wherever_its_state_lies(self) -> None:
@@ -423,12 +476,13 @@ class TestDigest:
             "verify": "Full",
             "state": {"uri": "s3://other"},
         }
+        permits = {"confirm", "dryRun"}
         # Think about a field that is in none of the two: may it change between two attempts of one run?
         decides = {"source", "point", "topics", "ifTopicExists", "offsets", "onDamagedArchive", "consumerGroups"}
         decides |= {"recordBatches", "drill"}
         asked_of_the_cluster_itself = {"cluster"}
         fields = {to_camel(name) for name in KafkaRestoreSpec.model_fields}
-        assert fields == set(changed) | decides | asked_of_the_cluster_itself
+        assert fields == set(changed) | permits | decides | asked_of_the_cluster_itself
         assert self.digest(**changed) == self.digest()
 
     def test_changes_with_what_decides(self) -> None:
@@ -445,8 +499,9 @@ class TestDigest:
         }
         source = {"storage": {"uri": "file:///archive"}}
         digests.add(self.digest(topics={"replicationFactor": 1}))
+        digests.add(self.digest(topics={"configs": {"policy": "Ignore"}}))
         digests |= {self.digest(source={**source, "topicIds": {"a": topic_id}}) for topic_id in ("1", "2")}
-        assert len(digests) == 12
+        assert len(digests) == 13
         assert self.digest(source={**source, "topicIds": {}}) == self.digest()
 
 

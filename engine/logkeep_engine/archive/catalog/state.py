@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -204,6 +204,19 @@ class ArchiveState:
                 view._hold(key, rejoined(self._held(key), branches[at:]))
                 view.followed = (*view.followed, branches[at])
                 view.groups = tuple(_in_branch(group, branches[at]) for group in view.groups)
+        return view
+
+    def without(self, partitions: Collection[Partition]) -> ArchiveState:
+        """The same archive as if it held nothing of some partitions."""
+        view = ArchiveState()
+        view.__dict__.update(self.__dict__)
+        view.segments = self.segments.copy()
+        for key in partitions:
+            view.segments.replace_rows(key, b"")
+        for name in _OF_PARTITIONS:
+            kept = {key: value for key, value in getattr(self, name).items() if key not in partitions}
+            setattr(view, name, kept)
+        view.groups = tuple(group for group in self.groups if (group.topic_id, group.partition) not in partitions)
         return view
 
     def in_branches(self, groups: Iterable[GroupEntry]) -> tuple[GroupEntry, ...]:

@@ -15,7 +15,7 @@ from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
 from logkeep_engine.cli.kubectl.waiting import follow
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
+from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say
 from logkeep_engine.contract.names import BACKUP, RESTORE
 from logkeep_engine.contract.spec import API_VERSION, GroupRestore, IfTopicExists, RestoreOffsets, parse_restore
@@ -71,6 +71,7 @@ class ChoiceOptions:
     exclude: Exclude = None
     rename: Rename = None
     if_topic_exists: Exists = None
+    confirm: Confirm = None
     offsets: Offsets = None
     groups: Groups = False
     as_of: AsOf = None
@@ -135,6 +136,8 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         spec["topics"] = topics
     if chosen.if_topic_exists is not None:
         spec["ifTopicExists"] = chosen.if_topic_exists.value
+    if chosen.confirm:
+        spec["confirm"] = list(chosen.confirm)
     if chosen.offsets is not None:
         spec["offsets"] = chosen.offsets.value
     if chosen.as_of is not None:

@@ -147,7 +147,7 @@ class DrillRun(RestoreRun):
         """Do the steps of a restore with a verification, in their order."""
         plan, scope = planned.plan, topics.drill.scope
         topics.announce()
-        created = CreatedTopics(context.control, planned.archived, self._spec.topics.replication_factor, scope.mark)
+        created = CreatedTopics(context.control, planned.archived, self._spec.topics, scope.mark)
         created.create(plan, fresh=True)
         topics.remember(context.control)
         summaries = restore_open_partitions(context, planned)

@@ -56,7 +56,7 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
         end_time=time.time(),
         partitions=tuple(sorted(found, key=lambda item: item.where)),
         idle=_idle(context, planned),
-        before={(task.target, task.partition): item.times for task, item in zip(tasks, expected, strict=True)},
+        before={(task.target, task.target_partition): item.times for task, item in zip(tasks, expected, strict=True)},
         read=sum(item.made for item in expected),
     )
     return _written(context, report)
@@ -112,7 +112,7 @@ def _compacting(context: RestoreContext, topics: Sequence[str]) -> set[str]:
 def _idle(context: RestoreContext, planned: Planned) -> dict[tuple[str, int], int]:
     """The partitions of created topics to which nothing is restored, and how many records are there."""
     empty = {
-        (topic.target, partition.partition): partition.begins
+        (topic.target, partition.target): partition.begins
         for topic in planned.plan.topics
         if topic.created
         for partition in topic.partitions

@@ -136,7 +136,7 @@ class _Verification:
         self._reader = TargetReader(
             client,
             restored.target,
-            restored.partition,
+            restored.target_partition,
             restored.producer_id,
             context.throttle,
             created=restored.created,
@@ -147,7 +147,7 @@ class _Verification:
         self._differing: list[tuple[int, int]] = []
 
     async def run(self) -> VerifiedPartition:
-        target, partition = self._restored.target, self._restored.partition
+        target, partition = self._restored.target, self._restored.target_partition
         begins = await self._client.start_offset(target, partition)
         if begins > self._restored.begins:
             self._reasons.append(f"the target's log begins at offset {begins}: what was before it is gone")
@@ -242,7 +242,9 @@ class _Verification:
 
     def _tell(self) -> None:
         task, records = self._restored, self._comparison.records
-        update = PartitionUpdate(task.target, task.partition, task.number, self._reached, records, self._reader.bytes)
+        update = PartitionUpdate(
+            task.target, task.target_partition, task.number, self._reached, records, self._reader.bytes
+        )
         self._progress.tell(update)
 
     @property
@@ -274,7 +276,7 @@ class _Verification:
         return VerifiedPartition(
             source=task.source,
             target=task.target,
-            partition=task.partition,
+            partition=task.target_partition,
             verdict=verdict,
             expected=self._task.records,
             records=comparison.records,

@@ -17,7 +17,8 @@ from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.reading.segments import read_segment
-from logkeep_engine.contract.spec import Compression, RestoreTopics
+from logkeep_engine.contract.restored_topics import RestoreTopics
+from logkeep_engine.contract.spec import Compression
 from logkeep_engine.errors import ArchiveDamaged, SpecError
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.selection import select_topics, with_branches

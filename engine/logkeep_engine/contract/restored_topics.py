@@ -1,0 +1,104 @@
+"""The target topics of a restore, as written in `spec.topics`: which topics come back, under which names, and how the
+topics that the restore creates are made."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.values import Regex
+
+MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
+MAX_PARTITION = 2**31 - 2
+
+TopicName = Annotated[str, Field(min_length=1, max_length=249)]
+ConfigKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-z0-9._-]+$")]
+
+
+class Rename(Model):
+    """`from` must match the whole name of a topic or a consumer group; `to` may use its groups as \\1 or \\g<name>. The
+    first rule that matches is used.
+    """
+
+    from_: Annotated[Regex, Field(alias="from")]
+    to: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _groups_exist(self) -> Rename:
+        try:
+            re._parser.parse_template(self.to, re.compile(self.from_))  # type: ignore[attr-defined]
+        except (re.error, IndexError) as error:
+            raise ValueError(f"to: {self.to!r} does not fit the groups of {self.from_!r}: {error}") from error
+        return self
+
+
+class ConfigPolicy(StrEnum):
+    """`Restore`: created topics get the archived configuration. `Ignore`: they have the defaults of the cluster."""
+
+    RESTORE = "Restore"
+    IGNORE = "Ignore"
+
+
+class TopicConfigs(Model):
+    """The configuration of created topics. `override` goes before what was archived, and `ignore` names keys that stay
+    at the cluster's default whatever was archived.
+    """
+
+    policy: ConfigPolicy = ConfigPolicy.RESTORE
+    override: dict[ConfigKey, str] = Field(default={})
+    ignore: tuple[ConfigKey, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_key_once(self) -> TopicConfigs:
+        if self.policy is ConfigPolicy.IGNORE and self.ignore:
+            raise ValueError("ignore has no effect with policy Ignore, which restores no key; leave it out")
+        if set(self.ignore) & set(self.override):
+            raise ValueError("a key may be in override or in ignore, not in both")
+        if len(set(self.ignore)) < len(self.ignore):
+            raise ValueError("ignore names a key twice")
+        return self
+
+
+class ChosenPartition(Model):
+    """A partition that is restored, by the archived name of its topic, and the partition of the target that it goes
+    to; None: the one of the same number.
+    """
+
+    topic: TopicName
+    partition: Annotated[int, Field(ge=0, le=MAX_PARTITION)]
+    target: Annotated[int, Field(ge=0, le=MAX_PARTITION)] | None = None
+
+    @property
+    def target_partition(self) -> int:
+        """The partition of the target."""
+        return self.partition if self.target is None else self.target
+
+
+class RestoreTopics(Model):
+    """`replicationFactor` is that of created topics; None: as many replicas as the archived topic had. Of topics that
+    `partitions` names, only the partitions that it names are restored.
+    """
+
+    include: Annotated[tuple[Regex, ...], Field(min_length=1)] = (".*",)
+    exclude: tuple[Regex, ...] = ()
+    rename: tuple[Rename, ...] = ()
+    replication_factor: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+    configs: TopicConfigs = TopicConfigs()
+    partitions: tuple[ChosenPartition, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_partition_once(self) -> RestoreTopics:
+        sources = Counter((item.topic, item.partition) for item in self.partitions)
+        for (topic, partition), count in sources.items():
+            if count > 1:
+                raise ValueError(f"partitions: topic {topic} partition {partition} stands there twice")
+        targets = Counter((item.topic, item.target_partition) for item in self.partitions)
+        for (topic, partition), count in targets.items():
+            if count > 1:
+                raise ValueError(f"partitions: {count} partitions of topic {topic} would go to partition {partition}")
+        return self

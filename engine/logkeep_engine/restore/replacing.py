@@ -1,0 +1,91 @@
+"""Topics of the target that a restore deletes and creates anew (`ifTopicExists: Replace`).
+
+The plan remembers the id of each topic that is replaced, before anything is deleted, and a deletion asks for that id.
+An id never comes back, so a restore that was killed may ask again: the topic that it has created since, and filled, has
+another id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, SpecError, TargetUnsuitable, TopicExists
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.topics import NewTopicPlan
+from logkeep_engine.kafka.witnesses import Fate, TopicStanding
+from logkeep_engine.restore.plan import RestorePlan
+from logkeep_engine.restore.selection import Choice, shown
+from logkeep_engine.restore.topics import BROKER_DEFAULT, ExistingTopic
+
+_PATIENCE = 60.0
+_PAUSE = 0.2
+
+
+def refuse_unconfirmed(
+    choices: Sequence[Choice], existing: Mapping[str, ExistingTopic], confirmed: Iterable[str]
+) -> None:
+    """Raises SpecError for a confirmed name that is no target, and TopicExists for a topic that would be replaced and
+    is not confirmed. Pure.
+    """
+    named = set(confirmed)
+    strange = sorted(named - {choice.target for choice in choices})
+    if strange:
+        raise SpecError(
+            f"spec.confirm: {shown(strange)}: no topic is restored under this name; nothing was written",
+            hint="Name topics of the target, as they are called after spec.topics.rename.",
+        )
+    missing = sorted(set(existing) - named)
+    if missing:
+        raise TopicExists(
+            f"{shown(missing)}: to be replaced, and not named in spec.confirm; nothing was written",
+            hint="Replace deletes all that a topic holds. Name each topic that may be deleted in spec.confirm.",
+        )
+
+
+def check_replaceable(control: ControlPlane, existing: Iterable[ExistingTopic]) -> None:
+    """Check that topics can be deleted by their ids and created anew. Raises TargetUnsuitable, BrokerRefused."""
+    for topic in existing:
+        if not topic.topic_id:
+            raise TargetUnsuitable(
+                f"topic {topic.name} has no topic id, so it cannot be replaced safely; nothing was written",
+                hint="Delete it yourself, and restore with spec.ifTopicExists: Fail.",
+            )
+        if not topic.deletable:
+            raise BrokerRefused(
+                f"The user may not delete topic {topic.name!r}, which is to be replaced; nothing was written.",
+                hint=f"Give the user the ACL DELETE on topic {topic.name!r}.",
+            )
+        # A broker looks at the rights first: of a topic that may be created, it says that it exists.
+        problem = control.refusal(NewTopicPlan(topic.name, 1, BROKER_DEFAULT))
+        if isinstance(problem, BrokerRefused):
+            raise problem
+
+
+def stand_in(name: str) -> str:
+    """A name that no topic has, to ask whether a topic such as `name` could be created if it was not there."""
+    return f"{name[:220]}.logkeep-stands-in"
+
+
+def delete_replaced(control: ControlPlane, plan: RestorePlan) -> None:
+    """Delete the topics that the plan replaces, as far as they are there, and wait until no broker knows them any more.
+
+    Raises BrokerUnavailable if brokers do not tell, Refused, and BrokerRefused.
+    """
+    ids = {topic.target: topic.replaces for topic in plan.topics if topic.replaces}
+    if not ids:
+        return
+    control.delete_topic_ids(ids)
+    deadline = time.monotonic() + _PATIENCE
+    while left := {name: standing for name, standing in control.standings(ids).items() if not _is_gone(standing)}:
+        if time.monotonic() > deadline:
+            name, standing = next(iter(left.items()))
+            raise BrokerUnavailable(
+                f"Topic {name!r} was deleted, and brokers still know it: {standing.reason or 'it is there'}.",
+                hint="Check that the brokers are healthy, then start the same run again: it goes on from here.",
+            )
+        time.sleep(_PAUSE)
+
+
+def _is_gone(standing: TopicStanding) -> bool:
+    return standing.fate in (Fate.GONE, Fate.RECREATED) and not standing.contested

@@ -1,0 +1,90 @@
+"""A restore that goes on with one that another resource has begun (`ifTopicExists: Resume`).
+
+Every run that has a plan notes its id in `runs/begun-<digest>/restore.json` in the place of its state. The digest is
+over everything that decides what is restored to where, the archive and the Kafka cluster. What happens to topics that
+are there is not among it, and neither is the name of the resource. The newest run that has planned is the one that is
+noted.
+
+A run that resumes takes over the plan of that run: the producer ids, the ends of existing topics, the ids of topics
+that are replaced. So it finds in the target what that run has written, as a later start of that run would. The offset
+maps of partitions that are done come along. From then on it is a run as any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+
+from logkeep_engine.archive.names import run_file
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec
+from logkeep_engine.errors import ObjectMissing
+from logkeep_engine.restore.context import RestoreContext
+from logkeep_engine.restore.plan import RestorePlan, spec_digest
+from logkeep_engine.restore.remembered import FILE, FORMAT, noted_run
+from logkeep_engine.restore.state import COUNTED, OFFSET_MAPS, PLAN, RestoreState
+
+
+@dataclass(frozen=True)
+class RestoreSettings:
+    """The facts by which a run that was begun is found. `digest` is over the fields that decide what is restored."""
+
+    digest: str
+    archive_id: str
+    cluster_id: str
+
+    @classmethod
+    def of(cls, spec: KafkaRestoreSpec, archive_id: str, cluster_id: str) -> RestoreSettings:
+        """Those of a restore, whatever happens to topics that are there."""
+        plain = spec.model_copy(update={"if_topic_exists": IfTopicExists.FAIL, "confirm": ()})
+        return cls(spec_digest(plain), archive_id, cluster_id)
+
+    @property
+    def path(self) -> str:
+        """The object that names the newest run with these settings."""
+        digest = hashlib.sha256("\0".join((self.digest, self.archive_id, self.cluster_id)).encode()).hexdigest()
+        return run_file(f"begun-{digest[:32]}", FILE)
+
+
+def note_begun(context: RestoreContext) -> None:
+    """Note that the run has a plan, before it writes anything to Kafka."""
+    note = {"format": FORMAT, "runId": context.run_id, "clusterId": context.cluster_id}
+    context.state.storage.put(_settings(context).path, json.dumps(note).encode())
+
+
+def _settings(context: RestoreContext) -> RestoreSettings:
+    return RestoreSettings.of(context.spec, context.archive.info.archive_id, context.cluster_id)
+
+
+def finished_before(settings: RestoreSettings, state: RestoreState) -> RunResult | None:
+    """The result of the run that would be resumed, if it has succeeded."""
+    known = noted_run(settings.path, state)
+    return None if known in (None, state.run_id) else state.of_run(str(known)).success()
+
+
+def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
+    """Take over the plan of the run that was begun with these settings, and what it has finished; None if none was.
+    `digest` is that of the spec of this run.
+    """
+    state = context.state
+    known = noted_run(_settings(context).path, state)
+    if known is None or known == state.run_id:
+        return None
+    other, storage = state.of_run(known), state.storage
+    try:
+        begun = RestorePlan.from_json(storage.read(other.file(PLAN)), other.name(PLAN))
+    except ObjectMissing:
+        return None
+    plan = replace(begun, run_id=state.run_id, spec_digest=digest)
+    if context.dry_run:
+        return plan
+    # The plan comes last: without it, a later start begins here again.
+    storage.delete([info.path for info in storage.list(state.maps_folder)])
+    folder = other.maps_folder
+    for info in storage.list(folder):
+        storage.put(state.file(f"{OFFSET_MAPS}/{info.path[len(folder) :]}"), storage.read(info.path))
+    if storage.list(other.file(COUNTED)):
+        storage.put(state.file(COUNTED), storage.read(other.file(COUNTED)))
+    storage.put(state.file(PLAN), plan.to_json())
+    return plan
