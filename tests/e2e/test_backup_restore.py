@@ -56,7 +56,7 @@ def records_of_all_kinds(count: int, start: int = 0) -> Iterator[Record]:
         )
 
 
-def test_the_next_run_adds_only_what_is_new_and_consumer_groups_come_back_with_the_records(home: Home) -> None:
+def test_the_next_run_adds_only_what_is_new_and_a_verified_restore_has_the_consumer_groups(home: Home) -> None:
     topic, group, bootstrap = "growing", "readers", home.broker.bootstrap
     create_topic(bootstrap, topic, 2, NO_RETENTION)
     produce(bootstrap, topic, records_of_all_kinds(400), compression="lz4")
@@ -78,15 +78,27 @@ def test_the_next_run_adds_only_what_is_new_and_consumer_groups_come_back_with_t
     home.verify()
 
     groups = {"restore": "Translate", "include": [group]}
-    wanted: dict[str, Any] = {"consumerGroups": groups, "recordBatches": {"maxRecords": 30, "compression": "Zstd"}}
+    wanted: dict[str, Any] = {
+        "consumerGroups": groups,
+        "recordBatches": {"maxRecords": 30, "compression": "Zstd"},
+        "verify": "Full",
+    }
     before = home.objects(), topic_names(bootstrap)
     told = home.restore(spark={}, dryRun=True, **wanted).wait("DryRun")["dryRun"]
     assert (told["refused"], told["topicsCreated"], told["records"], told["positions"]) == (0, 1, 460, 2), told
     assert (home.objects(), topic_names(bootstrap)) == before, "a dry run writes nothing"
     again = home.restore(spark={}, **wanted)
-    again.wait("Succeeded")
+    restored = again.wait("Succeeded")
 
     home.check_restored(topic, 460)
+    found = restored["verification"]
+    assert (found["outcome"], found["records"], found["verified"], found["partitions"]) == ("Verified", 460, 2, 2), (
+        found
+    )
+    assert found["runId"] == restored["run"]["id"]
+    assert found["report"] == f"{home.uri}/runs/{found['runId']}/verification.html"
+    folder = f"archive/runs/{found['runId']}"
+    assert home.objects().keys() >= {f"{folder}/verification.html", f"{folder}/verification.json"}
     assert home.positions(group, f"restored.{topic}", 2) == {0: 40, 1: 230}
 
     drill = home.apply(restore("drill", bootstrap, "saved", spark={}, topics={}, drill={}))

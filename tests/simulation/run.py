@@ -243,11 +243,15 @@ class Simulation:
         self._outcome.restored, self._outcome.loss_told = True, bool(self._ledger.told)
         self._compare(source, target)
 
-    def _fewer_replicas(self) -> dict[str, int]:
+    def _fewer_replicas(self) -> dict[str, Any]:
         """The settings that a user writes whose cluster has fewer brokers than the source had."""
-        wanted = max(shape.replicas for shape in self._schedule.topics)
         has = self._schedule.target_brokers
-        return {"replicationFactor": has} if has < wanted else {}
+        settings: dict[str, Any] = {}
+        if has < max(shape.replicas for shape in self._schedule.topics):
+            settings["replicationFactor"] = has
+        if has < max(shape.min_isr for shape in self._schedule.topics):
+            settings["configs"] = {"override": {"min.insync.replicas": str(has)}}
+        return settings
 
     def _create_for_append(self, source: SimulatedCluster, target: SimulatedCluster) -> None:
         counts: Counter[str] = Counter()

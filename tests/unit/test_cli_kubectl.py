@@ -135,6 +135,14 @@ def test_details_name_the_pages_of_what_is_not_as_it_should_be(conditions: list[
     assert all((ROOT / path).is_file() for path in named)
 
 
+def test_what_a_verification_has_found_is_shown_with_its_report() -> None:
+    found = {"outcome": "Different", "message": "topic a differs", "partitions": 3, "verified": 2, "report": "s3://b/x"}
+    rows = dict(lines.detail(backup(verification=found), NOW))
+    assert rows["verification"] == "Different: topic a differs (2 of 3 partitions are verified)"
+    assert rows["report"] == "s3://b/x"
+    assert dict(lines.detail(backup(verification={"outcome": "Verified"}), NOW))["verification"] == "Verified"
+
+
 def test_a_suspended_backup_has_no_next_run() -> None:
     suspended = {**FULL, "spec": {"suspend": True}}
     assert lines.overview(suspended, NOW, everywhere=False)[7] == "-"

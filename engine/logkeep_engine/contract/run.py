@@ -151,7 +151,7 @@ class Progress(_Document):
     _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors", "point"})
 
     run_id: str
-    phase: str  # Starting, Planning, Checking, Running, Finishing
+    phase: str  # Starting, Planning, Checking, Running, Verifying, Finishing
     start_time: float
     update_time: float
     attempt: int = 1

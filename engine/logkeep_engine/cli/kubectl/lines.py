@@ -140,6 +140,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
     rows += _conditions(body)
     rows += _run(status, now)
     rows += _dry_run(status)
+    rows += _verification(status)
     rows += _archive(status)
     rows += _times(body, status, now)
     rows += _coverage(status)
@@ -225,6 +226,18 @@ def dry_run_topics(body: Body) -> list[tuple[str, ...]]:
         )
     more = int(part(body, "status", "dryRun", "topics") or 0) - len(rows)
     return [*rows, (f"and {more} more", *([""] * (len(DRY_RUN_TOPICS) - 1)))] if rows and more > 0 else rows
+
+
+def _verification(status: Body) -> list[Row]:
+    """The findings of a verification, and where all of it is told."""
+    found = part(status, "verification")
+    if not isinstance(found, Mapping):
+        return []
+    told = ": ".join(str(found[key]) for key in ("outcome", "message") if found.get(key))
+    count, known = found.get("partitions"), found.get("verified")
+    if count is not None and known is not None:
+        told += f" ({known} of {count} partitions are verified)"
+    return [("verification", told), *((("report", str(found["report"])),) if found.get("report") else ())]
 
 
 def progress_line(progress: Body) -> str:

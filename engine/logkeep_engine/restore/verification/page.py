@@ -134,8 +134,9 @@ def _bars(both: Sequence[dict[int, tuple[int, int]]], shift: int, which: int, wo
 
 
 def _differences(report: VerificationReport, shown: Sequence[VerifiedPartition]) -> list[str]:
-    worse = [item for item in shown if item.verdict is not Verdict.VERIFIED][:MAX_ROWS]
-    if not worse and not report.taken:
+    worse = [item for item in shown if item.verdict is not Verdict.VERIFIED]
+    idle = sorted(report.idle, key=lambda item: (_ORDER[item.verdict], item.target, item.partition))
+    if not worse and not idle:
         return []
     parts = [
         "<h2>What differs where</h2>",
@@ -143,15 +144,16 @@ def _differences(report: VerificationReport, shown: Sequence[VerifiedPartition])
         '<span style="background:#bfe6cb"></span>equal<span style="background:#c8281c"></span>different'
         '<span style="background:#ffe39a"></span>not compared</p>',
     ]
-    for item in worse:
+    for item in worse[:MAX_ROWS]:
         parts.append(f"<h3>{escape(item.target)}, partition {item.partition} {_badge(item.verdict)}</h3>")
         parts.append(_strip(item))
         lines = [*map(str, item.differences), *item.reasons]
         parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>")
-    for topic, partition in report.taken:
-        what = f"{report.idle[topic, partition]} records, where the archive has none: others have written them"
-        parts.append(f"<h3>{escape(topic)}, partition {partition} {_badge(Verdict.NOT_VERIFIED)}</h3><p>{what}.</p>")
-    return parts
+    for other in idle[:MAX_ROWS]:
+        head = f"<h3>{escape(other.target)}, partition {other.partition} {_badge(other.verdict)}</h3>"
+        parts.append(f"{head}<ul><li>{escape(other.reason)}</li></ul>")
+    more = max(0, len(worse) - MAX_ROWS) + max(0, len(idle) - MAX_ROWS)
+    return [*parts, f"<p>And {more:,} more partitions.</p>"] if more else parts
 
 
 def _strip(item: VerifiedPartition) -> str:

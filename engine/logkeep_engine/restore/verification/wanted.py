@@ -6,24 +6,27 @@ code that rebuilds batches: a fault in that code is a difference.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
 from logkeep_engine.archive.care.record_digests import RecordTimes, SegmentDigests, StretchDigest
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import is_batched, open_damaged, open_partition
 from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader
-from logkeep_engine.log.rows import RecordDigest, Rows, as_rows, kept_rows
+from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.rows import RecordDigest, Rows, as_rows, rows_of_batch
 from logkeep_engine.log.transactions import Spans, unseen
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.straddling import Straddling, straddling
 from logkeep_engine.restore.task import aborted_of
-from logkeep_engine.restore.verification.aligning import ListedRecords
+from logkeep_engine.restore.verification.aligning import ListedRecords, digests_of_each
 
 
 class RestoredRecords:
-    """The records of one partition. What is needed for them is read when it is asked for."""
+    """The records of one partition. What is needed for them is read when it is asked for, and once."""
 
     def __init__(self, task: RestoreTask) -> None:
         self._task = task
@@ -38,16 +41,17 @@ class RestoredRecords:
         return Spans.of(aborted_of(task) if transactional else ())
 
     @cached_property
-    def _across(self) -> Straddling:
+    def across(self) -> Straddling:
+        """The transactions across the bounds of what is restored."""
         return straddling(self._task.archived, self._task.clip)
 
     @cached_property
     def _left_out(self) -> Spans:
-        return Spans([*self.aborted.rows(), *self._across.left_out])
+        return Spans([*self.aborted.rows(), *self.across.left_out])
 
     @cached_property
     def _whole(self) -> Spans:
-        return Spans(self._across.whole)
+        return Spans(self.across.whole)
 
     def is_whole(self, digests: SegmentDigests) -> bool:
         """Whether all committed records of a segment are wanted, by what its digests say."""
@@ -64,18 +68,33 @@ class RestoredRecords:
             late = clip.before is not None and any(item.highest >= clip.before for item in inside)
             return not (early or late)
         return not any(
-            first < digests.next_offset and last >= digests.base_offset for _, first, last in self._across.left_out
+            first < digests.next_offset and last >= digests.base_offset for _, first, last in self.across.left_out
         )
 
     def of(self, digests: SegmentDigests) -> SegmentDigests:
-        """The digests of the wanted records of a segment, in the same stretches. Raises ArchiveDamaged."""
-        found, whole = [], RecordDigest(offsets=False)
-        for stretch in digests.stretches:
-            digest = RecordDigest(offsets=False)
-            for rows in self.rows(stretch.start, stretch.end):
-                digest.note(rows)
-            found.append(StretchDigest.of(stretch.start, stretch.end, digest))
-            whole.follow(digest)
+        """The digests of the wanted records of a segment, in the same stretches. The segment is read once. Raises
+        ArchiveDamaged."""
+        left = list(reversed(digests.stretches))
+        found, whole, current = list[StretchDigest](), RecordDigest(offsets=False), RecordDigest(offsets=False)
+
+        def cut() -> None:
+            nonlocal current
+            stretch = left.pop()
+            found.append(StretchDigest.of(stretch.start, stretch.end, current))
+            whole.follow(current)
+            current = RecordDigest(offsets=False)
+
+        for rows in self.rows(digests.base_offset, digests.next_offset):
+            behind = rows
+            while behind:
+                part = behind.between(behind.first_offset, left[-1].end)
+                if part:
+                    current.note(part)
+                behind = behind[len(part) :]
+                if behind:
+                    cut()
+        while left:
+            cut()
         return replace(digests, stretches=tuple(found), times=RecordTimes.of(whole))
 
     def listed(self, start: int, count: int) -> ListedRecords:
@@ -88,18 +107,39 @@ class RestoredRecords:
                 break
         return found
 
+    def record_at(self, offset: int) -> LogRecord | None:
+        """The record at a source offset, None if it is not wanted. Raises ArchiveDamaged."""
+        return next((rows[0] for rows in self.rows(offset, offset + 1) if rows), None)
+
+    def first_of(self, start: int, stop: int, digests: frozenset[bytes]) -> int | None:
+        """The source offset of the first record at [start, stop) with one of these digests, None if there is none.
+        Raises ArchiveDamaged."""
+        for rows in self.rows(start, stop):
+            for number, digest in enumerate(digests_of_each(rows) if rows else ()):
+                if digest in digests:
+                    return rows.offsets()[number]
+        return None
+
     def rows(self, start: int, stop: int = MAX_OFFSET) -> Iterator[Rows]:
-        """The records with offsets in [start, stop). Raises ArchiveDamaged."""
+        """The records with offsets in [start, stop). They are good until the next ones are asked for. Raises
+        ArchiveDamaged."""
         task, clip = self._task, self._task.clip
         stop = stop if clip is None else min(stop, clip.stop)
-        entries = [entry for entry in task.segments if entry.next_offset > start and entry.base_offset < stop]
+        if start >= stop:
+            return
+        first = bisect_right(self._task.segments, start, key=_next_offset)
+        last = bisect_left(self._task.segments, stop, key=_base_offset)
+        entries = task.segments[first:last]
         if clip is not None:
-            entries = [entry for entry in entries if clip.reaches(entry)]
+            entries = tuple(entry for entry in entries if clip.reaches(entry))
         batched = all(is_batched(entry.layout) for entry in entries)
         if not batched:
-            entries = [entry for entry in entries if entry.base_offset not in self._damaged]
+            entries = tuple(entry for entry in entries if entry.base_offset not in self._damaged)
             for records in open_partition(task.storage, task.source, entries, aborted=()).records(start):
-                yield self._clipped(as_rows(records)).between(start, stop)
+                rows = as_rows(records)
+                if rows.first_offset >= stop:
+                    return
+                yield self._clipped(rows).between(start, stop)
             return
         opened = open_damaged if self._damaged else open_partition
         for item in opened(task.storage, task.source, entries).batches(start):
@@ -111,6 +151,8 @@ class RestoredRecords:
                     return
                 if header.next_offset > start:
                     yield from (rows.between(start, stop) for rows in self._of_batch(data, at, header))
+            if headers.next_offset >= stop:
+                return
 
     def _of_batch(self, data: memoryview, at: int, header: BatchHeader) -> Iterator[Rows]:
         if unseen(header, self._left_out):
@@ -122,7 +164,7 @@ class RestoredRecords:
             late = clip.before is not None and header.max_timestamp >= clip.before
             if (early or late) and not self._whole.holds(header.producer_id, header.base_offset):
                 return
-        for rows in kept_rows(memoryview(bytes(data[at : at + header.size])), header):
+        for rows in rows_of_batch(data[at : at + header.size], header):
             if by_record:
                 yield self._clipped(rows)
             else:
@@ -131,3 +173,11 @@ class RestoredRecords:
     def _clipped(self, rows: Rows) -> Rows:
         clip = self._task.clip
         return rows if clip is None else clip.of_rows(rows)
+
+
+def _base_offset(entry: SegmentEntry) -> int:
+    return entry.base_offset
+
+
+def _next_offset(entry: SegmentEntry) -> int:
+    return entry.next_offset
