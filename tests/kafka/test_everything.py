@@ -1,6 +1,10 @@
 """A cluster that is gone comes back into a new one: topics, configurations, groups, quotas, ACLs, names of users."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +14,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
@@ -30,6 +39,7 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.user_requests import Acl, Quota
+from logkeep_engine.restore import planner
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
 from tests.kafka.raw import eventually
@@ -190,16 +200,15 @@ def test_a_cluster_that_is_gone_comes_back_with_everything(lost: Lost, tmp_path:
         assert found is not None
         assert (found.source_run, found.acls, found.acls_added, found.acls_refused) == ("backup-1", 41, 41, 0)
         assert (found.quotas, found.quotas_added, found.quotas_refused, found.quotas_kept) == (5, 5, 0, 0)
-        assert found.users == (
-            "logkeep (SCRAM-SHA-512, 4096 iterations)",
+        assert found.users == (  # the user logkeep is there
             "reader (SCRAM-SHA-256, 8192 iterations)",
             "writer (SCRAM-SHA-256, 8192 iterations)",
         )
         (told,) = [text for text in result.warnings if "users" in text]
-        assert told.startswith("create these SCRAM users with new passwords, which no archive has: logkeep (")
+        assert told.startswith("create these SCRAM users with new passwords, which no archive has: reader (")
         document = json.loads(Path(found.report.removeprefix("file://")).read_text())
         assert {row[-2] for row in document["acls"]["rows"] + document["quotas"]["rows"]} == {"added"}
-        assert len(document["usersToCreate"]["rows"]) == 3
+        assert len(document["usersToCreate"]["rows"]) == 2
 
         assert bring_back(spec) == result
         assert look(broker) == lost.had
@@ -221,8 +230,8 @@ def test_what_the_cluster_has_already_stays_and_what_it_does_not_take_is_named(l
         assert found is not None
         assert (found.acls, found.acls_added, found.quotas, found.quotas_added, found.quotas_kept) == (41, 40, 5, 3, 1)
         (told,) = [text for text in result.warnings if "quotas" in text]
-        assert "1 client quotas have another value in the cluster, which was left as it is" in told
-        assert "consumer_byte_rate=1.04858e+06 of user reader" in told
+        assert "1 client quotas have another value in the cluster, which is left as it is" in told
+        assert "consumer_byte_rate=1048576 of user reader" in told
 
 
 def test_what_the_cluster_does_not_take_is_named(lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,28 +262,68 @@ def test_what_the_cluster_does_not_take_is_named(lost: Lost, tmp_path: Path, mon
         assert [row[-2] for row in report["acls"]["rows"]].count("refused") == 1
 
 
-def test_a_run_that_dies_between_quotas_and_acls_goes_on(
-    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create = ControlPlane.create_acls
-    attempts: list[int] = []
+_DRIVER = """
+import json, os, signal, sys
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.restore import run
+from logkeep_engine.restore.context import RestoreContext
+from logkeep_engine.restore.targets import CreatedTopics
+from tests.kafka.restores import bring_back
 
-    def dies(self: ControlPlane, acls: Any) -> Any:
-        attempts.append(len(acls))
-        if len(attempts) == 2:  # those that allow are there, those that deny are not
-            raise BrokerUnavailable("gone")
-        return create(self, acls)
+name, spec = sys.argv[1], json.loads(sys.argv[2])
+owner, _, name = name.rpartition(".")
+owner = {kind.__name__: kind for kind in (ControlPlane, CreatedTopics, RestoreContext)}.get(owner, run)
+genuine = getattr(owner, name)
 
-    monkeypatch.setattr(ControlPlane, "create_acls", dies)
+def dying(*arguments, **more):
+    genuine(*arguments, **more)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(owner, name, dying)
+bring_back(spec)
+"""
+
+
+def killed_behind(step: str, spec: Mapping[str, Any]) -> None:
+    """Begin the restore in a process of its own, or go on with it, and kill that behind this step."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _DRIVER, step, json.dumps(spec)]
+    found = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert found.returncode == -signal.SIGKILL, found.stderr
+
+
+def test_a_run_that_is_killed_behind_each_of_its_steps_ends_right(lost: Lost, tmp_path: Path) -> None:
     with cluster() as broker:
         spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
-        with pytest.raises(BrokerUnavailable):
-            bring_back(spec)
+        killed_behind("CreatedTopics.create", spec)
+        assert topic_names(broker.bootstrap) >= set(TOPICS)
+        killed_behind("RestoreContext.run_tasks", spec)  # the schemas are there
+        seen = look(broker)
+        assert seen.topics["_schemas"][1] == lost.had.topics["_schemas"][1]
+        assert not any(seen.topics["team-00"][1])
+        killed_behind("run.count_all", spec)
+        killed_behind("run.move_groups", spec)
+        assert look(broker).groups == lost.had.groups
+        killed_behind("CreatedTopics.finish", spec)
+        assert look(broker) == replace(lost.had, acls=frozenset(), quotas=frozenset())
+        killed_behind("ControlPlane.set_quotas", spec)
+        eventually(lambda: look(broker).quotas == lost.had.quotas)
+        killed_behind("ControlPlane.create_acls", spec)  # those that deny are missing, and those of the cluster
+        eventually(lambda: len(look(broker).acls) == 39)
+        killed_behind("run.restore_cluster_state", spec)
         result = bring_back(spec)
-        assert attempts[:2] == [40, 1]
         assert look(broker) == lost.had
-        assert result.cluster_state is not None
-        assert (result.cluster_state.acls, result.cluster_state.acls_refused) == (41, 0)
+        found = result.cluster_state
+        assert found is not None
+        assert (found.acls, found.acls_refused, found.quotas, found.quotas_refused, found.quotas_kept) == (
+            41,
+            0,
+            5,
+            0,
+            0,
+        )
+        assert found.users_total == 2
+        assert result.records == 30 * len(TOPICS)
 
 
 def test_another_resource_resumes_what_one_that_was_killed_has_begun(
@@ -315,10 +364,15 @@ def test_a_dry_run_tells_all_that_would_come_back_and_changes_nothing(lost: Lost
         assert report is not None
         assert (report.refusals, report.topics_created, report.partitions) == ((), len(TOPICS), 39)
         assert (report.groups, report.positions) == (2, 5)
-        (told,) = [text for text in report.not_checked if "ACLs" in text]
-        assert told == (
-            "whether the cluster takes each of the 41 ACLs and 5 client quotas that run backup-1 has archived"
-        )
+        planned = report.cluster_state
+        assert planned is not None
+        assert (planned.source_run, planned.acls, planned.acls_to_add) == ("backup-1", 41, 41)
+        assert (planned.quotas, planned.quotas_to_add, planned.quotas_kept) == (5, 5, 0)
+        assert (planned.users, planned.users_to_create) == (3, 2)
+        assert "DENY User:mallory from *: ALL on TOPIC team-03" in planned.acls_shown
+        assert "producer_byte_rate=2097152 of user reader, client-id <default>" in planned.quotas_shown
+        assert planned.users_shown[0] == "reader (SCRAM-SHA-256, 8192 iterations)"
+        assert "whether the cluster takes each of the 41 ACLs" in report.not_checked
         assert result.cluster_state is None
         (topic,) = [topic for topic in report.topics_shown if topic.topic == "team-00"]
         assert topic.configs == {"retention.ms": "987654321", "min.insync.replicas": "1"}
@@ -326,6 +380,35 @@ def test_a_dry_run_tells_all_that_would_come_back_and_changes_nothing(lost: Lost
         bring_back(spec)
         assert topic_settings(broker, "team-00") == topic.configs
         assert look(broker).acls == lost.had.acls
+
+
+def test_a_dry_run_tells_what_is_there_already_and_what_the_cluster_would_not_take(
+    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alter = ControlPlane.set_quotas
+
+    def without_ips(self: ControlPlane, quotas: Any, **more: Any) -> Any:
+        unknown = [item._replace(key="no_such_rate") if item.entity[0][0] == "ip" else item for item in quotas]
+        return [item.__class__(QUOTAS[-1], item.reason) for item in alter(self, unknown, **more)]
+
+    with cluster() as broker:
+        control = control_plane(broker)
+        assert control.create_acls(ACLS[:5]) == []
+        assert control.set_quotas([QUOTAS[0]._replace(value=77.0), QUOTAS[1]]) == []
+        eventually(lambda: len(control.acls().items or ()) == 5 and len(control.quotas().items or ()) == 2)
+        before = look(broker)
+        monkeypatch.setattr(ControlPlane, "set_quotas", without_ips)
+        result = bring_back(everything(broker, lost.root, state={"uri": tmp_path.as_uri()}, dryRun=True), "dry-1")
+        assert look(broker) == before
+        assert result.dry_run is not None
+        planned = result.dry_run.cluster_state
+        assert planned is not None
+        assert (planned.acls_to_add, planned.quotas_to_add, planned.quotas_kept) == (36, 2, 1)
+        assert result.dry_run.refusals == ()
+        (kept,) = [text for text in result.warnings if "another value" in text]
+        assert "consumer_byte_rate=1048576 of user reader" in kept
+        (refused,) = [text for text in result.warnings if "could not be set" in text]
+        assert refused.startswith("1 client quotas could not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
 
 
 def test_a_dry_run_tells_at_once_all_for_which_a_cluster_does_not_come_back(
@@ -351,21 +434,124 @@ def test_a_cluster_without_an_authorizer_is_refused_before_anything_is_written(
     assert topic_names(kafka.bootstrap) == before
 
 
-def test_a_user_without_the_rights_is_refused_before_anything_is_written(
-    lost: Lost, strict: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+RIGHTS = {
+    ("TOPIC", "*"): ("CREATE", "WRITE", "READ", "ALTER_CONFIGS"),
+    ("GROUP", "*"): ("READ",),
+    ("CLUSTER", "kafka-cluster"): ("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER", "ALTER_CONFIGS"),
+}
+"""The rights that docs/install.md names."""
+
+
+def test_the_rights_that_are_documented_are_enough_and_none_too_many(
+    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ENV_KAFKA_USERNAME, strict.username)
-    monkeypatch.setenv(ENV_KAFKA_PASSWORD, strict.password)
-    grant(strict, "TOPIC", "*", "CREATE", "WRITE", "READ", "ALTER_CONFIGS")
-    grant(strict, "GROUP", "*", "READ")
-    grant(strict, "CLUSTER", "kafka-cluster", "DESCRIBE", "DESCRIBE_CONFIGS")
-    cluster = {
-        "bootstrapServers": [strict.sasl_bootstrap],
-        "security": {"protocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "user"}}},
-    }
-    with pytest.raises(BrokerRefused, match="the cluster does not let it ALTER and ALTER_CONFIGS; nothing was written"):
-        bring_back(everything(strict, lost.root, cluster=cluster, state={"uri": tmp_path.as_uri()}))
-    assert not topic_names(strict.bootstrap) & set(TOPICS)
+    with cluster() as broker:
+        spec = as_the_user(broker, lost.root, tmp_path, monkeypatch)
+        (where, operations), *others = reversed(RIGHTS.items())
+        for (resource, name), some in others:
+            grant(broker, resource, name, *some)
+        for number, operation in enumerate(operations):
+            report = bring_back({**spec, "dryRun": True}, f"dry-{number}").dry_run
+            assert report is not None
+            (refusal,) = report.refusals
+            missing = " and ".join(sorted(operations[number:]))
+            assert f"the cluster does not let it {missing}; nothing was written" in refusal.message
+            with pytest.raises(BrokerRefused, match=f"does not let it {missing}; nothing was written"):
+                bring_back(spec)
+            grant(broker, *where, operation)
+        assert not topic_names(broker.bootstrap) & set(TOPICS)
+        report = bring_back({**spec, "dryRun": True}, "dry-9").dry_run
+        assert report is not None
+        assert report.refusals == ()
+        revoke(broker, operations[-1])
+        with monkeypatch.context() as patched:
+            patched.setattr(planner, "check_everything", lambda *_: [])  # the right is taken away behind the check
+            with pytest.raises(BrokerRefused, match="The user may not set client quotas"):
+                bring_back(spec)
+        grant(broker, *where, operations[-1])
+        result = bring_back(spec)
+        assert [text for text in result.warnings if "could not" in text] == []
+        seen = look(broker)
+        assert seen.acls > lost.had.acls
+        assert replace(seen, acls=lost.had.acls) == lost.had
+
+
+def revoke(broker: KafkaBroker, operation: str) -> None:
+    """Take a right on the cluster away from the user."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    what = ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, f"User:{broker.username}", "*"
+    wanted = AclBindingFilter(*what, AclOperation[operation], AclPermissionType.ALLOW)
+    for deleted in admin.delete_acls([wanted]).values():
+        deleted.result(30)
+    eventually(lambda: not admin.describe_acls(wanted).result(30))
+
+
+def as_the_user(broker: KafkaBroker, root: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The restore of everything by a user who logs in, and may do only what the cluster says."""
+    monkeypatch.setenv(ENV_KAFKA_USERNAME, broker.username)
+    monkeypatch.setenv(ENV_KAFKA_PASSWORD, broker.password)
+    login = {"protocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "user"}}}
+    where = {"bootstrapServers": [broker.sasl_bootstrap], "security": login}
+    return everything(broker, root, cluster=where, state={"uri": state.as_uri()})
+
+
+def test_acls_of_the_cluster_that_take_the_rights_of_the_user_come_last(
+    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody has an ACL of the cluster, all may do everything there; the first one ends that."""
+    with cluster(**{"allow.everyone.if.no.acl.found": "true"}) as broker:
+        result = bring_back(as_the_user(broker, lost.root, tmp_path, monkeypatch))
+        assert look(broker) == lost.had
+        found = result.cluster_state
+        assert found is not None
+        assert (found.acls_added, found.acls_refused, found.quotas_added) == (41, 0, 5)
+
+
+def test_topics_that_the_cluster_had_no_more_are_named(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    kept, gone = f"{unique}-kept", f"{unique}-gone"
+    for name in (kept, gone):
+        create_topic(kafka.bootstrap, name, 1)
+        produce(kafka.bootstrap, name, records(name, 1))
+    spec = backup_spec(kafka, tmp_path, f"{unique}.*")
+    back_up(spec)
+    assert told_gone(kafka, tmp_path) == []
+    delete_topic(kafka, gone)
+    back_up(spec, "backup-2")
+    (told,) = told_gone(kafka, tmp_path)
+    assert told.startswith("1 topics come back that run backup-2 has not found any more: they were deleted before")
+    assert told.endswith(f": {gone}")
+    assert told_gone(kafka, tmp_path, point={"run": "backup-1"}) == []
+
+
+def delete_topic(broker: KafkaBroker, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([name])[name].result(30)
+    eventually(lambda: name not in topic_names(broker.bootstrap))
+
+
+def told_gone(broker: KafkaBroker, root: Path, **more: Any) -> list[str]:
+    result = bring_back(everything(broker, root, dryRun=True, **more), "dry-1")
+    return [text for text in result.warnings if "come back" in text]
+
+
+def test_a_damaged_state_of_the_cluster_is_refused_or_left_out(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    create_topic(kafka.bootstrap, unique, 1)
+    produce(kafka.bootstrap, unique, records(unique, 1))
+    back_up(backup_spec(kafka, tmp_path, unique))
+    delete_topic(kafka, unique)
+    (tmp_path / state_path("backup-1")).write_text("{}")
+    with pytest.raises(ArchiveDamaged, match="its SHA-256 is not the one") as refused:
+        bring_back(everything(kafka, tmp_path))
+    assert "spec.onDamagedArchive: Skip restores all but ACLs, quotas and users" in refused.value.hint
+    assert unique not in topic_names(kafka.bootstrap)
+    result = bring_back(everything(kafka, tmp_path, onDamagedArchive="Skip"), "restore-2")
+    assert (result.outcome, result.records) == ("Succeeded", 30)
+    (told,) = [text for text in result.warnings if "does not have" in text]
+    assert told.startswith("the archive does not have the ACLs, client quotas, names of SCRAM users of run backup-1: ")
+    assert "its SHA-256 is not the one" in told
+    assert result.cluster_state is not None
+    report = json.loads((tmp_path / "runs/restore-2/cluster-state-restored.json").read_text())
+    assert set(report["notArchived"]) == {"acls", "quotas", "scramUsers"}
 
 
 def test_an_archive_without_the_state_of_its_cluster_is_refused(

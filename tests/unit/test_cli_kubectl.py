@@ -19,6 +19,7 @@ from logkeep_engine.cli.kubectl.options import named
 from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
 from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.references import S3SecretRef
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, parse_restore
 from logkeep_engine.contract.storage import StorageTls
@@ -101,6 +102,30 @@ def test_a_status_of_another_shape_is_no_error(wrong: dict[str, Any]) -> None:
     assert lines.overview(body, NOW, everywhere=False)
     assert lines.detail(body, NOW)
     assert lines.topics(body, NOW) == []
+
+
+def test_details_of_a_restore_of_everything_name_the_users_to_create() -> None:
+    state = {
+        "acls": 41,
+        "aclsAdded": 40,
+        "aclsRefused": 1,
+        "quotas": 5,
+        "quotasAdded": 4,
+        "quotasKept": 1,
+        "usersToCreate": ["reader (SCRAM-SHA-256, 8192 iterations)"],
+        "usersTotal": 3,
+        "report": "s3://r",
+    }
+    rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {"clusterState": state}}, NOW))
+    assert rows["ACLs"] == "41 archived, 40 added, 1 refused"
+    assert rows["client quotas"] == "5 archived, 4 added, 0 refused, 1 kept"
+    assert rows["users to create"] == "reader (SCRAM-SHA-256, 8192 iterations) and 2 more"
+    assert rows["ACLs, quotas, users"] == "s3://r"
+    planned = {"acls": 41, "aclsToAdd": 40, "quotas": 5, "quotasToAdd": 4, "usersToCreate": 2}
+    body = {"kind": "KafkaRestore", "metadata": {}, "status": {"dryRun": {"records": 5, "clusterState": planned}}}
+    rows = dict(lines.detail(body, NOW))
+    assert rows["ACLs"] == "41 archived, 40 to be added"
+    assert (rows["client quotas"], rows["users to create"]) == ("5 archived, 4 to be added", "2")
 
 
 def test_details_name_risk_archive_and_times() -> None:
@@ -240,6 +265,13 @@ def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
     point = parse_restore(earlier).point
     assert point is not None
     assert point.as_of == "2026-11-17T14:05:00Z"
+    assert parse_restore(
+        restore_spec("nightly", {"bootstrapServers": ["k:1"]}, ChoiceOptions(everything=True))
+    ).everything
+    with pytest.raises(SpecInvalid, match=r"topics\.include, .* must be left out with everything"):
+        parse_restore(
+            restore_spec("nightly", {"bootstrapServers": ["k:1"]}, ChoiceOptions(topic=["orders"], everything=True))
+        )
     with pytest.raises(SpecError, match="is no FROM=TO"):
         restore_spec("nightly", {}, ChoiceOptions(rename=["orders"]))
 

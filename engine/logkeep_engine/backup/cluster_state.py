@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.cluster_state import ClusterState, state_path
+from logkeep_engine.archive.catalog.cluster_state import KINDS, ClusterState, state_path
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.control import ControlPlane
@@ -19,12 +19,8 @@ from logkeep_engine.kafka.users import REQUEST_UNKNOWN, Known
 
 T = TypeVar("T")
 
-_KINDS = {
-    "acls": ("ACLs", "DESCRIBE"),
-    "quotas": ("client quotas", "DESCRIBE_CONFIGS"),
-    "scramUsers": ("names of SCRAM users", "DESCRIBE"),
-}
-"""By key: the words for people, and the operation on the cluster that the user needs."""
+_NEEDED = {"acls": "DESCRIBE", "quotas": "DESCRIBE_CONFIGS", "scramUsers": "DESCRIBE"}
+"""The operation on the cluster that the user needs, by the key of the kind."""
 
 
 def archive_cluster_state(run_id: str, archive: Archive, control: ControlPlane) -> tuple[ClusterStateEntry, list[str]]:
@@ -75,8 +71,8 @@ def _warnings(state: ClusterState) -> list[str]:
     told = {key: reason for key, reason in state.reasons.items() if reason != REQUEST_UNKNOWN}
     if not told:
         return []
-    kinds = "; ".join(f"{_KINDS[key][0]} ({reason})" for key, reason in told.items())
-    rights = " and ".join(sorted({_KINDS[key][1] for key in told}))
+    kinds = "; ".join(f"{KINDS[key]} ({reason})" for key, reason in told.items())
+    rights = " and ".join(sorted({_NEEDED[key] for key in told}))
     return [
         f"not archived of the cluster: {kinds}: give the user the ACL {rights} on the cluster, or set "
         "spec.clusterState to Ignore"

@@ -165,6 +165,8 @@ def _counted(state: ClusterStateInfo | None) -> str:
 
 
 def _print_cluster_state(archive: Description) -> None:
+    from logkeep_engine.kafka.user_requests import entity_name, plain_number
+
     state = archive.cluster_state
     if state is None:
         say("The last run that succeeded has not archived the state of its cluster.")
@@ -176,8 +178,7 @@ def _print_cluster_state(archive: Description) -> None:
         acls.add_row(*acl)
     quotas = table("client quota of", "key", "value")
     for entity, key, value in state.quotas or ():
-        of = ", ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in entity)
-        quotas.add_row(of, key, f"{value:g}")
+        quotas.add_row(entity_name(entity), key, plain_number(value))
     users = table("SCRAM user", "mechanism", "iterations")
     for name, mechanism, iterations in state.scram_users or ():
         users.add_row(name, mechanism, str(iterations))

@@ -77,8 +77,13 @@ class Quota(NamedTuple):
     value: float | None
 
     def __str__(self) -> str:
-        value = "none" if self.value is None else f"{self.value:g}"
+        value = "none" if self.value is None else plain_number(self.value)
         return f"{self.key}={value} of {entity_name(self.entity)}"
+
+
+def plain_number(value: float) -> str:
+    """For messages and tables: the whole number, without a fraction of 0 and without an exponent."""
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def entity_name(entity: Entity) -> str:

@@ -79,22 +79,23 @@ class UserAdmin(Admin):
         return frozenset(AclOperation(item).name for item in found.authorized_operations or ())
 
     def create_acls(self, acls: Sequence[Acl]) -> list[SetRefused[Acl]]:
-        """Add ACLs; returns those that the cluster does not take. Safe to repeat."""
+        """Add ACLs; returns those that the cluster does not take. Safe to repeat. Raises BrokerRefused for a user who
+        may not."""
         refused: list[SetRefused[Acl]] = []
         for part in in_parts(acls, _A_REQUEST):
-            refused += _refused(part, self._ordered(create_acls(part), "add ACLs"))
+            refused += _refused(part, self._ordered(create_acls(part), "add ACLs"), "add ACLs", "ALTER")
         return refused
 
     def set_quotas(self, quotas: Sequence[Quota], *, only_check: bool = False) -> list[SetRefused[Quota]]:
         """Set these values; returns those that the cluster does not take. Safe to repeat. `only_check`: nothing is
-        set."""
+        set. Raises BrokerRefused for a user who may not."""
         refused: list[SetRefused[Quota]] = []
         by_entity = [
             (entity, list(found)) for entity, found in groupby(sorted(quotas, key=repr), key=lambda item: item.entity)
         ]
         for part in in_parts(by_entity, _A_REQUEST):
             results = self._ordered(alter_quotas(part, only_check=only_check), "set client quotas")
-            for refusal in _refused(part, results):
+            for refusal in _refused(part, results, "set client quotas", "ALTER_CONFIGS"):
                 items = refusal.item[1]
                 if len(items) == 1:
                     refused.append(SetRefused(items[0], refusal.reason))
@@ -134,7 +135,12 @@ class UserAdmin(Admin):
 _NOT_CONTROLLER = 41
 
 
-def _refused(items: Sequence[T], results: Results) -> list[SetRefused[T]]:
+def _refused(items: Sequence[T], results: Results, what: str, operation: str) -> list[SetRefused[T]]:
+    if any(code == Code.CLUSTER_AUTHORIZATION_FAILED for code, _ in results.items):
+        raise BrokerRefused(
+            f"The user may not {what}: {Code.CLUSTER_AUTHORIZATION_FAILED.name}.",
+            hint=f"Give the user the ACL {operation} on the cluster, and try again.",
+        )
     if len(items) != len(results.items):
         raise BrokerRefused(
             f"The cluster answers {len(results.items)} of {len(items)} orders.", hint="The broker's log says more."

@@ -15,7 +15,13 @@ from dataclasses import replace
 from logkeep_engine.archive.care.rates import expected_time
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import GroupEntry
-from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.dry_run import (
+    DryRunReport,
+    PlannedClusterState,
+    PlannedGroup,
+    PlannedRefusal,
+    PlannedTopic,
+)
 from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import BrokerRefused, LogkeepError
 from logkeep_engine.kafka.client import RawClient
@@ -23,7 +29,7 @@ from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.transactions import id_refused
 from logkeep_engine.restore import groups
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.everything import check_everything, told_untried
+from logkeep_engine.restore.everything import check_everything, plan_cluster_state
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.partitions import with_task
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
@@ -58,6 +64,11 @@ def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
     report = _amounts(context, planned, created, there)
     moved = _moved_groups(context, planned)
     at_point = of_restore(context, planned)
+    cluster_state: PlannedClusterState | None = None
+    untried: list[str] = []
+    with context.refusals:
+        cluster_state, more, untried = plan_cluster_state(context, planned.archived)
+        warnings += more
     return (
         report.model_copy(
             update={
@@ -65,7 +76,8 @@ def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
                 "positions": sum(group.positions for group in moved),
                 "groups_shown": tuple(moved),
                 "point": "" if at_point is None else str(at_point),
-                "not_checked": tuple(_not_checked(context, planned, moved)),
+                "cluster_state": cluster_state,
+                "not_checked": (*_not_checked(context, moved), *untried),
             }
         ),
         warnings,
@@ -246,11 +258,9 @@ def _counted(chosen: Iterable[GroupEntry], restored: Mapping[str, int]) -> list[
     return [PlannedGroup(group=group, positions=count) for group, count in sorted(counts.items())]
 
 
-def _not_checked(context: RestoreContext, planned: Planned, moved: Sequence[PlannedGroup]) -> Iterator[str]:
+def _not_checked(context: RestoreContext, moved: Sequence[PlannedGroup]) -> Iterator[str]:
     yield f"whether the state of the restore can be written to {context.state.storage.uri}"
     if moved:
         yield "whether consumer groups have members when their positions are set, and the ACL READ on them"
     if context.spec.offsets is RestoreOffsets.SAME:
         yield "whether a coordinator serves transactions, and takes their time-out (transaction.max.timeout.ms)"
-    with context.refusals:
-        yield from told_untried(context, planned.archived)

@@ -294,8 +294,26 @@ class PlannedGroupStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class PlannedStateStatus(StatusPart):
+    """The ACLs, quotas and users that a restore of everything would bring back, and those that the cluster lacks."""
+
+    source_run: str = ""
+    acls: int = 0
+    acls_to_add: int = 0
+    quotas: int = 0
+    quotas_to_add: int = 0
+    quotas_kept: int = 0
+    users: int = 0
+    users_to_create: int = 0
+    acl_list: tuple[str, ...] = ()
+    quota_list: tuple[str, ...] = ()
+    user_list: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class DryRunStatus(StatusPart):
-    """The findings of a dry run. The numbers count all, the lists have the first items. `counts` is Exact or AtMost."""
+    """The findings of a dry run. The numbers count all, the lists have the first items. `counts` is Exact or AtMost.
+    Only a KafkaRestore has `cluster_state`."""
 
     end_time: str | None = None
     refused: int = 0
@@ -316,6 +334,7 @@ class DryRunStatus(StatusPart):
     point: str | None = None
     topic_list: tuple[PlannedTopicStatus, ...] = ()
     group_list: tuple[PlannedGroupStatus, ...] = ()
+    cluster_state: PlannedStateStatus | None = None
     not_checked: tuple[str, ...] = ()
 
 

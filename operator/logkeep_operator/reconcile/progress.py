@@ -6,7 +6,7 @@ import heapq
 from dataclasses import replace
 from typing import Any
 
-from logkeep_engine.contract.dry_run import PlannedTopic
+from logkeep_engine.contract.dry_run import PlannedClusterState, PlannedTopic
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
 from logkeep_operator.api.status import (
@@ -15,6 +15,7 @@ from logkeep_operator.api.status import (
     MovingTopic,
     PlannedGroupStatus,
     PlannedRefusalStatus,
+    PlannedStateStatus,
     PlannedTopicStatus,
     RestoredStateStatus,
     VerificationStatus,
@@ -144,7 +145,24 @@ def dry_run_status(result: RunResult) -> DryRunStatus | None:
         point=cut(found.point) or None,
         topic_list=tuple(_planned_topic(topic) for topic in found.topics_shown),
         group_list=tuple(PlannedGroupStatus(cut(item.group), item.positions) for item in found.groups_shown),
+        cluster_state=None if found.cluster_state is None else _planned_state(found.cluster_state),
         not_checked=tuple(cut(note) for note in found.not_checked),
+    )
+
+
+def _planned_state(state: PlannedClusterState) -> PlannedStateStatus:
+    return PlannedStateStatus(
+        source_run=cut(state.source_run),
+        acls=state.acls,
+        acls_to_add=state.acls_to_add,
+        quotas=state.quotas,
+        quotas_to_add=state.quotas_to_add,
+        quotas_kept=state.quotas_kept,
+        users=state.users,
+        users_to_create=state.users_to_create,
+        acl_list=tuple(cut(acl) for acl in state.acls_shown),
+        quota_list=tuple(cut(quota) for quota in state.quotas_shown),
+        user_list=tuple(cut(user) for user in state.users_shown),
     )
 
 

@@ -189,6 +189,25 @@ def test_a_restore_leaves_groups_alone_and_batches_to_the_engine() -> None:
     assert (spec.record_batches.max_records, spec.record_batches.compression) == (None, None)
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"schemaTopic": "registry"},
+        {"ifTopicExists": "Resume"},
+        {"offsets": "Same", "verify": "Full"},
+        {"dryRun": True},
+        {"onDamagedArchive": "Skip", "allowEmpty": True},
+        {"consumerGroups": {"restore": "Translate"}},
+        {"topics": {"replicationFactor": 1, "configs": {"override": {"retention.ms": "1"}, "ignore": ["segment.ms"]}}},
+        {"point": {"run": "nightly-1"}},
+        {"point": {"asOf": "2026-11-17T14:05:00Z"}},
+        {"point": {"timestamp": "2026-11-17T14:05:00Z"}},
+    ],
+)
+def test_a_restore_of_everything_may_say_how_but_not_what(beside: dict[str, Any]) -> None:
+    assert parse_restore(restore(everything=True, **beside)).everything
+
+
 def test_the_smallest_restore_restores_everything_and_refuses_existing_topics() -> None:
     spec = parse_restore(restore())
     assert spec.topics.include == (".*",)
@@ -364,6 +383,13 @@ BAD_RESTORES = [
         for name, value in (("include", ["a"]), ("exclude", ["a"]), ("rename", [{"from": "a", "to": "b"}]))
     ),
     (restore(everything=True, drill={}), "spec", "drill may not be set with everything"),
+    *(
+        (restore(everything=True, point=point), "spec", "point must be that of a run, or have asOf or timestamp, with")
+        for point in (
+            {"window": {"to": "2026-11-17T14:05:00Z"}},
+            {"offsets": [{"topic": "a", "partition": 0, "offset": 3}]},
+        )
+    ),
     (restore(everything=True, ifTopicExists="Append"), "spec", "ifTopicExists may only be Fail or Resume with"),
     (
         restore(everything=True, ifTopicExists="Replace", confirm=["a"]),

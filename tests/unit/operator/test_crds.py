@@ -158,7 +158,7 @@ SIZES = {
             "KafkaBackup",
             {
                 *("offsetMap", "verification", "clusterState", "lastHandledRetry", "lastHandledRunAgain"),
-                *("restoredBy", "progress.point"),
+                *("restoredBy", "progress.point", "dryRun.clusterState"),
             },
         ),
         (

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -26,6 +26,8 @@ from logkeep_engine.archive.names import run_file
 from logkeep_engine.errors import ArchiveDamaged, ObjectMissing
 
 CLUSTER_STATE = "cluster-state.json"
+KINDS = {"acls": "ACLs", "quotas": "client quotas", "scramUsers": "names of SCRAM users"}
+"""The kinds by their keys in the object, in words for people."""
 
 _ACLS = ["resource", "name", "pattern", "principal", "host", "operation", "permission"]
 _QUOTAS = ["entity", "key", "value"]
@@ -103,6 +105,15 @@ def _acl(*row: str) -> AclRow:
 def state_path(run_id: str) -> str:
     """The object with what a run has archived of its cluster."""
     return run_file(run_id, CLUSTER_STATE)
+
+
+def keep_cluster_state(archive: Archive, run_id: str, state: ClusterState) -> ClusterStateEntry:
+    """Store the state that another archive has as that of a run of this one. Returns the fact for the commit that ends
+    the run."""
+    kept = replace(state, run_id=run_id)
+    data = kept.to_json()
+    archive.storage.put(state_path(run_id), data)
+    return kept.entry(data)
 
 
 def read_cluster_state(archive: Archive, end: Commit) -> ClusterState | None:

@@ -141,6 +141,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
     rows += _run(status, now)
     rows += _dry_run(status)
     rows += _verification(status)
+    rows += _cluster_state(status)
     rows += _archive(status)
     rows += _times(body, status, now)
     rows += _coverage(status)
@@ -189,6 +190,11 @@ def _dry_run(status: Body) -> list[Row]:
         rows.append(("expected time", f"about {human_duration(int(found['seconds']))}: {found.get('rate')}"))
     if found.get("groups"):
         rows.append(("groups", f"{found['groups']}, {found.get('positions')} positions"))
+    state = part(found, "clusterState")
+    if isinstance(state, Mapping):
+        rows.append(("ACLs", f"{state.get('acls', 0)} archived, {state.get('aclsToAdd', 0)} to be added"))
+        rows.append(("client quotas", f"{state.get('quotas', 0)} archived, {state.get('quotasToAdd', 0)} to be added"))
+        rows.append(("users to create", str(state.get("usersToCreate", 0))))
     if found.get("point"):
         rows.append(("point", str(found["point"])))
     return [*rows, ("would be refused", f"for {found['refused']} reasons" if found.get("refused") else "no")]
@@ -238,6 +244,27 @@ def _verification(status: Body) -> list[Row]:
     if count is not None and known is not None:
         told += f" ({known} of {count} partitions are verified)"
     return [("verification", told), *((("report", str(found["report"])),) if found.get("report") else ())]
+
+
+def _cluster_state(status: Body) -> list[Row]:
+    """The ACLs and quotas that a restore of everything has brought back, and the users whom somebody must create."""
+    found = part(status, "clusterState")
+    if not isinstance(found, Mapping):
+        return []
+    told = [
+        f"{found.get('acls', 0)} archived, {found.get('aclsAdded', 0)} added, {found.get('aclsRefused', 0)} refused",
+        f"{found.get('quotas', 0)} archived, {found.get('quotasAdded', 0)} added, "
+        f"{found.get('quotasRefused', 0)} refused, {found.get('quotasKept', 0)} kept",
+    ]
+    users = [str(user) for user in found.get("usersToCreate") or ()]
+    more = int(found.get("usersTotal") or 0) - len(users)
+    named = "; ".join(users) + (f" and {more} more" if more > 0 else "")
+    return [
+        ("ACLs", told[0]),
+        ("client quotas", told[1]),
+        ("users to create", named or "none"),
+        ("ACLs, quotas, users", str(found.get("report"))),
+    ]
 
 
 def progress_line(progress: Body) -> str:

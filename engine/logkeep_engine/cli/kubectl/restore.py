@@ -52,6 +52,10 @@ AsDryRun = Annotated[
         "--as-dry-run", help="Make it with spec.dryRun: it only finds out what it would do, and what would refuse it."
     ),
 ]
+Everything = Annotated[
+    bool,
+    typer.Option("--everything", help="Bring a whole cluster back: topics, groups, quotas and ACLs (spec.everything)."),
+]
 Groups = Annotated[bool, typer.Option("--groups", help="Set consumer groups to where they stood.")]
 
 
@@ -74,6 +78,7 @@ class ChoiceOptions:
     confirm: Confirm = None
     offsets: Offsets = None
     groups: Groups = False
+    everything: Everything = False
     as_of: AsOf = None
     as_dry_run: AsDryRun = False
 
@@ -144,6 +149,8 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         spec["point"] = {"asOf": chosen.as_of}
     if chosen.as_dry_run:
         spec["dryRun"] = True
+    if chosen.everything:
+        spec["everything"] = True
     if chosen.groups:
         spec["consumerGroups"] = {"restore": GroupRestore.TRANSLATE.value}
     return spec
