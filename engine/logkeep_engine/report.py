@@ -27,6 +27,7 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import (
     MAX_MOVING,
     MAX_PARTITIONS_SHOWN,
+    TASK_PHASES,
     PartitionProgress,
     Progress,
     RunResult,
@@ -290,7 +291,7 @@ class Reporter:
     def _rate(self, now: float) -> tuple[int | None, int | None]:
         """The bytes a second of the last half minute, and the seconds that are left if the offsets go on as in it."""
         state, totals = self._state, self._state.totals
-        if state.phase not in ("Running", "Verifying") or not state.samples:
+        if state.phase not in TASK_PHASES or not state.samples:
             return None, None
         samples = state.samples
         while len(samples) > 1 and now - samples[1].time >= RATE_SECONDS:

@@ -140,6 +140,20 @@ class TestRight:
         delete_before(kafka, f"{unique}-copy", 9)
         assert "begins at offset 9" in facts_of(again(spec)).message
 
+    @pytest.mark.parametrize("offsets", ["Same", "Any"])
+    def test_an_empty_partition_with_markers_and_one_with_a_record(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, offsets: str
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, 2)
+        produce(kafka.bootstrap, unique, numbered(100))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = {**restore_spec(kafka, tmp_path), "offsets": offsets}
+        bring_back(spec)
+        transactions(kafka, f"{unique}-copy", [-3], partition=1)  # nothing that a consumer sees
+        assert facts_of(again(spec)).outcome == "Verified"
+        transactions(kafka, f"{unique}-copy", [1], partition=1)
+        assert "partition 1 is not verified: 6 offsets are taken where" in facts_of(again(spec)).message
+
     @pytest.mark.parametrize("name", ["Records", "Avro"])
     def test_other_formats(self, kafka: KafkaBroker, unique: str, tmp_path: Path, name: str) -> None:
         create_topic(kafka.bootstrap, unique)
@@ -338,6 +352,7 @@ def test_a_verification_shows_how_far_it_is(kafka: KafkaBroker, unique: str, tmp
     assert {phase for phase, _ in verified} == {"Verifying"}
     assert verified[0][1] < 100
     assert verified[-1][1] == 100
+    assert reporter.snapshot().phase == "Finishing", "groups and configurations are set after it"
 
 
 class TestPoint:
@@ -362,6 +377,7 @@ class TestPoint:
         facts = facts_of(bring_back(spec, runner=Counted()))
         assert (facts.outcome, facts.records) == ("Verified", 120)
         assert works == [4], "one work item for the four segments"
+        assert report(tmp_path)["segmentsRead"] == 4, "each once: the point lies behind all of them"
 
     def test_digests_of_segments_outside_of_a_window_stay(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

@@ -20,6 +20,8 @@ Text = str | bytes
 MAX_PARTITIONS_SHOWN = 2000  # a ConfigMap holds 1 MiB; an entry is about 200 bytes
 MAX_LIST = 20
 MAX_MOVING = 10
+TASK_PHASES = ("Running", "Verifying")
+"""The phases of a run in which tasks move or read its records."""
 
 
 class ContractError(ValueError):

@@ -18,15 +18,15 @@ class CommittedBatches:
     def __init__(self) -> None:
         self._aborting: set[int] = set()
         self._waiting: deque[tuple[int, int]] = deque()
-        self._known: set[tuple[int, int]] = set()
+        self._begun: dict[int, int] = {}  # by producer: where the last one begins that was told
 
     def of(self, fetched: Fetched, end: int) -> Iterator[Headers]:
         """The batches of an answer that are seen and begin below offset `end`. Each CRC is checked. Raises as
         `log.batch.runs`."""
         if fetched.aborted:
-            fresh = set(fetched.aborted) - self._known
-            self._known |= fresh
+            fresh = {(producer, first) for producer, first in fetched.aborted if first > self._begun.get(producer, -1)}
             self._waiting = deque(sorted(chain(self._waiting, fresh), key=lambda item: item[1]))
+            self._begun |= sorted(fresh, key=lambda item: item[1])
         for headers in runs(fetched.data, end, checked=True):
             yield from self._seen(fetched.data, headers)
 

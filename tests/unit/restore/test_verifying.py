@@ -18,7 +18,7 @@ from logkeep_engine.archive.care.record_digests import (
     packed_stretches,
     unpacked_stretches,
 )
-from logkeep_engine.archive.catalog.entry import Layout
+from logkeep_engine.archive.catalog.entry import Layout, SegmentTimes
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import CorruptBatch
@@ -31,10 +31,12 @@ from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.rows import RecordDigest, Rows, as_rows
 from logkeep_engine.restore.attempt import RestoreTask
+from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.merge import Rule
+from logkeep_engine.restore.straddling import Straddling
 from logkeep_engine.restore.verification import wanted
 from logkeep_engine.restore.verification.aligning import ListedRecords
-from logkeep_engine.restore.verification.step import _idle
+from logkeep_engine.restore.verification.idle import idle_partitions
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition, VerifyTask, _Verification
 from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.storage import open_uri
@@ -235,9 +237,10 @@ def idle(
     parts = [SimpleNamespace(partition=number, target=to + number, begins=2 * number) for number in range(2)]
     topic = SimpleNamespace(source="orders", target="copy", created=created, partitions=parts)
     planned = SimpleNamespace(plan=SimpleNamespace(topics=[topic]), segments=lambda topic, partition: ())
-    context = SimpleNamespace(control=SimpleNamespace(latest_offsets=lambda wanted: ends))
+    control = SimpleNamespace(latest_offsets=lambda wanted: {where: ends[where] for where in wanted if where in ends})
+    context = SimpleNamespace(control=control)
     caveats = {("orders", 1): (caveat,)} if caveat else {}
-    found, empty = _idle(cast(Any, context), cast(Any, planned), caveats)
+    found, empty = idle_partitions(cast(Any, context), cast(Any, planned), caveats)
     return [(item.target, item.partition, item.verdict, item.reason) for item in found], empty
 
 
@@ -253,8 +256,8 @@ def test_an_empty_partition_that_is_gone_is_not_equal() -> None:
 
 
 def test_an_empty_partition_with_records_of_others_is_not_verified() -> None:
-    reason = "5 offsets are taken where the archive has no record: others have written to it"
-    assert idle({("copy", 0): 5, ("copy", 1): 2}) == ([("copy", 0, Verdict.NOT_VERIFIED, reason)], 1)
+    reason = "500 offsets are taken where the archive has no record: others have written to it"
+    assert idle({("copy", 0): 500, ("copy", 1): 2}) == ([("copy", 0, Verdict.NOT_VERIFIED, reason)], 1)
 
 
 def test_an_empty_partition_is_looked_for_where_the_restore_has_mapped_it() -> None:
@@ -308,3 +311,52 @@ def test_a_segment_is_read_once_for_all_of_its_stretches(monkeypatch: pytest.Mon
     assert found.stretches == whole
     assert sum(count for _, count, _ in found.times.buckets) == len(records)
     assert asked == [(0, len(records))]
+
+
+OPEN_OVER_IT = (7, 15, 40)
+BESIDE_IT = (7, 0, 9)
+
+
+@pytest.mark.parametrize(
+    ("clip", "span", "wanted"),
+    [
+        (None, None, "all"),
+        (Clip(end=20), None, "all"),
+        (Clip(end=19), None, "some"),
+        (Clip(end=20), OPEN_OVER_IT, "some"),
+        (Clip(end=20), BESIDE_IT, "all"),
+        (Clip(before=TIME + 20), None, "all"),
+        (Clip(before=TIME + 20), OPEN_OVER_IT, "some"),
+        (Clip(before=TIME + 20), BESIDE_IT, "all"),
+        (Clip(before=TIME + 19), None, "some"),
+        (Clip(before=TIME + 11), None, "some"),
+        (Clip(before=TIME + 10), None, "none"),
+        (Clip(since=TIME + 10), None, "all"),
+        (Clip(since=TIME + 11), None, "some"),
+        (Clip(since=TIME + 19), None, "some"),
+        (Clip(since=TIME + 20), None, "none"),
+        (Clip(since=TIME + 20), OPEN_OVER_IT, "some"),
+        (Clip(since=TIME + 20), BESIDE_IT, "none"),
+        (Clip(since=TIME, before=TIME + 20), None, "all"),
+        (Clip(since=TIME, before=TIME + 10), None, "none"),
+    ],
+)
+def test_a_segment_is_read_only_where_a_point_divides_it(
+    monkeypatch: pytest.MonkeyPatch, clip: Clip | None, span: tuple[int, int, int] | None, wanted: str
+) -> None:
+    records = [record(offset, offset) for offset in range(10, 20)]
+    digest = RecordDigest(offsets=False)
+    digest.note(as_rows(records))
+    stretch = StretchDigest.of(10, 20, digest)
+    digests = SegmentDigests(10, 20, Digest(DigestAlgorithm.BLAKE3, ""), (), (stretch,), RecordTimes.of(digest))
+    times = SegmentTimes(TIME + 10, TIME + 19)
+    segments = tuple(SimpleNamespace(base_offset=base, transactional=True, times=times) for base in (0, 10))
+    spans = Straddling([span] if span else [], [span] if span else [])
+    monkeypatch.setattr(RestoredRecords, "across", property(lambda self: spans))
+    found = RestoredRecords(cast(Any, SimpleNamespace(segments=segments, survey=None, clip=clip))).known_of(digests)
+    if wanted == "none":
+        assert found is not None
+        assert [(item.start, item.end, item.records) for item in found.stretches] == [(10, 20, 0)]
+        assert found.times == RecordTimes()
+    else:
+        assert found == (digests if wanted == "all" else None)

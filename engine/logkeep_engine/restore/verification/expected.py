@@ -80,7 +80,7 @@ def _expected(context: RestoreContext, tasks: Sequence[RestoreTask], buckets: in
 
 @dataclass(frozen=True, slots=True)
 class ClippedWork:
-    """The segments of a partition of which a restore to a point brings a part only, with their digests. They are one
+    """The segments of a partition of which a restore to a point may bring a part only, with their digests. They are one
     work item, since what is known of the transactions of a partition is read for all of them. Pickles without secrets.
     """
 
@@ -88,10 +88,20 @@ class ClippedWork:
     digests: tuple[SegmentDigests, ...]
 
 
-def clip_expected(work: ClippedWork, context: TaskContext) -> tuple[SegmentDigests, ...]:
-    """Runs on an executor: the digests of these parts. Raises ArchiveDamaged."""
+@dataclass(frozen=True, slots=True)
+class ClippedDigests:
+    """The digests of what a restore to a point brings of these segments, of which so many were `read` for it."""
+
+    digests: tuple[SegmentDigests, ...]
+    read: int
+
+
+def clip_expected(work: ClippedWork, context: TaskContext) -> ClippedDigests:
+    """Runs on an executor. Raises ArchiveDamaged."""
     records = RestoredRecords(work.task)
-    return tuple(records.of(digests) for digests in work.digests)
+    known = [records.known_of(digests) for digests in work.digests]
+    found = [own or records.of(digests) for own, digests in zip(known, work.digests, strict=True)]
+    return ClippedDigests(tuple(found), known.count(None))
 
 
 def _clip(context: RestoreContext, partitions: Sequence[_Partition]) -> None:
@@ -101,8 +111,9 @@ def _clip(context: RestoreContext, partitions: Sequence[_Partition]) -> None:
     of = [partition for partition, some in cut if some]
     work = [ClippedWork(partition.task, some) for partition, some in cut if some]
 
-    def on_result(index: int, found: tuple[SegmentDigests, ...]) -> None:
-        of[index].clipped.update((digests.base_offset, digests) for digests in found)
+    def on_result(index: int, found: ClippedDigests) -> None:
+        of[index].clipped.update((digests.base_offset, digests) for digests in found.digests)
+        of[index].read += found.read
 
     context.run_tasks(work, clip_expected, on_result)
 
@@ -156,6 +167,7 @@ class _Partition:
         self.digests = DigestsInWork(place, stays, known, (entry.base_offset for entry in self.missing), damaged)
         self.clipped: dict[int, SegmentDigests] = {}
         """The digests of parts, by the base offsets of segments."""
+        self.read = len(self.missing)
 
     def _fitting(self, kept: Mapping[int, SegmentDigests]) -> Iterator[tuple[int, SegmentDigests]]:
         """Those that are of a segment as it is, also of segments beyond a point."""
@@ -165,9 +177,18 @@ class _Partition:
                 yield entry.base_offset, found
 
     def cut(self) -> tuple[SegmentDigests, ...]:
-        """The digests of segments of which only a part is wanted."""
+        """The digests of segments of which an executor must find what is wanted. What is known without it is noted."""
         known = [self.digests.known[entry.base_offset] for entry in self._entries]
-        return tuple(digests for digests in known if not self._wanted.is_whole(digests))
+        if self._wanted.asks_segments:
+            return tuple(known)
+        left = []
+        for digests in known:
+            wanted = self._wanted.known_of(digests)
+            if wanted is None:
+                left.append(digests)
+            else:
+                self.clipped[digests.base_offset] = wanted
+        return tuple(left)
 
     def expected(self, buckets: int) -> ExpectedRecords:
         """All of it, in the order of the segments."""
@@ -176,5 +197,5 @@ class _Partition:
         return ExpectedRecords(
             packed_stretches(stretch for digests in found for stretch in digests.stretches),
             RecordTimes.together((digests.times for digests in found), buckets),
-            len(self.missing) + len(self.clipped),
+            self.read,
         )

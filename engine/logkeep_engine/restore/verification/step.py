@@ -16,8 +16,9 @@ from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.partitions import restore_task, with_task
 from logkeep_engine.restore.plan import pack
-from logkeep_engine.restore.verification.document import IdlePartition, VerificationReport, facts_of
+from logkeep_engine.restore.verification.document import VerificationReport, facts_of
 from logkeep_engine.restore.verification.expected import ExpectedRecords, expected_records
+from logkeep_engine.restore.verification.idle import idle_partitions
 from logkeep_engine.restore.verification.page import page_of
 from logkeep_engine.restore.verification.task import (
     MAX_REASONS,
@@ -66,7 +67,7 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
     context.run_tasks([tuple(work[at] for at in group) for group in packed], verify_partitions, on_result)
     if len(found) != len(work):
         raise RuntimeError(f"{len(found)} of {len(work)} partitions were verified")
-    idle, empty = _idle(context, planned, caveats)
+    idle, empty = idle_partitions(context, planned, caveats)
     report = VerificationReport(
         run_id=context.run_id,
         archive_id=planned.plan.archive_id,
@@ -79,7 +80,9 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
         before={(task.target, task.target_partition): item.times for task, item in zip(tasks, expected, strict=True)},
         read=sum(item.made for item in expected),
     )
-    return _written(context, report)
+    facts = _written(context, report)
+    context.reporter.phase("Finishing")
+    return facts
 
 
 def earlier_facts(context: RestoreContext) -> VerificationFacts | None:
@@ -148,37 +151,6 @@ def _compacting(context: RestoreContext, topics: Sequence[str]) -> set[str]:
     """The topics that compact now."""
     configs = effective_topic_configs(context.control, sorted(set(topics)))
     return {name for name, values in configs.items() if "compact" in values.get("cleanup.policy", "delete")}
-
-
-def _idle(
-    context: RestoreContext, planned: Planned, caveats: Mapping[tuple[str, int], tuple[str, ...]]
-) -> tuple[list[IdlePartition], int]:
-    """The partitions to which nothing is restored and of which something is to be said, and how many others there are:
-    those are empty, as they must be. In a topic that was there before the run, nobody knows what they must hold."""
-    idle = [
-        (topic, partition)
-        for topic in planned.plan.topics
-        for partition in topic.partitions
-        if not planned.segments(topic, partition.partition)
-        and (topic.created or (topic.source, partition.partition) in caveats)
-    ]
-    wanted = [(topic.target, partition.target) for topic, partition in idle if topic.created]
-    ends = context.control.latest_offsets(wanted)
-    told: list[IdlePartition] = []
-    for topic, partition in idle:
-        where = topic.target, partition.target
-        verdict, reasons = Verdict.NOT_VERIFIED, list(caveats.get((topic.source, partition.partition), ()))
-        if topic.created and where not in ends:
-            verdict, reasons = Verdict.DIFFERENT, ["the partition is gone"]
-        elif topic.created and ends[where] < partition.begins:
-            verdict = Verdict.DIFFERENT
-            reasons.insert(0, f"its log ends at offset {ends[where]}, and not at {partition.begins}")
-        elif topic.created and ends[where] > partition.begins:
-            records = ends[where] - partition.begins
-            reasons.append(f"{records} offsets are taken where the archive has no record: others have written to it")
-        if reasons:
-            told.append(IdlePartition(*where, verdict, "; ".join(reasons)))
-    return sorted(told, key=lambda item: (item.target, item.partition)), len(idle) - len(told)
 
 
 def _written(context: RestoreContext, report: VerificationReport) -> VerificationFacts:

@@ -7,7 +7,7 @@ code that rebuilds batches: a fault in that code is a difference.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from logkeep_engine.archive.reading.partition import is_batched, open_damaged, o
 from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.rows import RecordDigest, Rows, as_rows, rows_of_batch
-from logkeep_engine.log.transactions import Spans, unseen
+from logkeep_engine.log.transactions import Span, Spans, unseen
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.straddling import Straddling, straddling
 from logkeep_engine.restore.task import aborted_of
@@ -53,23 +53,33 @@ class RestoredRecords:
     def _whole(self) -> Spans:
         return Spans(self.across.whole)
 
-    def is_whole(self, digests: SegmentDigests) -> bool:
-        """Whether all committed records of a segment are wanted, by what its digests say."""
+    @property
+    def asks_segments(self) -> bool:
+        """Whether `known_of` may read segments: to know to which side of a time each transaction belongs."""
+        clip = self._task.clip
+        return clip is not None and clip.timed and any(entry.transactional for entry in self._task.segments)
+
+    def known_of(self, digests: SegmentDigests) -> SegmentDigests | None:
+        """The digests of the wanted records of a segment, where all of its records are wanted, or none. None: only some
+        may be, so the segment must be read."""
         clip = self._task.clip
         if clip is None:
-            return True
+            return digests
         if clip.end is not None and digests.next_offset > clip.end:
-            return False
-        if clip.timed:
-            if any(entry.transactional for entry in self._task.segments):
-                return False  # the time of a transaction is not that of each of its records
-            inside = [item for item in digests.stretches if item.records]
+            return None
+        inside = [item for item in digests.stretches if item.records]
+        if clip.timed and inside:
+            times = self._task.segments[bisect_left(self._task.segments, digests.base_offset, key=_base_offset)].times
+            # Of a transaction's batch the header decides, and that may tell a later time than the records.
+            if clip.before is not None and min(item.lowest for item in inside) >= clip.before:
+                return _without_records(digests)
+            if clip.since is not None and times.max_timestamp < clip.since:
+                return None if _reach_into(digests, self.across.whole) else _without_records(digests)
             early = clip.since is not None and any(item.lowest < clip.since for item in inside)
-            late = clip.before is not None and any(item.highest >= clip.before for item in inside)
-            return not (early or late)
-        return not any(
-            first < digests.next_offset and last >= digests.base_offset for _, first, last in self.across.left_out
-        )
+            late = clip.before is not None and times.max_timestamp >= clip.before
+            if early or late:
+                return None
+        return None if _reach_into(digests, self.across.left_out) else digests
 
     def of(self, digests: SegmentDigests) -> SegmentDigests:
         """The digests of the wanted records of a segment, in the same stretches. The segment is read once. Raises
@@ -173,6 +183,16 @@ class RestoredRecords:
     def _clipped(self, rows: Rows) -> Rows:
         clip = self._task.clip
         return rows if clip is None else clip.of_rows(rows)
+
+
+def _without_records(digests: SegmentDigests) -> SegmentDigests:
+    nothing = RecordDigest(offsets=False)
+    stretches = tuple(StretchDigest.of(item.start, item.end, nothing) for item in digests.stretches)
+    return replace(digests, stretches=stretches, times=RecordTimes())
+
+
+def _reach_into(digests: SegmentDigests, spans: Iterable[Span]) -> bool:
+    return any(first < digests.next_offset and last >= digests.base_offset for _, first, last in spans)
 
 
 def _base_offset(entry: SegmentEntry) -> int:
