@@ -52,6 +52,20 @@ class PlannedGroup(Model):
     positions: Count = 0
 
 
+class PlannedPosition(Model):
+    """A position that the run would set: `source_offset` is the archived one, `target_offset` the one in `topic`. The
+    group would stand before the record with source offset `record` and time `timestamp` (ms), and read it next; None:
+    there is none at or behind the position."""
+
+    group: Text
+    topic: TopicName
+    partition: Count = 0
+    source_offset: Count = 0
+    record: Count | None = None
+    timestamp: Annotated[int, Field(strict=True, ge=-1)] | None = None
+    target_offset: Count = 0
+
+
 class PlannedClusterState(Model):
     """The cluster state that a restore of everything would bring back: how much of it `source_run` has archived, and
     what the cluster lacks. `quotas_kept` have another value there, which would stay. Of SCRAM users the restore would
@@ -101,6 +115,7 @@ class DryRunReport(Model):
     point: Text = ""
     topics_shown: tuple[PlannedTopic, ...] = ()
     groups_shown: tuple[PlannedGroup, ...] = ()
+    positions_shown: tuple[PlannedPosition, ...] = ()
     cluster_state: PlannedClusterState | None = None
     not_checked: tuple[Text, ...] = ()
 
@@ -129,6 +144,7 @@ class DryRunReport(Model):
                     for topic in topics
                 ),
                 "groups_shown": self.groups_shown[:MAX_SHOWN],
+                "positions_shown": self.positions_shown[:MAX_SHOWN],
                 "cluster_state": None if self.cluster_state is None else self.cluster_state.bounded(),
                 "not_checked": self.not_checked[:MAX_SHOWN],
                 "point": self.point[:MAX_TEXT],
@@ -144,6 +160,7 @@ class DryRunReport(Model):
                 "point": self.point[:length],
                 "topics_shown": (),
                 "groups_shown": (),
+                "positions_shown": (),
                 "cluster_state": None if self.cluster_state is None else self.cluster_state.bounded(0),
                 "not_checked": (),
             }

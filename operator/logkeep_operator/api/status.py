@@ -294,6 +294,20 @@ class PlannedGroupStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class PlannedPositionStatus(StatusPart):
+    """A position that the run would set. The group would read the record with source offset `record` next, of the time
+    `time`; None: there is none."""
+
+    group: str = ""
+    topic: str = ""
+    partition: int = 0
+    source_offset: int = 0
+    record: int | None = None
+    time: str | None = None
+    target_offset: int = 0
+
+
+@dataclass(frozen=True)
 class PlannedStateStatus(StatusPart):
     """The ACLs, quotas and users that a restore of everything would bring back, and those that the cluster lacks."""
 
@@ -334,6 +348,7 @@ class DryRunStatus(StatusPart):
     point: str | None = None
     topic_list: tuple[PlannedTopicStatus, ...] = ()
     group_list: tuple[PlannedGroupStatus, ...] = ()
+    position_list: tuple[PlannedPositionStatus, ...] = ()
     cluster_state: PlannedStateStatus | None = None
     not_checked: tuple[str, ...] = ()
 

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import replace
 from typing import Any
 
-from logkeep_engine.contract.dry_run import PlannedClusterState, PlannedTopic
+from logkeep_engine.contract.dry_run import PlannedClusterState, PlannedPosition, PlannedTopic
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
 from logkeep_operator.api.status import (
@@ -14,6 +14,7 @@ from logkeep_operator.api.status import (
     DryRunStatus,
     MovingTopic,
     PlannedGroupStatus,
+    PlannedPositionStatus,
     PlannedRefusalStatus,
     PlannedStateStatus,
     PlannedTopicStatus,
@@ -145,8 +146,21 @@ def dry_run_status(result: RunResult) -> DryRunStatus | None:
         point=cut(found.point) or None,
         topic_list=tuple(_planned_topic(topic) for topic in found.topics_shown),
         group_list=tuple(PlannedGroupStatus(cut(item.group), item.positions) for item in found.groups_shown),
+        position_list=tuple(_planned_position(item) for item in found.positions_shown),
         cluster_state=None if found.cluster_state is None else _planned_state(found.cluster_state),
         not_checked=tuple(cut(note) for note in found.not_checked),
+    )
+
+
+def _planned_position(item: PlannedPosition) -> PlannedPositionStatus:
+    return PlannedPositionStatus(
+        group=cut(item.group),
+        topic=item.topic,
+        partition=item.partition,
+        source_offset=item.source_offset,
+        record=item.record,
+        time=None if item.timestamp is None or item.timestamp < 0 else timestamp(moment_of(item.timestamp / 1000)),
+        target_offset=item.target_offset,
     )
 
 

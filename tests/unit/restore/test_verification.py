@@ -337,6 +337,11 @@ class TestReport:
         assert "source offset 4 is not in the target" in text
         assert "<orders>" in text
 
+    def test_the_page_shows_where_records_differ(self) -> None:
+        page = page_of(report(partition(2, Verdict.DIFFERENT, LOST)))
+        assert '<rect class="listed" x="270.00" y="0" width="360.00" height="14"><title>offsets 3 to 6</title>' in page
+        assert '<rect class="differs" x="360.00" y="0" width="90.00" height="14"><title>offset 4</title>' in page
+
     def test_a_page_of_very_many_partitions_says_how_many_it_leaves_out(self) -> None:
         others = [IdlePartition("t", number, Verdict.NOT_VERIFIED, "taken") for number in range(MAX_ROWS + 7)]
         page = page_of(report(idle=others))

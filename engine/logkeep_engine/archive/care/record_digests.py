@@ -165,6 +165,11 @@ class StretchBuilder:
 
     def add_batches(self, stretch: memoryview, headers: Headers, aborted: Spans) -> None:
         """Note the batches of a stretch but for the aborted ones. Raises as `rows.note_batches`."""
+        if len(headers) > 1 and headers.next_offset - headers[0][1].base_offset > STRETCH_RECORDS:
+            middle = len(headers) // 2  # of small records, a stretch that is read has very many
+            self.add_batches(stretch, headers[:middle], aborted)
+            self.add_batches(stretch, headers[middle:], aborted)
+            return
         note_committed(self._current, stretch, headers, aborted)
         self._ended(headers.next_offset, headers.size)
 

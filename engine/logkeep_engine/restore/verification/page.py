@@ -29,7 +29,7 @@ tr+tr td{border-top:1px solid #e3e7ec}td.n,th.n{text-align:right;font-variant-nu
 .good{background:#d9f2e0;color:#0d5a2a}.open{background:#fff0c9;color:#6b4a00}.bad{background:#fbd9d6;color:#8a150c}
 svg{display:block;max-width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:#56606e}
 .before{fill:#c3cbd6}.after{fill:#2f6fd0}.axis{stroke:#98a2af}.line{stroke:#e3e7ec}
-.whole{fill:#bfe6cb}.differs{fill:#c8281c}.unread{fill:#ffe39a}
+.whole{fill:#bfe6cb}.listed{fill:#f4bdb7}.differs{fill:#c8281c}.unread{fill:#ffe39a}
 .key span{display:inline-block;width:.9em;height:.9em;margin:0 .35em 0 1.2em;vertical-align:-.1em}
 .key span:first-child{margin-left:0}
 code{background:#f1f3f6;padding:0 .25em}
@@ -93,6 +93,7 @@ def _differences(report: VerificationReport, shown: Sequence[VerifiedPartition])
         "<h2>What differs where</h2>",
         "<p>Offsets of the source, from the first to the last.</p>",
         '<p class="key"><span style="background:#bfe6cb"></span>equal<span style="background:#c8281c"></span>different'
+        '<span style="background:#f4bdb7"></span>compared record by record, with differences'
         '<span style="background:#ffe39a"></span>not compared</p>',
     ]
     for item in worse[:MAX_ROWS]:
@@ -114,9 +115,13 @@ def _strip(item: VerifiedPartition) -> str:
     scale = WIDTH / (end - first)
     compared = min(max(item.compared_until, first), end)
     bars = [_bar("unread", 0, WIDTH, ""), _bar("whole", 0, (compared - first) * scale, "")]
-    for start, until in item.differing:
-        words = f"offsets {start} to {until - 1}"
-        bars.append(_bar("differs", (start - first) * scale, max(3.0, (until - start) * scale), words))
+    places = [("listed", start, until) for start, until in item.differing]
+    for found in item.differences:
+        if found.source_offset is not None:
+            places.append(("differs", found.source_offset, min(end, found.source_offset + found.records)))
+    for name, start, until in places:
+        words = f"offset {start}" if until == start + 1 else f"offsets {start} to {until - 1}"
+        bars.append(_bar(name, (start - first) * scale, max(3.0, (until - start) * scale), words))
     return (
         f'<svg viewBox="0 0 {WIDTH} 34" width="{WIDTH}" role="img">{"".join(bars)}'
         f'<text x="0" y="30">{first}</text><text x="{WIDTH}" y="30" text-anchor="end">{end - 1}</text></svg>'

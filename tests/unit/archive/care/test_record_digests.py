@@ -70,6 +70,19 @@ def test_stretches_of_records_are_bound_by_bytes_too(monkeypatch: pytest.MonkeyP
     assert [(item.start, item.end) for item in stretches] == [(0, 3), (3, 6), (6, 9), (9, 10)]
 
 
+def test_stretches_of_very_small_records_are_bound_by_their_number(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [Batch(at, 10).encode() for at in range(0, 1000, 10)]
+    whole = of(storage, *batches)
+    monkeypatch.setattr(record_digests, "STRETCH_RECORDS", 100)
+    found = of(storage, *batches, epoch=2)
+    assert all(100 <= item.records < 200 for item in found.stretches[:-1])
+    assert [item.end for item in found.stretches[:-1]] == [item.start for item in found.stretches[1:]]
+    assert value(found) == value(whole)
+    assert found.times == whole.times
+
+
 def test_a_segment_has_stretches_with_bounds_that_meet(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [Batch(at, 10).encode() for at in range(0, 100, 10)]
     whole = of(storage, *batches)
