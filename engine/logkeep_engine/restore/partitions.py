@@ -17,6 +17,7 @@ from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary
 from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, TopicPlan, pack
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.selection import with_branches
+from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.restore.task import restore_partitions
 
 Summaries = dict[tuple[str, int], PartitionSummary]
@@ -28,7 +29,7 @@ _MAPS_AT_ONCE = 32
 def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summaries:
     """Restore the partitions that have no offset map yet, those with schemas before all others, and return the
     summaries of all."""
-    done = {} if planned.fresh else _done(context)
+    done = {} if planned.fresh else done_partitions(context.state)
     tasks: list[RestoreTask] = []
     parts: list[ProgressRange] = []
     for topic, partition in with_task(planned):
@@ -122,10 +123,10 @@ def _batching(planned: Planned, topic: TopicPlan) -> Batching | None:
     return replace(batching, max_bytes=min(own, batching.max_bytes))
 
 
-def _done(context: RestoreContext) -> Summaries:
-    """The summaries of the partitions whose offset maps are there."""
-    storage = context.state.storage
-    paths = [info.path for info in storage.list(context.state.maps_folder)]
+def done_partitions(state: RestoreState) -> Summaries:
+    """The summaries of the partitions of a run whose offset maps are there."""
+    storage = state.storage
+    paths = [info.path for info in storage.list(state.maps_folder)]
 
     def read(path: str) -> PartitionSummary:
         return read_summary(storage.read_range(path, 0, HEADER_MAX_BYTES), f"{storage.uri}/{path}")

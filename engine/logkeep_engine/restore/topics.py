@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
@@ -234,15 +235,25 @@ def final_configs(own: Mapping[str, str], working: Mapping[str, str]) -> tuple[d
     return dict(own), sorted(set(working) - set(own))
 
 
-def refuse_insync(target: str, own: Mapping[str, str], replicas: int) -> None:
+MIN_INSYNC, DEFAULT_REPLICAS = "min.insync.replicas", "default.replication.factor"
+BROKER_KEYS = (MIN_INSYNC, DEFAULT_REPLICAS)
+"""The keys of a broker's configuration that `refuse_insync` looks at."""
+
+
+def refuse_insync(
+    target: str, own: Mapping[str, str], replicas: int, brokers: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Raises TargetUnsuitable for a topic to which nobody could write with acks=all: it would have fewer replicas than
-    its configuration wants in sync. The cluster's default number of replicas is not known here."""
-    least = own.get("min.insync.replicas", "")
+    are wanted in sync, by its own configuration or that of the `brokers`, as far as that is known."""
+    least = own.get(MIN_INSYNC, brokers.get(MIN_INSYNC, ""))
+    if replicas == BROKER_DEFAULT and brokers.get(DEFAULT_REPLICAS, "").isdecimal():
+        replicas = int(brokers[DEFAULT_REPLICAS])
     if replicas != BROKER_DEFAULT and least.isdecimal() and int(least) > replicas:
+        whose = "" if MIN_INSYNC in own else ", the default of the brokers"
         raise TargetUnsuitable(
-            f"topic {target} would have min.insync.replicas={least}, and {_count(replicas)} cannot meet that; nothing "
+            f"topic {target} would have {MIN_INSYNC}={least}{whose}, and {_count(replicas)} cannot meet that; nothing "
             "was written",
-            hint=f"Set spec.topics.replicationFactor to {least} or more, or min.insync.replicas in "
+            hint=f"Set spec.topics.replicationFactor to {least} or more, or {MIN_INSYNC} in "
             "spec.topics.configs.override.",
         )
 

@@ -22,6 +22,7 @@ from logkeep_operator.reconcile.outcome import DRY_RUN_REFUSED, JobOutcome, deci
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
 from logkeep_operator.reconcile.progress import (
     dry_run_status,
+    emitted_status,
     final_progress,
     loss_entries,
     restored_state,
@@ -274,6 +275,7 @@ class Step:
         if result is None:
             unknown = succeeded and not self.status.loss
             return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
+        self.status = replace(self.status, emitted=emitted_status(result) or self.status.emitted)
         if outcome.outcome is StatusOutcome.DRY_RUN:
             self.status = replace(self.status, dry_run=dry_run_status(result))
             return ()

@@ -158,7 +158,7 @@ SIZES = {
             "KafkaBackup",
             {
                 *("offsetMap", "verification", "clusterState", "lastHandledRetry", "lastHandledRunAgain"),
-                *("restoredBy", "progress.point", "dryRun.clusterState"),
+                *("restoredBy", "progress.point", "dryRun.clusterState", "emitted"),
             },
         ),
         (

@@ -475,6 +475,8 @@ class TestDigest:
             "allowEmpty": True,
             "verify": "Full",
             "state": {"uri": "s3://other"},
+            "emit": "KafkaTopics",
+            "emitOptions": {"strimziCluster": "prod"},
         }
         permits = {"confirm", "dryRun"}
         # Think about a field that is in none of the two: may it change between two attempts of one run?

@@ -140,6 +140,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
     rows += _conditions(body)
     rows += _run(status, now)
     rows += _dry_run(status)
+    rows += _emitted(status)
     rows += _verification(status)
     rows += _cluster_state(status)
     rows += _archive(status)
@@ -198,6 +199,15 @@ def _dry_run(status: Body) -> list[Row]:
     if found.get("point"):
         rows.append(("point", str(found["point"])))
     return [*rows, ("would be refused", f"for {found['refused']} reasons" if found.get("refused") else "no")]
+
+
+def _emitted(status: Body) -> list[Row]:
+    """Where the KafkaTopics of a restore are."""
+    found = part(status, "emitted")
+    if not isinstance(found, Mapping):
+        return []
+    where = f"ConfigMap {found.get('configMap')}, key {found.get('key')}"
+    return [("emitted", f"{found.get('topics', 0)} KafkaTopics in {where}")]
 
 
 def dry_run_notes(body: Body) -> list[str]:
