@@ -294,6 +294,10 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             {"everything": True, "topics": {"configs": {"policy": "Ignore"}}},
             "topics.configs.policy may only be Restore with everything",
         ),
+        (
+            {"everything": True, "topics": {"partitionCount": 3}},
+            "topics.partitionCount may not be given with everything",
+        ),
         ({"everything": True, "drill": {}}, "drill may not be set with everything"),
         ({"everything": True, "ifTopicExists": "Append"}, "ifTopicExists may only be Fail or Resume with everything"),
         (
@@ -313,6 +317,19 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ),
         ({"topics": {"partitions": [{"topic": "a", "partition": 0}] * 2}}, "duplicate entries"),
         ({"topics": {"partitions": [{"topic": "a", "partition": -1}]}}, "greater than or equal to 0"),
+        ({"topics": {"partitionCount": 0}}, "greater than or equal to 1"),
+        ({"topics": {"partitionCount": 10_001}}, "less than or equal to 10000"),
+        (
+            {"topics": {"partitionCount": 3, "partitions": [{"topic": "a", "partition": 0}]}},
+            "partitions may not be given with it",
+        ),
+        ({"topics": {"partitionCount": 3}, "offsets": "Same"}, "offsets may not be Same with it"),
+        ({"topics": {"partitionCount": 3}, "verify": "Full"}, "verify may only be Counts"),
+        ({"topics": {"partitionCount": 3}, "drill": {}}, "partitionCount may not be given with drill"),
+        (
+            {"topics": {"partitionCount": 3}, "consumerGroups": {"restore": "Translate"}},
+            "consumerGroups.restore may only be None with it",
+        ),
         ({"topics": {"configs": {"ignore": ["a", "a"]}}}, "duplicate entries"),
         ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],
@@ -332,6 +349,7 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
         (EMIT, {**EMIT, "emitOptions": {"strimziCluster": "other"}}),
         ({"drill": {}}, {}),
         ({}, {"topics": {"include": ["a"]}}),
+        ({}, {"topics": {"partitionCount": 3}}),
         ({}, {"topics": {"rename": [{"from": "a", "to": "b"}]}}),
         ({}, {"cluster": {"bootstrapServers": ["other:9092"]}}),
         ({}, {"consumerGroups": {"restore": "Translate"}}),

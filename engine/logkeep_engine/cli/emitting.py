@@ -81,4 +81,4 @@ def kafka_topics(
         replicas = replicas_of(choice.source, spec.topics.replication_factor)
         configs = own_configs(choice.source.configs, spec.topics.configs)
         refuse_insync(choice.target, configs, replicas)
-        yield kafka_topic(choice.target, choice.source.partitions, replicas, configs, cluster, version)
+        yield kafka_topic(choice.target, choice.partition_count, replicas, configs, cluster, version)

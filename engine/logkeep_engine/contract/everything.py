@@ -37,6 +37,10 @@ def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
             "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything, "
             "which restores all topics as a whole under their names"
         )
+    if topics.partition_count is not None:
+        raise ValueError(
+            "topics.partitionCount may not be given with everything, which sets the positions of all consumer groups"
+        )
     if topics.configs.policy is not ConfigPolicy.RESTORE:
         raise ValueError(
             "topics.configs.policy may only be Restore with everything, which brings configurations back; override and "

@@ -416,9 +416,12 @@ class KafkaRestoreSpec(Model):
         return self
 
     @model_validator(mode="after")
-    def _new_topics_for_same_offsets(self) -> KafkaRestoreSpec:
-        if self.offsets is RestoreOffsets.SAME and self.if_topic_exists is IfTopicExists.APPEND:
+    def _offsets_can_be_kept(self) -> KafkaRestoreSpec:
+        same, full = self.offsets is RestoreOffsets.SAME, self.verify is RestoreVerification.FULL
+        if same and self.if_topic_exists is IfTopicExists.APPEND:
             raise ValueError("offsets may be Same only in new topics: ifTopicExists may not be Append with it")
+        groups = self.consumer_groups.restore is not GroupRestore.NONE
+        self.topics.refuse_with_count(same=same, groups=groups, full=full, drill=self.drill is not None)
         return self
 
     @model_validator(mode="after")

@@ -35,7 +35,7 @@ from logkeep_engine.restore.emitting import emit
 from logkeep_engine.restore.everything import check_everything, plan_cluster_state
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
-from logkeep_engine.restore.partitions import done_partitions, with_task
+from logkeep_engine.restore.partitions import done_partitions
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import PreviewedPartition, of_restore, previewed
@@ -44,6 +44,7 @@ from logkeep_engine.restore.resuming import begun_run
 from logkeep_engine.restore.same import deletion_refused, transactional_id
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.targets import CreatedTopics
+from logkeep_engine.restore.work import number_of, with_task
 from logkeep_engine.storage import DEFAULT_BLOCK
 
 _OWN_OBJECTS = 8  # that a restore writes besides its offset maps
@@ -227,7 +228,9 @@ def _done_already(context: RestoreContext, planned: Planned) -> set[Partition]:
         return set()
     done = done_partitions(begun)
     return {
-        (topic.topic_id, part.partition) for topic, part in with_task(planned) if (topic.target, part.target) in done
+        (topic.topic_id, part.partition)
+        for topic, part in with_task(planned)
+        if (topic.target, number_of(topic, part)) in done
     }
 
 

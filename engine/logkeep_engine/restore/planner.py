@@ -20,6 +20,7 @@ from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.division.step import refuse_many_pairs
 from logkeep_engine.restore.emitting import refuse_too_many
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.everything import check_everything
@@ -230,6 +231,8 @@ class RestorePlanner:
         )
         planned = Planned(plan, archived, fresh=True)
         with refusals:
+            refuse_many_pairs(plan)
+        with refusals:
             refuse_without_key(context, planned)
         with refusals:
             refuse_too_many(context, planned)
@@ -375,7 +378,7 @@ class RestorePlanner:
             (choice.target, partition)
             for choice in choices
             if choice.target in existing
-            for partition in choice.target_partitions.values()
+            for partition in choice.target_partitions
         ]
         ends = self._control.latest_offsets(appended)
         missing = [where for where in appended if where not in ends]
@@ -394,7 +397,7 @@ class RestorePlanner:
                 existing=existing.get(choice.target),
                 end_offsets={
                     partition: ends[choice.target, partition]
-                    for partition in choice.target_partitions.values()
+                    for partition in choice.target_partitions
                     if (choice.target, partition) in ends
                 },
                 replicas=self._spec.topics.replication_factor,

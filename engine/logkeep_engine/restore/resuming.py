@@ -24,7 +24,7 @@ from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.remembered import FILE, FORMAT, noted_run
-from logkeep_engine.restore.state import COUNTED, OFFSET_MAPS, PLAN, RestoreState
+from logkeep_engine.restore.state import COUNTED, PLAN, RestoreState
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,10 @@ def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
     if context.dry_run:
         return plan
     # The plan comes last: without it, a later start begins here again.
-    storage.delete([info.path for info in storage.list(state.maps_folder)])
-    folder = other.maps_folder
-    for info in storage.list(folder):
-        storage.put(state.file(f"{OFFSET_MAPS}/{info.path[len(folder) :]}"), storage.read(info.path))
+    for old, own in ((other.maps_folder, state.maps_folder), (other.divided_folder, state.divided_folder)):
+        storage.delete([info.path for info in storage.list(own)])
+        for info in storage.list(old):
+            storage.put(own + info.path[len(old) :], storage.read(info.path))
     if storage.list(other.file(COUNTED)):
         storage.put(state.file(COUNTED), storage.read(other.file(COUNTED)))
     storage.put(state.file(PLAN), plan.to_json())

@@ -13,6 +13,7 @@ place of its state (`state`) lie, in this order, what a driver that starts again
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
+    divided/...           the same of archived partitions whose records went to several ones
     counted.json          the target has what was sent; the topics get their own configuration after this
     verification.html     what a verification has found, if one was asked for, as a page
     verification.json     the same for programs; the topics get their own configuration only if nothing differs
@@ -63,6 +64,7 @@ from logkeep_engine.restore.resuming import RestoreSettings, finished_before, no
 from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
+from logkeep_engine.restore.work import with_task
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import Expect, TaskRunner
 
@@ -437,14 +439,12 @@ def facts_of_run(
         partitions=sum(topic.partition_count for topic in plan.topics),
         records=sum(summary.records for summary in summaries.values()),
         bytes=sum(summary.bytes for summary in summaries.values()),
-        segments=sum(
-            len(planned.segments(topic, partition.partition)) for topic in plan.topics for partition in topic.partitions
-        ),
+        segments=sum(len(planned.segments(topic, partition.partition)) for topic, partition in with_task(planned)),
         groups=sum(item.outcome is PositionOutcome.SET for item in moved),
         loss_total=len(plan.loss),
         loss_offsets=sum(fact.end - fact.start for fact in plan.loss),
         loss=plan.loss[:MAX_LIST],
-        offset_map=context.state.name(OFFSET_MAPS),
+        offset_map="" if all(topic.divided for topic in plan.topics) else context.state.name(OFFSET_MAPS),
     )
 
 

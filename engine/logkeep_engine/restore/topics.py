@@ -118,6 +118,8 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
     name, configs = existing.name, existing.configs
     if choice.mapping:
         refuse_far_partition(choice, existing.partitions)
+    elif choice.wanted is not None:
+        _refuse_other_count(choice, existing)
     elif existing.partitions < choice.source.partitions:
         raise TargetUnsuitable(
             f"topic {name} has {existing.partitions} partitions, the archived topic {choice.source.name} has "
@@ -146,6 +148,16 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
             "the restored value stays, also where it is the older one"
         )
     return warnings
+
+
+def _refuse_other_count(choice: Choice, existing: ExistingTopic) -> None:
+    """Raises TargetUnsuitable if a topic has another number of partitions than is wanted."""
+    if existing.partitions != choice.wanted:
+        raise TargetUnsuitable(
+            f"spec.topics.partitionCount: topic {existing.name} has {_partitions(existing.partitions)} already, "
+            f"{choice.wanted} are wanted; nothing was written",
+            hint=f"Set partitionCount to {existing.partitions}, or restore under another name.",
+        )
 
 
 def refuse_far_partition(choice: Choice, partitions: int) -> None:
@@ -292,10 +304,12 @@ def plan_topic(
         topic_id=choice.source.topic_id,
         target=choice.target,
         created=existing is None,
-        partition_count=choice.source.partitions,
+        partition_count=choice.partition_count,
         replication_factor=0 if existing is not None else replicas_of(choice.source, replicas),
         max_batch_bytes=limit,
-        partitions=tuple(
+        partitions=_pairs(choice, segments, end_offsets)
+        if choice.divided
+        else tuple(
             _partition_plan(
                 partition,
                 has_segments=bool(segments.get(partition)),
@@ -308,6 +322,19 @@ def plan_topic(
         compacts=existing is not None and existing.compacts,
         target_id=existing.topic_id if existing is not None else "",
         replaces=replaces,
+        divided=choice.divided,
+    )
+
+
+def _pairs(
+    choice: Choice, segments: Mapping[int, Sequence[SegmentEntry]], end_offsets: Mapping[int, int]
+) -> tuple[PartitionPlan, ...]:
+    """The pairs of a divided topic: each archived partition that has segments with each partition of the target."""
+    return tuple(
+        PartitionPlan(partition, NEEDS_PRODUCER_ID, end_offsets.get(to, 0), to=to)
+        for partition in range(choice.source.partitions)
+        if segments.get(partition)
+        for to in range(choice.partition_count)
     )
 
 

@@ -382,6 +382,11 @@ BAD_RESTORES = [
         )
         for name, value in (("include", ["a"]), ("exclude", ["a"]), ("rename", [{"from": "a", "to": "b"}]))
     ),
+    (
+        restore(everything=True, topics={"partitionCount": 3}),
+        "spec",
+        "topics.partitionCount may not be given with everything",
+    ),
     (restore(everything=True, drill={}), "spec", "drill may not be set with everything"),
     *(
         (restore(everything=True, point=point), "spec", "point must be that of a run, or have asOf or timestamp, with")
@@ -450,6 +455,21 @@ BAD_RESTORES = [
         restore(topics={"partitions": [{"topic": "a", "partition": 2**31 - 1}]}),
         "spec.topics.partitions[0].partition",
         "less than or equal to 2147483646",
+    ),
+    (restore(topics={"partitionCount": 0}), "spec.topics.partitionCount", "greater than or equal to 1"),
+    (restore(topics={"partitionCount": 10_001}), "spec.topics.partitionCount", "less than or equal to 10000"),
+    (
+        restore(topics={"partitionCount": 3, "partitions": [{"topic": "a", "partition": 1}]}),
+        "spec.topics",
+        "partitions may not be given with it",
+    ),
+    (restore(topics={"partitionCount": 3}, offsets="Same"), "spec", "offsets may not be Same with it"),
+    (restore(topics={"partitionCount": 3}, verify="Full"), "spec", "verify may only be Counts"),
+    (restore(topics={"partitionCount": 3}, drill={}), "spec", "may not be given with drill"),
+    (
+        restore(topics={"partitionCount": 3}, consumerGroups={"restore": "Translate"}),
+        "spec",
+        "consumerGroups.restore may only be None with it",
     ),
     (restore(topics={"configs": {"ignore": ["a", "a"]}}), "spec.topics.configs", "ignore names a key twice"),
     (restore(source={"storage": {"uri": "file:///a"}, "topicIds": {"a": ""}}), "spec.source.topicIds.a", "at least 1"),
