@@ -2,14 +2,10 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
-from tests.cluster.logkeep import restore
-from tests.cluster.process import wait_until
-from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce, topic_names
+from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce
 from tests.e2e.home import Home, ProgressWatch, Throttle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -78,22 +74,8 @@ def test_the_next_run_adds_only_what_is_new_and_consumer_groups_come_back_with_t
     home.verify()
 
     groups = {"restore": "Translate", "include": [group]}
-    wanted: dict[str, Any] = {"consumerGroups": groups, "recordBatches": {"maxRecords": 30, "compression": "Zstd"}}
-    before = home.objects(), topic_names(bootstrap)
-    told = home.restore(spark={}, dryRun=True, **wanted).wait("DryRun")["dryRun"]
-    assert (told["refused"], told["topicsCreated"], told["records"], told["positions"]) == (0, 1, 460, 2), told
-    assert (home.objects(), topic_names(bootstrap)) == before, "a dry run writes nothing"
-    again = home.restore(spark={}, **wanted)
+    again = home.restore(spark={}, consumerGroups=groups, recordBatches={"maxRecords": 30, "compression": "Zstd"})
     again.wait("Succeeded")
 
     home.check_restored(topic, 460)
     assert home.positions(group, f"restored.{topic}", 2) == {0: 40, 1: 230}
-
-    drill = home.apply(restore("drill", bootstrap, "saved", spark={}, topics={}, drill={}))
-    found = drill.wait("Succeeded")["drill"]
-    assert (found["records"], found["partitions"]) == (460, 2)
-    wait_until(lambda: "drill" in saved.status, 60, "the backup to tell of its drill")
-    assert saved.condition("Verified")["status"] == "True"
-    assert saved.status["drill"]["recoverySeconds"] <= found["verifiedSeconds"]
-    topics = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
-    assert [name for name in topics if name.startswith("logkeep-drill-")] == []

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from logkeep_engine.cli.output import byte_count
+from logkeep_engine.contract.dry_run import DRY_RUN
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
 from logkeep_engine.contract.values import human_bytes, human_duration, parse_timestamp
 
@@ -140,6 +141,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
     rows += _conditions(body)
     rows += _run(status, now)
     rows += _dry_run(status)
+    rows += _verification(status)
     rows += _archive(status)
     rows += _times(body, status, now)
     rows += _coverage(status)
@@ -168,7 +170,7 @@ def _run(status: Body, now: datetime) -> list[Row]:
     rows = [("run", f"{run.get('id')} {outcome}"), ("began", ago(run.get("startTime"), now))]
     if run.get("endTime"):
         rows.append(("ended", ago(run.get("endTime"), now)))
-    if isinstance(part(status, "progress"), Mapping):
+    if isinstance(part(status, "progress"), Mapping) and run.get("outcome") != DRY_RUN:
         rows.append(("progress", progress_line(part(status, "progress"))))
         if part(status, "progress").get("point"):
             rows.append(("point", str(part(status, "progress")["point"])))
@@ -190,7 +192,25 @@ def _dry_run(status: Body) -> list[Row]:
         rows.append(("groups", f"{found['groups']}, {found.get('positions')} positions"))
     if found.get("point"):
         rows.append(("point", str(found["point"])))
-    return [*rows, ("would be refused", f"for {found['refused']} reasons" if found.get("refused") else "no")]
+    refused = int(found.get("refused") or 0)
+    return [
+        *rows,
+        ("would be refused", f"for {refused} {'reason' if refused == 1 else 'reasons'}" if refused else "no"),
+    ]
+
+
+def _verification(status: Body) -> list[Row]:
+    """The findings of the verification of a restore, and its report."""
+    found = part(status, "verification")
+    if not isinstance(found, Mapping):
+        return []
+    wrong = int(found.get("notVerified") or 0) + int(found.get("different") or 0)
+    told = f"{found.get('outcome')}, {found.get('verified', 0)} of {found.get('partitions')} partitions"
+    told += f", {found.get('records')} records read back"
+    if wrong and found.get("message"):
+        told += f": {found['message']}"
+    rows = [("verification", told)]
+    return [*rows, ("report", str(found["report"]))] if found.get("report") else rows
 
 
 def dry_run_notes(body: Body) -> list[str]:
