@@ -22,6 +22,10 @@ _OVERRIDES = {
     "auto.create.topics.enable": "false",
     "log.retention.check.interval.ms": "300000",
     "log.cleaner.backoff.ms": "15000",
+    # Kafka's own numbers of threads: brokers of tests have fewer.
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "background.threads": "10",
 }
 BUCKET = "bench"
 

@@ -27,6 +27,7 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import (
     MAX_MOVING,
     MAX_PARTITIONS_SHOWN,
+    TASK_PHASES,
     PartitionProgress,
     Progress,
     RunResult,
@@ -160,8 +161,8 @@ class Reporter:
             self._thread.start()
 
     def phase(self, phase: str, *, attempt: int | None = None) -> None:
-        """Begin a phase: Starting, Planning, Checking, Running or Finishing. `attempt` counts the starts of the driver
-        for this run, from 1."""
+        """Begin a phase: Starting, Planning, Checking, Running, Verifying or Finishing. `attempt` counts the starts of
+        the driver for this run, from 1."""
         with self._lock:
             self._state.phase = phase
             if attempt is not None:
@@ -290,7 +291,7 @@ class Reporter:
     def _rate(self, now: float) -> tuple[int | None, int | None]:
         """The bytes a second of the last half minute, and the seconds that are left if the offsets go on as in it."""
         state, totals = self._state, self._state.totals
-        if state.phase != "Running" or not state.samples:
+        if state.phase not in TASK_PHASES or not state.samples:
             return None, None
         samples = state.samples
         while len(samples) > 1 and now - samples[1].time >= RATE_SECONDS:

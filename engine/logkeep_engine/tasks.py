@@ -8,7 +8,7 @@ tested alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -50,6 +50,23 @@ class Demand:
 
 Expect = Callable[[Demand], int]
 """Told what the next tasks will do, before they are made. Answers how many of them will run at once."""
+
+
+def in_groups(
+    items: Iterable[W], size_of: Callable[[W], int], size: int, count: int | None = None
+) -> Iterator[list[W]]:
+    """The items in groups, in order: of at most `size` together and at most `count`, but at least one."""
+    group: list[W] = []
+    taken = 0
+    for item in items:
+        own = size_of(item)
+        if group and (taken + own > size or len(group) == count):
+            yield group
+            group, taken = [], 0
+        group.append(item)
+        taken += own
+    if group:
+        yield group
 
 
 def no_update(update: PartitionUpdate) -> None:

@@ -7,7 +7,7 @@ C and assembly of crates are compiled for it. Nothing is linked and nothing runs
 import tempfile
 from pathlib import Path
 
-from tests.cluster import cache, system, wheel
+from tests.cluster import cache, kernel, system
 
 TARGET = "aarch64-unknown-linux-gnu"
 RELEASE = "bookworm"  # its own compiler, which is the oldest that the kernel is for, and no newer one
@@ -66,8 +66,6 @@ def _download(folder: Path) -> None:
 def check() -> Path:
     """Compile the kernel for arm64, once for each state of its sources. Raises CommandFailed with what the compiler
     says."""
-    kernel = wheel.ROOT / "kernel"
-    sources = [kernel / name for name in ("Cargo.toml", "Cargo.lock", "core", "python")]
 
     def produce(folder: Path) -> None:
         found = compilers()
@@ -80,10 +78,10 @@ def check() -> Path:
         }
         where = cache.root() / "cargo-arm64"  # not that of other builds, which would wait
         call = ("cargo", "check", "--locked", "--target", TARGET, "--target-dir", where)
-        system.run([*wheel.RUST, *call], env=environment, timeout=1800)
+        system.run([*kernel.RUST, *call], env=environment, timeout=1800)
         (folder / "checked").touch()
 
-    return cache.build("arm64-kernel", cache.digest(*sources, RELEASE, *PACKAGES), produce, keep=20)
+    return cache.build("arm64-kernel", cache.digest(*kernel.sources(), RELEASE, *PACKAGES), produce, keep=20)
 
 
 if __name__ == "__main__":

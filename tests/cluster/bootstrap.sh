@@ -91,10 +91,12 @@ kernel=$cache/kernel/$key
 if [[ ! -e $kernel ]]; then
   started=$SECONDS
   say "compiling the kernel"
-  tests/cluster/rust.sh cargo build --quiet --locked --release --package logkeep-kernel >&2
   rm -rf "$kernel.partial"
   mkdir -p "$kernel.partial"
-  cp "$cache/cargo/release/liblogkeep_kernel.so" "$kernel.partial/logkeep_kernel.abi3.so"
+  tests/cluster/rust.sh bash -euc '
+    cargo build --quiet --locked --release --package logkeep-kernel
+    cp "$CARGO_TARGET_DIR/release/liblogkeep_kernel.so" "$1"
+  ' bash "$kernel.partial/logkeep_kernel.abi3.so" >&2
   mv "$kernel.partial" "$kernel"
   say "compiled the kernel in $((SECONDS - started)) s"
   # Each clone and each compiler leaves its own files there, and cargo removes none.

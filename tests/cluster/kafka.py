@@ -50,6 +50,10 @@ SMALL = {
     "log.retention.check.interval.ms": "500",
     "log.segment.delete.delay.ms": "500",
     "metadata.max.idle.interval.ms": "0",  # a controller with nothing to say writes nothing
+    # Each of these threads wakes up several times a second, whether there is something to do or not.
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
 }
 """Server properties of a node that answers soon and keeps little."""
 

@@ -55,9 +55,6 @@ _REPLICATED = {
     # A follower that hangs leaves the set of those in sync after this, and one that came back is soon in it again.
     "replica.lag.time.max.ms": "3000",
     "replica.fetch.backoff.ms": "200",
-    "num.network.threads": "2",
-    "num.io.threads": "4",
-    "background.threads": "2",
     "log.cleaner.dedupe.buffer.size": "4194304",
 }
 

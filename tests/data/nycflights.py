@@ -40,21 +40,21 @@ GROUP = "dashboard"
 _ROLL_MS = 400
 
 
-def load(bootstrap: str, flights: int | None = None) -> dict[str, int]:
-    """Write everything, or only the first `flights` flights; returns committed records by topic. The topics must not
-    exist. About 15 s, most of it for the flights.
+def load(bootstrap: str, flights: int | None = None, month: int | None = None) -> dict[str, int]:
+    """Write everything, or only the first `flights` flights, or those of one month; returns committed records by topic.
+    The topics must not exist. About 15 s, most of it for the flights.
     """
     return {
-        "flights": load_flights(bootstrap, flights),
+        "flights": load_flights(bootstrap, flights, month),
         "planes": load_planes(bootstrap),
         "weather": load_weather(bootstrap),
     }
 
 
-def load_flights(bootstrap: str, most: int | None = None) -> int:
-    """All flights or the first ones, and a group that has consumed a part of each partition."""
+def load_flights(bootstrap: str, most: int | None = None, month: int | None = None) -> int:
+    """All flights, the first ones, or a month's; and a group that has consumed a part of each partition."""
     create_topic(bootstrap, "flights", 6, {**NO_RETENTION, "compression.type": "zstd"})
-    count = produce(bootstrap, "flights", islice(_flights(), most), compression="zstd")
+    count = produce(bootstrap, "flights", islice(_flights(month), most), compression="zstd")
     ends = end_offsets(bootstrap, "flights")
     commit_positions(bootstrap, GROUP, {("flights", number): end * 2 // 3 for number, end in ends.items()})
     return count
@@ -118,14 +118,15 @@ def _wait_until_compacted(bootstrap: str, cleanable: dict[int, int], timeout: fl
             time.sleep(0.3)
 
 
-def _flights() -> Iterator[Record]:
+def _flights(month: int | None = None) -> Iterator[Record]:
     for row in _rows("flights.csv.zip"):
-        yield Record(
-            key=row["carrier"].encode(),
-            value=_json(row),
-            timestamp=_milliseconds(row["time_hour"]) + int(row["minute"]) * 60_000,
-            headers=[("origin", row["origin"].encode()), ("tailnum", row["tailnum"].encode() or None)],
-        )
+        if month is None or int(row["month"]) == month:
+            yield Record(
+                key=row["carrier"].encode(),
+                value=_json(row),
+                timestamp=_milliseconds(row["time_hour"]) + int(row["minute"]) * 60_000,
+                headers=[("origin", row["origin"].encode()), ("tailnum", row["tailnum"].encode() or None)],
+            )
 
 
 def _plane(row: dict[str, str], *, removed: bool = False, seen: int = 1) -> Record:

@@ -125,13 +125,17 @@ class ProgressWatch:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+        self._look()  # the last one may have come since the thread looked
 
     def _collect(self) -> None:
         while not self._over.is_set():
-            progress = self._resource.progress
-            if progress and (not self.seen or self.seen[-1] != progress):
-                self.seen.append(progress)
+            self._look()
             time.sleep(0.15)
+
+    def _look(self) -> None:
+        progress = self._resource.progress
+        if progress and (not self.seen or self.seen[-1] != progress):
+            self.seen.append(progress)
 
     def values(self, name: str) -> list[int]:
         """The values of a field in the order they were seen, each once in a row."""

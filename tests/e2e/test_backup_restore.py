@@ -52,7 +52,7 @@ def records_of_all_kinds(count: int, start: int = 0) -> Iterator[Record]:
         )
 
 
-def test_the_next_run_adds_only_what_is_new_and_consumer_groups_come_back_with_the_records(home: Home) -> None:
+def test_the_next_run_adds_only_what_is_new_and_a_verified_restore_has_the_consumer_groups(home: Home) -> None:
     topic, group, bootstrap = "growing", "readers", home.broker.bootstrap
     create_topic(bootstrap, topic, 2, NO_RETENTION)
     produce(bootstrap, topic, records_of_all_kinds(400), compression="lz4")
@@ -74,8 +74,17 @@ def test_the_next_run_adds_only_what_is_new_and_consumer_groups_come_back_with_t
     home.verify()
 
     groups = {"restore": "Translate", "include": [group]}
-    again = home.restore(spark={}, consumerGroups=groups, recordBatches={"maxRecords": 30, "compression": "Zstd"})
-    again.wait("Succeeded")
+    batches = {"maxRecords": 30, "compression": "Zstd"}
+    again = home.restore(spark={}, consumerGroups=groups, recordBatches=batches, verify="Full")
+    restored = again.wait("Succeeded")
 
     home.check_restored(topic, 460)
+    found = restored["verification"]
+    assert (found["outcome"], found["records"], found["verified"], found["partitions"]) == ("Verified", 460, 2, 2), (
+        found
+    )
+    assert found["runId"] == restored["run"]["id"]
+    assert found["report"] == f"{home.uri}/runs/{found['runId']}/verification.html"
+    folder = f"archive/runs/{found['runId']}"
+    assert home.objects().keys() >= {f"{folder}/verification.html", f"{folder}/verification.json"}
     assert home.positions(group, f"restored.{topic}", 2) == {0: 40, 1: 230}

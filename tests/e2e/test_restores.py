@@ -228,13 +228,15 @@ def test_a_time_of_records_brings_exactly_the_earlier_ones(archived: Archived) -
 
 
 def test_the_same_offsets_are_proved_by_a_report(archived: Archived) -> None:
-    found = archived.restores["same"].wait("Succeeded")["verification"]
+    status = archived.restores["same"].wait("Succeeded")
+    found = status["verification"]
 
     compared = compare_topics(archived.home.broker.bootstrap, TOPIC, f"same.{TOPIC}")
     assert compared.equal, compared
     assert compared.offsets_equal
     assert archived.positions("same") == LAST
     assert (found["outcome"], found["verified"], found["records"]) == ("Verified", 2, archived.total), found
+    assert found["report"] == f"{archived.home.uri}/runs/{status['run']['id']}/verification.html"
     page = archived.report(found["report"])
     assert page.startswith("<!DOCTYPE html>")
     assert f"same.{TOPIC}" in page

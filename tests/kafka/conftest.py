@@ -5,7 +5,7 @@ than its next start.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_proxy import S3Proxy
 from tests.cluster.tiered import TieredBroker
-from tests.data import nycflights
 from tests.kafka.backing_up import Backups, Topics, folder_spec
 
 
@@ -133,12 +132,6 @@ def tiered(tiered_broker: TieredBroker) -> Iterator[TieredBroker]:
     tiered_broker.command()
     yield tiered_broker
     tiered_broker.command()
-
-
-@pytest.fixture(scope="session")
-def flights(kafka: KafkaBroker) -> Mapping[str, int]:
-    """The demo's topics on the shared broker; committed records by topic."""
-    return nycflights.load(kafka.bootstrap)
 
 
 @pytest.fixture

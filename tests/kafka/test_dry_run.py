@@ -371,11 +371,13 @@ def test_rights_that_are_missing_are_told_at_once(
         "offsets": "Same",
         "topics": {"rename": [{"from": "(.*)", "to": r"\1-copy"}]},
         "consumerGroups": {"restore": "Translate"},
+        "verify": "Full",
     }
     copy = f"'{unique}-copy'"
     told = {
         "CREATE": f"not let this user create topic {copy}",
         "WRITE": "Give the user the ACL WRITE on it",
+        "READ": f"may not read topic {unique}-copy",
         "ALTER_CONFIGS": "Give the user the ACL ALTER_CONFIGS on it",
         "DELETE": f"Give the user the ACL DELETE on topic {copy}",
         "TRANSACTION": "may not use the transactional id 'logkeep-0'",

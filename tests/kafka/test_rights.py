@@ -238,6 +238,44 @@ def test_rights_that_replace_needs_are_asked_for_before_anything_is_deleted(
     assert without_offsets(committed(strict, copy)) == without_offsets(committed(strict, unique))
 
 
+def test_a_verification_needs_to_read_and_says_so_before_anything_is_written(
+    strict: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_KAFKA_USERNAME, strict.username)
+    monkeypatch.setenv(ENV_KAFKA_PASSWORD, strict.password)
+    create_topic(strict.bootstrap, unique, 1)
+    recent = int(time.time() * 1000) - 3_600_000
+    produce(strict.bootstrap, unique, (Record(b"k%d" % n, b"v%d" % n, recent + n, [], 0) for n in range(50)))
+    security = {"protocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "PLAIN", "secretRef": {"name": "user"}}}
+    cluster = {"bootstrapServers": [strict.sasl_bootstrap], "security": security}
+    storage = {"uri": tmp_path.as_uri()}
+    rights = Rights(strict, unique)
+    rights.grant(READER)
+    back_up({"cluster": cluster, "topics": {"include": [unique]}, "storage": storage})
+    restore = {
+        "cluster": cluster,
+        "source": {"storage": storage},
+        "topics": {"rename": [{"from": "(.*)", "to": r"\1-copy"}]},
+        "verify": "Full",
+    }
+    rights.grant(WRITER, without="READ")
+    with pytest.raises(BrokerRefused, match=r"may not read topic .*; nothing was written"):
+        bring_back(restore, "restore-1")
+    assert f"{unique}-copy" not in topic_names(strict.bootstrap)
+    rights.grant(WRITER)
+    found = bring_back(restore, "restore-1").verification
+    assert found is not None
+    assert found.outcome == "Verified"
+
+    drill = {"cluster": cluster, "source": {"storage": storage}, "drill": {"prefix": f"{unique}-drill."}}
+    rights.grant({TOPIC: ["CREATE", "WRITE", "ALTER_CONFIGS", "DELETE"]})
+    with pytest.raises(BrokerRefused, match=rf"may not read topic {unique}-drill\..*; nothing was written"):
+        bring_back(drill, "drill-1")
+    assert not list((tmp_path / "runs" / "open-drills").glob("*")), "it has noted no topic, and created none"
+    rights.grant({TOPIC: [*WRITER[TOPIC], "DELETE"]})
+    assert bring_back(drill, "drill-1").records == 50
+
+
 def test_acl_that_is_missing_is_named(strict: KafkaBroker, unique: str) -> None:
     ControlPlane(plain(strict.bootstrap)).create_topics([NewTopicPlan(unique, 1, 1)])
     connection = secure(strict, "SASL_PLAINTEXT", "PLAIN")

@@ -12,19 +12,23 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark import SparkContext
 
+from logkeep_engine.archive.care.kept_digests import DigestsPlace
 from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import parse_restore
-from logkeep_engine.errors import RecordsDiffer, SpecError
+from logkeep_engine.errors import LogkeepError, RecordsDiffer, SpecError
 from logkeep_engine.log.batch import parse_header, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
 from logkeep_engine.log.records import decode, encode
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.run import verify_again
+from logkeep_engine.restore.run import restore, verify_again
 from logkeep_engine.spark.runner import SparkRunner
+from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
+from tests.kafka.raw import eventually
 from tests.kafka.restores import ThreadRunner, back_up, backup_spec, bring_back, restore_spec, transactions
+from tests.runners import Job
 
 NOW = int(time.time() * 1000) - 3_600_000
 FULL = {"verify": "Full"}
@@ -135,6 +139,20 @@ class TestRight:
         assert (facts.outcome, facts.verified, facts.records) == ("Verified", 3, 2 * 133 - 7)
         delete_before(kafka, f"{unique}-copy", 9)
         assert "begins at offset 9" in facts_of(again(spec)).message
+
+    @pytest.mark.parametrize("offsets", ["Same", "Any"])
+    def test_an_empty_partition_with_markers_and_one_with_a_record(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, offsets: str
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, 2)
+        produce(kafka.bootstrap, unique, numbered(100))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = {**restore_spec(kafka, tmp_path), "offsets": offsets}
+        bring_back(spec)
+        transactions(kafka, f"{unique}-copy", [-3], partition=1)  # nothing that a consumer sees
+        assert facts_of(again(spec)).outcome == "Verified"
+        transactions(kafka, f"{unique}-copy", [1], partition=1)
+        assert "partition 1 is not verified: 6 offsets are taken where" in facts_of(again(spec)).message
 
     @pytest.mark.parametrize("name", ["Records", "Avro"])
     def test_other_formats(self, kafka: KafkaBroker, unique: str, tmp_path: Path, name: str) -> None:
@@ -273,6 +291,133 @@ class TestWrong:
             keys = ("kind", "sourceOffset", "targetOffset", "records", "fields")
             assert [tuple(item[key] for key in keys) for item in part["differences"]] == [expected], change
         assert found["partitions"][-1]["verdict"] == "Verified"
+
+
+class TestGone:
+    def test_an_empty_topic_that_somebody_has_deleted(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique, 1)
+        produce(kafka.bootstrap, unique, numbered(100))
+        create_topic(kafka.bootstrap, f"{unique}-empty", 2)
+        back_up(backup_spec(kafka, tmp_path, f"{unique}.*"))
+        spec = restore_spec(kafka, tmp_path)
+        assert facts_of(bring_back({**spec, **FULL})).verified == 3
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        for done in admin.delete_topics([f"{unique}-empty-copy"]).values():
+            done.result(30)
+        eventually(lambda: f"{unique}-empty-copy" not in admin.list_topics(timeout=30).topics)
+        with pytest.raises(RecordsDiffer, match="partition 0: the partition is gone, and 1 more partition differs"):
+            again(spec)
+        assert report(tmp_path)["different"] == 2
+
+    def test_the_plan_of_the_run_is_never_made_anew(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        create_topic(kafka.bootstrap, unique)
+        produce(kafka.bootstrap, unique, numbered(100))
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = {**restore_spec(kafka, tmp_path), "ifTopicExists": "Append"}
+        bring_back(spec)
+        plan = tmp_path / "runs" / "restore-1" / "restore-plan.json"
+        plan.unlink()
+        with pytest.raises(SpecError, match=r"restore-plan\.json is gone: nobody knows any more what run"):
+            again(spec)
+        with pytest.raises(SpecError, match=r"restore-plan\.json is gone: nobody knows any more what run"):
+            bring_back({**spec, **FULL})
+        assert not plan.exists()
+
+
+class Watched(Reporter):
+    """Notes what is told of a run."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        self.told: list[tuple[str, int]] = []
+
+    def done(self, task: int, records: int, bytes: int) -> None:
+        before = self.snapshot()
+        super().done(task, records, bytes)
+        self.told += [(item.phase, item.percent) for item in (before, self.snapshot())]
+
+
+def test_a_verification_shows_how_far_it_is(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    create_topic(kafka.bootstrap, unique, 2)
+    for partition in range(2):
+        produce(kafka.bootstrap, unique, numbered(100, partition=partition))
+    back_up(backup_spec(kafka, tmp_path, unique))
+    spec = {**restore_spec(kafka, tmp_path), **FULL}
+    reporter = Watched("restore-1")
+    request = RunRequest("KafkaRestore", "test", "", "restore-1", spec)
+    result = restore(request, parse_restore(spec), ThreadRunner, reporter, os.environ)
+    assert facts_of(result).outcome == "Verified"
+    restored, verified = reporter.told[:4], reporter.told[4:]
+    assert {phase for phase, _ in restored} == {"Running"}
+    assert {phase for phase, _ in verified} == {"Verifying"}
+    assert verified[0][1] < 100
+    assert verified[-1][1] == 100
+    assert reporter.snapshot().phase == "Finishing", "groups and configurations are set after it"
+
+
+class TestPoint:
+    def test_what_is_known_of_transactions_is_read_once_for_all_segments(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        for number in range(4):
+            transactions(kafka, unique, [10, -5, 20])
+            back_up(backup_spec(kafka, tmp_path, unique), f"backup-{number}")
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
+        works: list[int] = []
+
+        class Counted(ThreadRunner):
+            def perform(self, job: Job) -> None:
+                if job.name == "clip_expected":
+                    works.extend(len(item.digests) for item in job.work)
+                super().perform(job)
+
+        time.sleep(2)  # a point must not lie in the future
+        spec = {**restore_spec(kafka, tmp_path), "point": {"timestamp": moment}, **FULL}
+        facts = facts_of(bring_back(spec, runner=Counted()))
+        assert (facts.outcome, facts.records) == ("Verified", 120)
+        assert works == [4], "one work item for the four segments"
+        assert report(tmp_path)["segmentsRead"] == 4, "each once: the point lies behind all of them"
+
+    def test_digests_of_segments_outside_of_a_window_stay(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        for number in range(3):
+            produce(kafka.bootstrap, unique, numbered(100, start=10_000 * number))
+            back_up(backup_spec(kafka, tmp_path, unique), f"backup-{number}")
+        assert facts_of(bring_back({**restore_spec(kafka, tmp_path), **FULL})).outcome == "Verified"
+        (path,) = (tmp_path / "digests").rglob("0.json")
+        topic_id = path.parent.name
+        place = DigestsPlace(open_uri(tmp_path.as_uri()), unique, topic_id, 0)
+        known = place.load()
+        assert sorted(known) == [0, 100, 200]
+        place.keep(found for base, found in known.items() if base != 100)
+
+        def moment(number: int) -> str:
+            return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((NOW + number) / 1000))
+
+        window = {"window": {"from": moment(5_000), "to": moment(15_000)}}
+        spec = {**restore_spec(kafka, tmp_path, suffix="-window"), "point": window, **FULL}
+        facts = facts_of(bring_back(spec, "restore-2"))
+        assert (facts.outcome, facts.records) == ("Verified", 100)
+        assert sorted(place.load()) == [0, 100, 200]
+
+
+def test_digests_that_were_made_are_kept_although_others_cannot_be_made(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    create_topic(kafka.bootstrap, unique, 3)
+    for partition in range(3):
+        produce(kafka.bootstrap, unique, numbered(100, partition=partition))
+    back_up(backup_spec(kafka, tmp_path, unique))
+    spec = restore_spec(kafka, tmp_path)
+    bring_back(spec)
+    (log,) = (tmp_path / "topics").rglob("partition=2/*.log")
+    log.rename(log.with_suffix(".away"))
+    with pytest.raises(LogkeepError):
+        again(spec)
+    assert sorted(path.name for path in (tmp_path / "digests").rglob("*.json")) == ["0.json", "1.json"]
 
 
 class TestNotVerified:

@@ -6,12 +6,13 @@ lane, written as it comes: a run that was killed still shows where it was.
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,15 @@ from types import FrameType
 
 import pytest
 
-from tests.lanes import again, plan, times
+from tests.lanes import again, memory, plan, times
 from tests.lanes.relay import Relay
 from tests.lanes.taking import Answers
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "test-logs"
 SLOWEST = 30
+KEPT = "temporary-files"
+"""The folder beside the logs for what failed tests have left of their temporary files."""
 
 _choosing = threading.Lock()
 
@@ -42,8 +45,10 @@ class Lane:
     began: float
 
     @classmethod
-    def start(cls, number: int, files: Sequence[str], queue: plan.Queue, logs: Path) -> "Lane":
-        """Start pytest, which takes one of these files after the other."""
+    def start(
+        cls, number: int, files: Sequence[str], queue: plan.Queue, logs: Path, environment: Mapping[str, str]
+    ) -> "Lane":
+        """Start pytest, which takes one of these files after the other, with these variables besides our own."""
         seconds = logs / f"lane-{number}.times"
         taken: list[str] = []
 
@@ -56,10 +61,12 @@ class Lane:
         answers = Answers(str(number), take)
         plugins = ["-p", "tests.lanes.times", f"--times={seconds}", "-p", "tests.lanes.taking"]
         # How many tests there are is known at the end, so a percentage would lie.
-        options = [f"--take={answers.theirs.fileno()}", "--override-ini=console_output_style=classic"]
+        settings = ("console_output_style=classic", "tmp_path_retention_policy=failed")
+        options = [f"--take={answers.theirs.fileno()}", *(f"--override-ini={setting}" for setting in settings)]
         process = subprocess.Popen(
             [sys.executable, "-u", "-m", "pytest", *plugins, *options, *files],
             cwd=ROOT,
+            env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=[answers.theirs.fileno()],
@@ -86,14 +93,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.mkdir(parents=True, exist_ok=True)
     for old in logs.glob("lane-*"):
         old.unlink()
+    shutil.rmtree(logs / KEPT, ignore_errors=True)
     files = options.files or plan.test_files(ROOT)
     queue = plan.Queue(files, times.load())
-    lanes = [Lane.start(number, files, queue, logs) for number in range(1, min(options.lanes, len(files)) + 1)]
-    signal.signal(signal.SIGTERM, _interrupt(lanes))
-    codes: list[int] = []
-    while len(codes) < len(lanes):
-        with suppress(KeyboardInterrupt):  # the terminal has told the lanes too: they end what they began
-            codes.append(lanes[len(codes)].wait())
+    with memory.temporary_files() as environment:
+        numbers = range(1, min(options.lanes, len(files)) + 1)
+        lanes = [Lane.start(number, files, queue, logs, environment) for number in numbers]
+        signal.signal(signal.SIGTERM, _interrupt(lanes))
+        codes: list[int] = []
+        while len(codes) < len(lanes):
+            with suppress(KeyboardInterrupt):  # the terminal has told the lanes too: they end what they began
+                codes.append(lanes[len(codes)].wait())
+        if any(codes):
+            memory.keep(environment, logs / KEPT)
     _report(lanes)
     for path in queue.left:
         print(f"NOT RUN {path}: the lanes ended before it")

@@ -73,18 +73,6 @@ def test_drills_of_an_archive_are_told() -> None:
     assert (rows["recovery time"], rows["drilled"], rows["drill report"]) == ("12m 5s", "10/200", "s3://r")
 
 
-def test_a_verification_is_told_with_its_report() -> None:
-    found = {"outcome": "Verified", "partitions": 2, "verified": 2, "records": 500, "message": "all equal",
-             "report": "s3://b/runs/r/verification.html"}  # fmt: skip
-    body = {"kind": "KafkaRestore", "metadata": {}, "status": {"verification": found}}
-    rows = dict(lines.detail(body, NOW))
-    assert rows["verification"] == "Verified, 2 of 2 partitions, 500 records read back"
-    assert rows["report"] == "s3://b/runs/r/verification.html"
-    found |= {"outcome": "Different", "verified": 1, "different": 1, "message": "orders-1: a record is lost"}
-    told = dict(lines.detail(body, NOW))["verification"]
-    assert told == "Different, 1 of 2 partitions, 500 records read back: orders-1: a record is lost"
-
-
 @pytest.mark.parametrize(("refused", "told"), [(0, "no"), (1, "for 1 reason"), (2, "for 2 reasons")])
 def test_a_dry_run_counts_its_reasons(refused: int, told: str) -> None:
     found = {"refused": refused, "records": 1}
@@ -153,6 +141,14 @@ def test_details_name_the_pages_of_what_is_not_as_it_should_be(conditions: list[
     named = [value for name, value in lines.detail(backup(conditions=conditions), NOW) if name == "see"]
     assert named == [f"docs/conditions/{page}.md" for page in pages]
     assert all((ROOT / path).is_file() for path in named)
+
+
+def test_what_a_verification_has_found_is_shown_with_its_report() -> None:
+    found = {"outcome": "Different", "message": "topic a differs", "partitions": 3, "verified": 2, "report": "s3://b/x"}
+    rows = dict(lines.detail(backup(verification=found), NOW))
+    assert rows["verification"] == "Different: topic a differs (2 of 3 partitions are verified)"
+    assert rows["report"] == "s3://b/x"
+    assert dict(lines.detail(backup(verification={"outcome": "Verified"}), NOW))["verification"] == "Verified"
 
 
 def test_a_suspended_backup_has_no_next_run() -> None:

@@ -3,7 +3,8 @@
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,12 @@ def test_folders_that_are_named_are_there() -> None:
     assert gone == []
 
 
+@cache  # parsing all files takes seconds, and two tests ask
+def docstrings_of(path: str) -> Sequence[tuple[int, str]]:
+    """The docstrings of a file of the repository."""
+    return list(docstrings((ROOT / path).read_text()))
+
+
 def docstrings(text: str) -> Iterator[tuple[int, str]]:
     """The line and the text of each docstring, also of those of constants and fields."""
     for node in ast.walk(ast.parse(text)):
@@ -92,7 +99,7 @@ def docstrings(text: str) -> Iterator[tuple[int, str]]:
 def test_docstrings_are_text(folder: str) -> None:
     """Python 3.13 compiles no module whose docstring has half of a character."""
     for path in files(f"{folder}/*.py"):
-        for _, said in docstrings((ROOT / path).read_text()):
+        for _, said in docstrings_of(path):
             assert said.encode(), path
 
 
@@ -101,7 +108,7 @@ def begins_without_a_subject(said: str) -> bool:
 
 
 def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
-    found = [(path, *item) for path in files("*.py") for item in docstrings((ROOT / path).read_text())]
+    found = [(path, *item) for path in files("*.py") for item in docstrings_of(path)]
     assert len(found) > 500
     assert [(path, line) for path, line, said in found if begins_without_a_subject(said)] == []
 

@@ -290,14 +290,16 @@ def pack(pieces: Sequence[Piece], slots: int, *, limited: bool = False) -> list[
 
     A task holds at most TASK_BYTES (one piece may be larger) and MAX_CHUNKS_PER_TASK pieces, and there are at least
     TASKS_PER_SLOT tasks for each of `slots` executor cores while there are pieces enough, or one for each if these
-    would have less than SMALL_TASK_BYTES. A task may have a little more than its share: the partitions of a topic are
-    seldom quite equal, and what does not fit would be a task more. A run whose bytes a second are `limited` takes its
-    time with few bytes, which a crash should not undo. Pieces of one leader stay together, so a task talks to few
-    brokers; a piece of unknown size counts as a small one.
+    would have less than SMALL_TASK_BYTES. One core alone gets as few as can be: no other waits for it in the end, and
+    between two tasks it waits for the last disk write of one and the first answer of the other. A task may have a
+    little more than its share: the partitions of a topic are seldom quite equal, and what does not fit would be a task
+    more. A run whose bytes a second are `limited` takes its time with few bytes, which a crash should not undo. Pieces
+    of one leader stay together, so a task talks to few brokers; a piece of unknown size counts as a small one.
     """
     total = sum(piece.bytes for piece in pieces)
     wanted = max(1, slots) * TASKS_PER_SLOT
-    if not limited and total < wanted * SMALL_TASK_BYTES and all(piece.bytes for piece in pieces):
+    few = slots <= 1 or total < wanted * SMALL_TASK_BYTES
+    if few and not limited and all(piece.bytes for piece in pieces):
         wanted = max(1, slots)
     share = total // wanted
     byte_limit = min(TASK_BYTES, share + share // EXCESS)

@@ -5,60 +5,48 @@ A verification makes the digests that it lacks, so a run is no failure for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from logkeep_engine.archive.care.kept_digests import DigestsPlace
-from logkeep_engine.archive.care.record_digests import DigestWork, SegmentDigests, make_digests
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.care.kept_digests import AT_ONCE, DigestsInWork, DigestsPlace, OnDigests, keep_as_made
+from logkeep_engine.archive.care.record_digests import DigestWork, SegmentDigests, make_digests, reaching_into
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage
-from logkeep_engine.tasks import TaskContext
+from logkeep_engine.tasks import TaskContext, in_groups
 
 _TASK_BYTES = 256 << 20
+_SEGMENTS_AT_ONCE = 4096  # the driver holds the digests of so many, whatever the archive has
 
 MakeDigests = Callable[[DigestWork, TaskContext], tuple[SegmentDigests, ...]]
-OnDigests = Callable[[int, tuple[SegmentDigests, ...]], None]
 RunTasks = Callable[[Sequence[DigestWork], MakeDigests, OnDigests], None]
 
 __all__ = ["DigestWork", "MakeDigests", "OnDigests", "make_missing"]
-
-
-@dataclass(slots=True)
-class _Partition:
-    """A partition of which digests are missing, and those that are kept or made."""
-
-    place: DigestsPlace
-    work: list[DigestWork]
-    known: dict[int, SegmentDigests]
 
 
 def make_missing(storage: Storage, state: ArchiveState, epoch: int, run_tasks: RunTasks) -> int:
     """Make the digests that lack in the partitions of which the run of this epoch has archived something, and keep
     them. Returns of how many segments. Raises ArchiveDamaged, and what the storage raises.
     """
-    partitions = [
-        found
-        for key in list(state.segments)
-        if any(entry.epoch == epoch for entry in state.segments[key]) and (found := _missing(storage, state, key)).work
-    ]
-    of = [partition for partition in partitions for _ in partition.work]
+    keys = [key for key in list(state.segments) if any(entry.epoch == epoch for entry in state.segments[key])]
+    groups = in_groups(keys, lambda key: len(state.segments[key]), _SEGMENTS_AT_ONCE)
+    return sum(_make(storage, state, some, run_tasks) for some in groups)
 
-    def on_result(index: int, found: tuple[SegmentDigests, ...]) -> None:
-        of[index].known.update((digests.base_offset, digests) for digests in found)
 
-    work = [item for partition in partitions for item in partition.work]
+def _make(storage: Storage, state: ArchiveState, keys: Sequence[Partition], run_tasks: RunTasks) -> int:
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
+        partitions = list(pool.map(lambda key: _missing(storage, state, key), keys))
+    work = [item for _, items in partitions for item in items]
+    of = [digests for digests, items in partitions for _ in items]
     if work:
-        run_tasks(work, make_digests, on_result)
-    for partition in partitions:
-        partition.place.keep(partition.known.values())
+        keep_as_made(of, lambda on_result: run_tasks(work, make_digests, on_result))
     return sum(len(item.segments) for item in work)
 
 
-def _missing(storage: Storage, state: ArchiveState, key: Partition) -> _Partition:
+def _missing(storage: Storage, state: ArchiveState, key: Partition) -> tuple[DigestsInWork, list[DigestWork]]:
+    """The digests of a partition, and the work to make those that lack. Those of segments that are gone are dropped."""
     topic, entries = state.topics[key[0]].name, tuple(state.segments[key])
     place = DigestsPlace(storage, topic, *key)
     aborted = Spans.of(open_partition(storage, topic, entries, state.kept(*key)).transactions.aborted)
@@ -69,18 +57,8 @@ def _missing(storage: Storage, state: ArchiveState, key: Partition) -> _Partitio
         if entry.base_offset in kept and kept[entry.base_offset].fits(entry, aborted)
     }
     wanted = [entry for entry in entries if entry.base_offset not in known]
-    rows = tuple(aborted.rows())
-    return _Partition(place, [DigestWork(storage, topic, some, rows) for some in _groups(wanted)], known)
-
-
-def _groups(entries: Sequence[SegmentEntry]) -> Iterator[tuple[SegmentEntry, ...]]:
-    group: list[SegmentEntry] = []
-    size = 0
-    for entry in entries:
-        if group and size + entry.bytes > _TASK_BYTES:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(entry)
-        size += entry.bytes
-    if group:
-        yield tuple(group)
+    work = [
+        DigestWork(storage, topic, tuple(group), reaching_into(aborted, group))
+        for group in in_groups(wanted, lambda entry: entry.bytes, _TASK_BYTES)
+    ]
+    return DigestsInWork(place, {}, known, (entry.base_offset for entry in wanted)), work

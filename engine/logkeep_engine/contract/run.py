@@ -20,6 +20,8 @@ Text = str | bytes
 MAX_PARTITIONS_SHOWN = 2000  # a ConfigMap holds 1 MiB; an entry is about 200 bytes
 MAX_LIST = 20
 MAX_MOVING = 10
+TASK_PHASES = ("Running", "Verifying")
+"""The phases of a run in which tasks move or read its records."""
 
 
 class ContractError(ValueError):
@@ -151,7 +153,7 @@ class Progress(_Document):
     _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors", "point"})
 
     run_id: str
-    phase: str  # Starting, Planning, Checking, Running, Finishing
+    phase: str  # Starting, Planning, Checking, Running, Verifying, Finishing
     start_time: float
     update_time: float
     attempt: int = 1

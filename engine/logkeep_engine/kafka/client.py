@@ -114,6 +114,10 @@ class RawClient:
         BrokerUnavailable."""
         return await rights.unwritable(self._pool, topics)
 
+    async def unreadable(self, topics: Sequence[str]) -> list[str]:
+        """The topics among these, whether they exist or not, that the user may not read. Raises BrokerUnavailable."""
+        return await rights.unreadable(self._pool, topics)
+
     async def may_use_transaction(self, transactional_id: str) -> bool:
         """Whether the user may write transactions of this id. Raises BrokerUnavailable."""
         return await rights.may_use_transaction(self._pool, transactional_id)

@@ -4,6 +4,7 @@ it has looked at the rights.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
 T = TypeVar("T")
 
 _TOPICS_A_REQUEST = 500
+_REQUESTS_AT_ONCE = 32
 _NO_PARTITION = (1 << 31) - 1  # no topic has so many, and the request holds no batch either
 _NO_TIME = 0  # a time-out that is refused before anything is looked up
 
@@ -31,6 +33,24 @@ async def unwritable(pool: BrokerPool, topics: Sequence[str]) -> list[str]:
 
         answers = (await _patiently(pool, "ask for the right to write", ask)).partitions
         found += [topic for (topic, _), answer in answers.items() if answer.code == Code.TOPIC_AUTHORIZATION_FAILED]
+    return sorted(found)
+
+
+async def unreadable(pool: BrokerPool, topics: Sequence[str]) -> list[str]:
+    """The topics among these, whether they exist or not, that the user may not read. Raises BrokerUnavailable."""
+
+    async def ask(topic: str) -> protocol.FetchAnswer:
+        call = protocol.fetch(
+            topic, None, _NO_PARTITION, -1, 0, max_bytes=1, max_wait_ms=0, min_bytes=0, committed=True
+        )
+        return await _patiently(pool, "ask for the right to read", lambda: pool.send(pool.any_node(), 0, call))
+
+    found: list[str] = []
+    for part in in_parts(topics, _REQUESTS_AT_ONCE):
+        answers = await asyncio.gather(*map(ask, part))
+        found += [
+            topic for topic, answer in zip(part, answers, strict=True) if answer.code == Code.TOPIC_AUTHORIZATION_FAILED
+        ]
     return sorted(found)
 
 

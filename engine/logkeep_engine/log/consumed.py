@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple, Protocol
 
 from logkeep_kernel import Rows, records_are
 
-__all__ = ["LogRecord", "PlainRecord", "index_since"]
+__all__ = ["LogRecord", "PlainRecord", "differing_fields", "index_since", "time_of"]
 
 
 class LogRecord(Protocol):
@@ -45,12 +45,28 @@ class PlainRecord(NamedTuple):
 records_are(PlainRecord)
 
 
+def time_of(record: LogRecord) -> int:
+    """The time of a record in ms since the epoch, -1 if it has none."""
+    return -1 if record.timestamp is None else record.timestamp
+
+
+def differing_fields(one: LogRecord, other: LogRecord, ignore: Container[str] = ()) -> tuple[str, ...]:
+    """The fields in which two records differ: key, value, headers, timestamp. Offsets are not compared."""
+    equal = {
+        "key": one.key == other.key,
+        "value": one.value == other.value,
+        "headers": list(one.headers) == list(other.headers),
+        "timestamp": time_of(one) == time_of(other),
+    }
+    return tuple(name for name, same in equal.items() if not same and name not in ignore)
+
+
 def index_since(records: Sequence[LogRecord], time: int) -> int:
     """The index of the first record of that time (ms) or later; the number of records if there is none."""
     if isinstance(records, Rows):
         found = records.first_since(time)
         return len(records) if found is None else found
     for at, record in enumerate(records):
-        if (-1 if record.timestamp is None else record.timestamp) >= time:
+        if time_of(record) >= time:
             return at
     return len(records)

@@ -4,7 +4,7 @@ written."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive import names
@@ -32,7 +32,7 @@ from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.plan import PartitionSurvey
 from logkeep_engine.restore.selection import Choice
 from logkeep_engine.storage import Storage
-from logkeep_engine.tasks import TaskContext
+from logkeep_engine.tasks import TaskContext, in_groups
 
 DAMAGE = "damage.json"
 
@@ -164,7 +164,8 @@ class ArchiveCheck:
         if used:
             size = sum(entry.bytes for _, entry in used)
             most = min(most, size // (_CHECKS_PER_SLOT * self._context.slots(len(used), size, limited=False)))
-        work = [CheckTask(self._storage, tuple(group)) for group in _groups(used, most)]
+        groups = in_groups(used, lambda item: item[1].bytes, most, _CHECK_SEGMENTS)
+        work = [CheckTask(self._storage, tuple(group)) for group in groups]
         found: dict[int, CheckedSegments] = {}
         self._run_tasks(work, check_segments, found.__setitem__)
         transactions = {
@@ -249,19 +250,6 @@ class ArchiveCheck:
             "whole with spec.onDamagedArchive: Skip.",
             faults=tuple(str(fault) for fault in faults),
         )
-
-
-def _groups(used: Iterable[tuple[str, SegmentEntry]], most: int) -> Iterable[list[tuple[str, SegmentEntry]]]:
-    group: list[tuple[str, SegmentEntry]] = []
-    size = 0
-    for topic, entry in used:
-        if group and (size + entry.bytes > most or len(group) >= _CHECK_SEGMENTS):
-            yield group
-            group, size = [], 0
-        group.append((topic, entry))
-        size += entry.bytes
-    if group:
-        yield group
 
 
 def _key(entry: SegmentEntry) -> _Key:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.visible import shows
-from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets
+from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
@@ -34,6 +34,7 @@ from logkeep_engine.restore.plan import (
 )
 from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in
 from logkeep_engine.restore.resuming import take_over
+from logkeep_engine.restore.rights import refuse_unreadable
 from logkeep_engine.restore.same import (
     Extent,
     Extents,
@@ -257,6 +258,9 @@ class RestorePlanner:
                     self._control.group_offsets(entry.group_id for entry in chosen)
         with refusals:
             self._check_created([choice for choice in choices if choice.target not in existing], replaced)
+        if self._spec.verify is RestoreVerification.FULL or self._context.drill is not None:
+            with refusals:
+                refuse_unreadable(self._context.connection, [choice.target for choice in choices])
         return warnings, suitable
 
     def _has_no_groups(self) -> bool:

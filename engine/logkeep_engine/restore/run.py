@@ -11,8 +11,9 @@ the place of its state (`state`) lie, in this order, what a driver that starts a
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
-    counted.json          the target has what was sent; from here on the topics get their own configuration
-    verification.json     what the verification has found, and beside it a page (`verification.html`)
+    counted.json          the target has what was sent; the topics get their own configuration after this
+    verification.html     what a verification has found, if one was asked for, as a page
+    verification.json     the same for programs; the topics get their own configuration only if nothing differs
     group-changes/...     the positions that consumer groups had before, written before the first one is set
     consumer-groups.json  what became of the positions of consumer groups
     result.json           the end: a run that has succeeded is not done again
@@ -53,7 +54,7 @@ from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.refusals import Refusals
 from logkeep_engine.restore.resuming import RestoreSettings, finished_before, note_begun
-from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
+from logkeep_engine.restore.state import OFFSET_MAPS, PLAN, RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
 from logkeep_engine.storage import Storage, open_storage
@@ -260,7 +261,13 @@ class RestoreRun(DriverRun):
         if earlier.earlier_run is not None:
             context = replace(context, run_id=earlier.earlier_run, state=context.state.of_run(earlier.earlier_run))
         self._earlier = None  # as long as nobody knows how it ends
-        self._verification = verify_restored(context, RestorePlanner(context).load_or_make())
+        planned = RestorePlanner(context).load()
+        if planned is None:
+            raise SpecError(
+                f"{context.state.name(PLAN)} is gone: nobody knows any more what run {context.run_id} has restored",
+                hint="Bring it back from a copy of the archive. Without it, `logkeep log diff` compares topics.",
+            )
+        self._verification = verify_restored(context, planned)
         raise_if_different(self._verification)
         self._earlier = replace(earlier, verification=self._verification)
 

@@ -32,9 +32,8 @@ from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, CorruptSegment, Refused
 from logkeep_engine.formats.base import LogRecord
-from logkeep_engine.log.batch import walk_checked
 from logkeep_engine.log.codec import decode_records
-from logkeep_engine.log.records import ControlType, control_type
+from logkeep_engine.log.consumed import differing_fields, time_of
 from logkeep_engine.storage import Storage
 from logkeep_engine.toolbox.files import display
 from logkeep_engine.toolbox.scan import Batch
@@ -245,30 +244,21 @@ async def _next(runs: AsyncGenerator[list[LogRecord], None]) -> list[LogRecord] 
 
 async def _committed(client: RawClient, topic: str, partition: int) -> AsyncGenerator[list[LogRecord], None]:
     """The committed records of a partition, a fetch at a time."""
+    from logkeep_engine.kafka.committed import CommittedBatches
+
     start = await client.start_offset(topic, partition)
     end = await client.end_offset(topic, partition, committed=True)
     at = start
-    dropped: set[int] = set()  # producers that are in a transaction that will be aborted
-    waiting: deque[tuple[int, int]] = deque()
-    seen: set[tuple[int, int]] = set()
+    committed = CommittedBatches()
     async with aclosing(client.stream(topic, partition, start, end)) as stream:
         async for fetched in stream:
             found: list[LogRecord] = []
-            fresh = sorted(set(fetched.aborted) - seen, key=lambda item: item[1])
-            seen.update(fresh)
-            waiting = deque(sorted(chain(waiting, fresh), key=lambda item: item[1]))
-            for position, header in walk_checked(fetched.data, end):
-                if header.next_offset <= at:
-                    continue
-                while waiting and waiting[0][1] <= header.last_offset:
-                    dropped.add(waiting.popleft()[0])
-                if header.is_control:
-                    if control_type(fetched.data, position) is ControlType.ABORT:
-                        dropped.discard(header.producer_id)
-                elif not (header.is_transactional and header.producer_id in dropped):
-                    batch = bytes(fetched.data[position : position + header.size])
-                    found += [record for record in decode_records(batch, header) if record.offset >= at]
-                at = header.next_offset
+            for headers in committed.of(fetched, end):
+                for position, header in headers:
+                    if header.next_offset > at:
+                        batch = bytes(fetched.data[position : position + header.size])
+                        found += [record for record in decode_records(batch, header) if record.offset >= at]
+                        at = header.next_offset
             fetched.release()
             yield found
 
@@ -284,16 +274,7 @@ class Rules:
 
     def differing(self, one: LogRecord, other: LogRecord) -> tuple[str, ...]:
         """The fields in which two records differ."""
-        found = []
-        if one.key != other.key:
-            found.append("key")
-        if one.value != other.value:
-            found.append("value")
-        if "headers" not in self.ignore and list(one.headers) != list(other.headers):
-            found.append("headers")
-        if "timestamp" not in self.ignore and _time(one) != _time(other):
-            found.append("timestamp")
-        return tuple(found)
+        return differing_fields(one, other, self.ignore)
 
 
 class RecordComparison(Iterator[Difference]):
@@ -399,7 +380,7 @@ class RecordComparison(Iterator[Difference]):
 
     def _content(self, record: LogRecord) -> _Content:
         headers = () if "headers" in self._rules.ignore else tuple(record.headers)
-        return record.key, record.value, headers, None if "timestamp" in self._rules.ignore else _time(record)
+        return record.key, record.value, headers, None if "timestamp" in self._rules.ignore else time_of(record)
 
     def _pair(self, left: LogRecord, right: LogRecord) -> Iterator[_Found]:
         fields = self._rules.differing(left, right)
@@ -412,10 +393,6 @@ class RecordComparison(Iterator[Difference]):
 
 _Found = tuple[DifferenceKind, LogRecord | None, LogRecord | None, tuple[str, ...]]
 _Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]
-
-
-def _time(record: LogRecord) -> int | None:
-    return None if record.timestamp == -1 else record.timestamp
 
 
 def _offset(record: LogRecord | None) -> int | None:

@@ -230,8 +230,10 @@ class CoverageStatus(StatusPart):
 
 @dataclass(frozen=True)
 class VerificationStatus(StatusPart):
-    """The findings of a verification. `outcome` is Verified, NotVerified or Different."""
+    """The findings of a verification. `outcome` is Verified, NotVerified or Different. `run_id` is the run whose
+    records were verified."""
 
+    run_id: str | None = None
     outcome: str | None = None
     message: str | None = None
     partitions: int | None = None

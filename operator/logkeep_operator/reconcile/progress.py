@@ -85,6 +85,7 @@ def verification_status(result: RunResult) -> VerificationStatus | None:
     if facts is None:
         return None
     return VerificationStatus(
+        run_id=result.earlier_run or result.run_id,
         outcome=facts.outcome,
         message=cut(facts.message),
         partitions=facts.partitions,

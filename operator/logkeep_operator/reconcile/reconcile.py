@@ -209,6 +209,7 @@ class _Reconciliation(Starting):
             self.status,
             run=retry.renewed(run, self.now),
             progress=None,
+            verification=None,
             last_handled_retry=self.resource.retry,
         )
         return self.done(Phase.PENDING, conditions.reconciling("RunRetried", message), 0.0)
@@ -289,6 +290,7 @@ class _Reconciliation(Starting):
             progress=None,
             restored_by=None,
             dry_run=None,
+            verification=None,
         )
         self.note_reasons()
         return self.done(

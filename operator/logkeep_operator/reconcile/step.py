@@ -168,7 +168,12 @@ class Step:
         asked = found.origin.asked if found.origin.asked is not None else self.before.last_handled_backup_runs
         run = found.status(self.resource.key.name, self.now)
         self.status = replace(
-            self.status, run=run, progress=None, last_schedule_time=scheduled, last_handled_backup_runs=asked
+            self.status,
+            run=run,
+            progress=None,
+            verification=None,
+            last_schedule_time=scheduled,
+            last_handled_backup_runs=asked,
         )
         if self.resource.key.is_restore:
             again = trigger if trigger is not None else self.before.last_handled_run_again
@@ -271,7 +276,7 @@ class Step:
         self.status = replace(
             with_archive(self.status, result, self.archive_uri()),
             offset_map=result.offset_map or self.status.offset_map,
-            verification=verification_status(result) or self.status.verification,
+            verification=verification_status(result),
             loss=loss_entries(result) if told else self.status.loss,  # with the condition, which stays, too
         )
         return (*told, *self.coverage(coverage_of(result, include), run))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from logkeep_engine.contract.run import Progress
+from logkeep_engine.contract.run import TASK_PHASES, Progress
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed, PodState
 from logkeep_operator.resources import ROLE_DRIVER, ROLE_EXECUTOR
@@ -132,7 +132,7 @@ def _no_executors(
     driver: PodState, executors: Sequence[PodState], documents: Documents, now: datetime
 ) -> RunTrouble | None:
     progress = documents.progress
-    if executors or driver.phase != "Running" or progress is None or progress.phase != "Running":
+    if executors or driver.phase != "Running" or progress is None or progress.phase not in TASK_PHASES:
         return None
     if documents.written is not None and driver.created is not None and documents.written < driver.created:
         return None  # the driver before this one wrote it

@@ -556,9 +556,16 @@ def test_partitions_that_are_about_equal_make_no_task_more() -> None:
     """A third task would wait for its connections and for the disk by itself, with a single partition to read."""
     sizes = [61 * MIB, 60 * MIB, 60 * MIB, 61 * MIB]
     for order in permutations(sizes):
-        assert [len(task) for task in pack([piece(*item) for item in enumerate(order)], 1)] == [2, 2], order
-    uneven = pack([piece(number, size * MIB) for number, size in enumerate([90, 60, 60, 30])], 1)
-    assert [sum(one.bytes for one in task) // MIB for task in uneven] == [120, 90, 30]
+        assert [len(task) for task in pack([piece(*item) for item in enumerate(order * 2)], 2)] == [2] * 4, order
+    uneven = pack([piece(number, size * MIB) for number, size in enumerate([90, 60, 60, 30] * 2)], 2)
+    assert [sum(one.bytes for one in task) // MIB for task in uneven] == [120, 120, 120, 90, 30]
+
+
+def test_one_slot_gets_one_task_as_long_as_it_may_be_so_large() -> None:
+    """There is nobody to wait for in the end, and each task more waits for an answer and for the disk."""
+    assert [len(task) for task in pack([piece(number, 100 * MIB) for number in range(10)], 1)] == [10]
+    assert [len(task) for task in pack([piece(number, 100 * MIB) for number in range(20)], 1)] == [10, 10]
+    assert [len(task) for task in pack([piece(number, 100 * MIB) for number in range(10)], 1, limited=True)] == [5, 5]
 
 
 def test_tasks_are_bounded_by_bytes_and_count() -> None:

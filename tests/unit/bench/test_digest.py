@@ -2,8 +2,15 @@
 
 import pytest
 
-from bench import digest, plan, report
+from bench import digest, plan, report, topics
 from tests.unit.bench.test_results import measured
+
+
+@pytest.fixture(autouse=True)
+def _small_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a real rate needs many records."""
+    monkeypatch.setattr(digest, "_SHRUNK", 500)
+    monkeypatch.setattr(topics, "POOL_BATCHES", 4)
 
 
 def test_each_topic_of_small_records_has_a_rate() -> None:

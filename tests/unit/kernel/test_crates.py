@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import system, wheel
+from tests.cluster import kernel, system, wheel
 
-KERNEL = wheel.ROOT / "kernel"
-MANIFESTS = sorted(KERNEL.glob("*/Cargo.toml"))
+MANIFESTS = sorted(kernel.FOLDER.glob("*/Cargo.toml"))
 
 
 def read(manifest: Path) -> dict[str, Any]:
@@ -24,9 +23,9 @@ def version(text: str) -> tuple[int, ...]:
 def test_every_crate_compiles_with_the_oldest_rust() -> None:
     """cargo tells it only if it is as old itself."""
     platform = "--filter-platform=x86_64-unknown-linux-gnu"
-    told = system.run([*wheel.RUST, "cargo", "metadata", "--locked", "--format-version=1", platform]).stdout
+    told = system.run([*kernel.RUST, "cargo", "metadata", "--locked", "--format-version=1", platform]).stdout
     packages = json.loads(told)["packages"]
-    oldest = version(read(KERNEL / "Cargo.toml")["workspace"]["package"]["rust-version"])
+    oldest = version(read(kernel.FOLDER / "Cargo.toml")["workspace"]["package"]["rust-version"])
     assert len(packages) > 20
     assert [each["id"] for each in packages if version(each["rust_version"] or "1.0") > (*oldest, 99)] == []
 
@@ -42,4 +41,5 @@ def test_every_crate_is_pinned(manifest: Path) -> None:
 
 def test_the_wheel_asks_for_the_rust_that_the_kernel_needs() -> None:
     (extension,) = read(wheel.ROOT / "pyproject.toml")["tool"]["setuptools-rust"]["ext-modules"]
-    assert extension["rust-version"] == f">={read(KERNEL / 'Cargo.toml')['workspace']['package']['rust-version']}"
+    needed = read(kernel.FOLDER / "Cargo.toml")["workspace"]["package"]["rust-version"]
+    assert extension["rust-version"] == f">={needed}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.run import LossFact, TopicCoverage
+from logkeep_engine.contract.run import TASK_PHASES, LossFact, TopicCoverage
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import Create, DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_at_rest, refused
@@ -856,10 +856,11 @@ def test_a_job_that_cannot_make_its_pod_says_why() -> None:
     assert "exceeded quota" in world.message()
 
 
-def test_a_driver_without_executors_for_a_minute_is_noticed() -> None:
+@pytest.mark.parametrize("phase", TASK_PHASES)
+def test_a_driver_without_executors_for_a_minute_is_noticed(phase: str) -> None:
     world = started()
     world.driver()
-    world.reports(world.progress())
+    world.reports(world.progress(phase=phase))
     world.settle()
     assert world.condition("Ready") == ("False", "Running")
     world.pass_time(seconds=61)

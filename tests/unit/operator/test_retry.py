@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract import names
+from logkeep_engine.contract.run import VerificationFacts
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import DeleteJob, is_at_rest
 from tests.unit.operator.world import World, backup_spec, resource, restore_spec
@@ -22,10 +23,10 @@ def begun() -> World:
     return world
 
 
-def fail(world: World) -> None:
+def fail(world: World, **changes: Any) -> None:
     """The driver is refused, and the Job gives up."""
     world.pass_time(minutes=1)
-    refusal = world.failed_result(exit_code=2, error_code="TopicExists", message="orders exists.")
+    refusal = world.failed_result(exit_code=2, error_code="TopicExists", message="orders exists.", **changes)
     world.reports(world.progress(), refusal)
     world.driver("Failed", exit_code=2, termination_message=refusal.to_termination_message(4096))
     world.job_is(failure=("PodFailurePolicy", ""))
@@ -212,3 +213,14 @@ def test_the_documents_of_the_last_try_are_not_made_again_while_they_go() -> Non
     assert world.documents == {}
     world.settle()
     assert world.created == [], "the pod of the old Job is still there"
+
+
+def test_a_verification_that_found_a_difference_is_no_news_once_the_run_goes_on() -> None:
+    world = begun()
+    fail(world, verification=VerificationFacts("Different", "one is lost", 1, different=1))
+    world.settle()
+    assert world.status.verification is not None
+    world.pass_time(minutes=1)
+    world.retry("now")
+    tidied(world)
+    assert world.status.verification is None

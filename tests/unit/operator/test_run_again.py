@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.run import VerificationFacts
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import is_at_rest
 from tests.unit.operator.world import World, backup_spec, resource, restore_spec
 
+FOUND = VerificationFacts("Verified", "all 5 records are those of the archive", 1, 1, records=5, report="file:///a")
 EARLIER = {"earlier_run": "0123456789", "earlier_end": 1763625600.0, "message": "Nothing was written"}
 
 
@@ -142,3 +144,22 @@ def test_a_value_whose_status_was_refused_is_known_from_the_job() -> None:
     world.settle()
     assert world.status.last_handled_run_again == "2"
     assert world.run_id in world.jobs
+
+
+def test_what_a_verification_has_found_is_told_of_its_run_only() -> None:
+    world = ended(begun(), verification=FOUND)
+    first = world.run_id
+    assert world.status.verification is not None
+    assert (world.status.verification.run_id, world.status.verification.outcome) == (first, "Verified")
+    ask(world, "2")
+    world.settle()
+    assert world.run_id != first
+    assert world.status.verification is None, "the new run has verified nothing yet"
+    ended(world)
+    assert world.status.verification is None, "and did not in the end"
+
+
+def test_a_verification_of_what_an_earlier_run_has_restored_names_that_run() -> None:
+    world = ended(begun(), **EARLIER, verification=FOUND)
+    assert world.status.verification is not None
+    assert world.status.verification.run_id == "0123456789"

@@ -1,6 +1,9 @@
 """Comparing a target with the digests of an archive: stretches are cut where they end, and records are aligned."""
 
+import json
 import random
+import time
+import tracemalloc
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
@@ -11,20 +14,21 @@ from hypothesis import strategies as st
 from logkeep_engine.archive.care.record_digests import RecordTimes, StretchDigest
 from logkeep_engine.log.batch import headers_of, walk
 from logkeep_engine.log.compression import Codec
-from logkeep_engine.log.consumed import PlainRecord
+from logkeep_engine.log.consumed import PlainRecord, differing_fields
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.rows import RecordDigest, as_rows
 from logkeep_engine.restore.verification.aligning import (
-    WINDOW,
+    AHEAD,
+    Alignment,
     ListedRecords,
     RecordDifference,
     RecordDifferenceKind,
     align,
 )
 from logkeep_engine.restore.verification.comparing import StretchComparison
-from logkeep_engine.restore.verification.document import VerificationReport, facts_of
-from logkeep_engine.restore.verification.page import page_of
-from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition
+from logkeep_engine.restore.verification.document import IdlePartition, VerificationReport, facts_of
+from logkeep_engine.restore.verification.page import MAX_ROWS, page_of
+from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition, shortened
 from tests.examples import scaled
 
 TIME = 1_700_000_000_000
@@ -115,13 +119,19 @@ class TestStretches:
         target = numbered(0, 9, 2, 3)
         comparison = compared(digests(numbered(0, 1), numbered(2, 3)), target, [2])
         assert comparison.at == 0
-        comparison.passed([as_rows(target[:2])], 2)
+        passed = RecordDigest(offsets=False)
+        passed.note(as_rows(target[:2]))
+        comparison.passed(passed, 2)
         data = encode(
             [Record(r.offset, r.timestamp or 0, r.key, r.value, ()) for r in target], codec=Codec.NONE, base_offset=0
         )
         assert comparison.feed(memoryview(data), headers_of(walk(data)))
         assert comparison.is_whole
         assert comparison.records == 4
+
+
+def aligned(archived: ListedRecords, target: ListedRecords, records: int, *, offsets: bool = False) -> Alignment:
+    return align(archived, target, records, most=1000, offsets=offsets)
 
 
 Row = tuple[str, int | None, int | None, int]
@@ -150,7 +160,7 @@ class TestAlignment:
     )
     def test_what_differs_is_named(self, target: tuple[int, ...], expected: list[Row], taken: int) -> None:
         archived = listed(*numbered(0, 1, 2, 3, 4, 5))  # the last two belong to the next stretch
-        found = align(archived, listed(*numbered(*target)), 4)
+        found = aligned(archived, listed(*numbered(*target)), 4)
         assert rows(found.differences) == expected
         assert found.taken == taken
 
@@ -164,11 +174,12 @@ class TestAlignment:
             ("key", "value"): one._replace(key=b"x", value=None),
         }
         for fields, other in others.items():
-            found = align(listed(one), listed(other), 1)
-            assert [item.fields for item in found.differences] == [fields]
+            assert differing_fields(one, other) == fields
+            assert differing_fields(one, other, fields) == ()
+        assert differing_fields(one._replace(timestamp=-1), one._replace(timestamp=None)) == ()
 
     def test_records_at_other_offsets_are_named_if_these_count(self) -> None:
-        found = align(listed(*numbered(0, 1)), listed(*numbered(0, 1, start=5)), 2, offsets=True)
+        found = aligned(listed(*numbered(0, 1)), listed(*numbered(0, 1, start=5)), 2, offsets=True)
         assert rows(found.differences) == [("Moved", 0, 5, 1), ("Moved", 1, 6, 1)]
 
     @given(st.integers(0, 2**32), st.integers(1, 6))
@@ -185,7 +196,7 @@ class TestAlignment:
                     target.insert(at, 1000 + at)
                 case _:
                     target[at] = 2000 + at
-        found = align(listed(*numbered(*range(60))), listed(*numbered(*target)), 60)
+        found = aligned(listed(*numbered(*range(60))), listed(*numbered(*target)), 60)
         lost = sum(item.records for item in found.differences if item.kind is RecordDifferenceKind.LOST)
         more = sum(
             item.records
@@ -194,11 +205,49 @@ class TestAlignment:
         )
         assert 60 - lost + more == found.taken <= len(target)
 
-    def test_behind_many_lost_records_the_rest_is_found_again(self) -> None:
-        count = 3 * WINDOW
+    @pytest.mark.parametrize("count", [1, AHEAD - 1, 5 * AHEAD])
+    def test_behind_many_records_of_one_side_the_rest_is_found_again(self, count: int) -> None:
+        records = 6 * AHEAD
+        all_of_them, fewer = listed(*numbered(*range(records + AHEAD))), listed(*numbered(*range(count, records)))
+        assert rows(aligned(all_of_them, fewer, records).differences) == [("Lost", 0, None, count)]
+        more = listed(*numbered(*range(-count, records + AHEAD)))
+        found = aligned(all_of_them, more, records)
+        assert rows(found.differences) == [("Added", None, 0, count)]
+        assert found.taken == records + count
+
+    def test_changed_records_take_no_others_with_them(self) -> None:
+        archived = listed(*numbered(0, 1, 2, 3, 4))  # the last belongs to the next stretch
+        assert rows(aligned(archived, listed(*numbered(7, 8, 9, 6, 5)), 4).differences) == [
+            ("Changed", at, at, 1) for at in range(4)
+        ]
+        assert rows(aligned(archived, listed(*numbered(0, 1, 2, 8, 9)), 4).differences) == [("Changed", 3, 3, 1)]
+
+    def test_no_more_than_so_many_are_named(self) -> None:
+        archived, target = listed(*numbered(*range(50))), listed(*numbered(*range(100, 150)))
+        apart = align(archived, target, 50, most=20, pair_up=False)
+        assert (apart.differences, apart.taken, apart.apart) == ((), 0, 0)
+        found = align(archived, target, 50, most=20)
+        assert len(found.differences) == 20
+
+    def test_a_stretch_of_which_every_other_record_has_changed_is_aligned_at_once(self) -> None:
+        count = 1 << 17
         archived = listed(*numbered(*range(count)))
-        found = align(archived, listed(*numbered(*range(WINDOW - 10, count))), count - WINDOW)
-        assert rows(found.differences) == [("Lost", 0, None, WINDOW - 10)]
+        target = listed(*numbered(*(number if number % 2 else -number - 1 for number in range(count))))
+        began = time.process_time()
+        found = align(archived, target, count, most=count)
+        assert len(found.differences) == count // 2
+        assert time.process_time() - began < 30, "it would take minutes if each difference looked at a thousand records"
+
+    def test_what_is_listed_keeps_no_record(self) -> None:
+        records = [record(number, value=b"x" * (1 << 20)) for number in range(8)]
+        tracemalloc.start()
+        try:
+            found = ListedRecords(as_rows([one]) for one in records)
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(found) == 8
+        assert kept < 1 << 20
 
 
 def partition(number: int, verdict: Verdict, *differences: RecordDifference, reason: str = "") -> VerifiedPartition:
@@ -223,9 +272,13 @@ def partition(number: int, verdict: Verdict, *differences: RecordDifference, rea
 LOST = RecordDifference(RecordDifferenceKind.LOST, 4, None)
 
 
-def report(*partitions: VerifiedPartition, idle: dict[tuple[str, int], int] | None = None) -> VerificationReport:
+def report(*partitions: VerifiedPartition, idle: Sequence[IdlePartition] = (), empty: int = 0) -> VerificationReport:
     before = {item.where: RecordTimes(4, ((TIME >> 4, 10, 100),)) for item in partitions}
-    return VerificationReport("run-1", "a", "c", 1.0, 2.0, partitions, idle or {}, before)
+    return VerificationReport("run-1", "a", "c", 1.0, 2.0, partitions, idle, empty, before)
+
+
+TAKEN = IdlePartition("t<", 0, Verdict.NOT_VERIFIED, "4 offsets are taken")
+GONE = IdlePartition("t", 1, Verdict.DIFFERENT, "the partition is gone")
 
 
 class TestReport:
@@ -233,20 +286,38 @@ class TestReport:
         good = partition(0, Verdict.VERIFIED)
         other = partition(1, Verdict.NOT_VERIFIED, reason="it compacts")
         bad = partition(2, Verdict.DIFFERENT, LOST)
-        assert report(good, idle={("t", 0): 0}).outcome is Verdict.VERIFIED
-        assert report(good, idle={("t", 0): 1}).outcome is Verdict.NOT_VERIFIED
+        assert report(good, empty=1).outcome is Verdict.VERIFIED
+        assert report(good, idle=[TAKEN]).outcome is Verdict.NOT_VERIFIED
+        assert report(good, idle=[TAKEN, GONE]).outcome is Verdict.DIFFERENT
         assert report(good, other).outcome is Verdict.NOT_VERIFIED
         assert report(good, other, bad).outcome is Verdict.DIFFERENT
         assert report(good, other, bad).message == "topic <orders> partition 2: source offset 4 is not in the target"
         assert report(good, other).message == "topic <orders> partition 1 is not verified: it compacts"
-        facts = report(good, other, bad, idle={("t", 0): 0}).facts("uri")
-        assert (facts.partitions, facts.verified, facts.not_verified, facts.different) == (4, 2, 1, 1)
+        facts = report(good, other, bad, idle=[TAKEN], empty=1).facts("uri")
+        assert (facts.partitions, facts.verified, facts.not_verified, facts.different) == (5, 2, 2, 1)
+
+    def test_the_message_is_about_a_partition_of_the_outcome(self) -> None:
+        compacts = partition(0, Verdict.NOT_VERIFIED, LOST, reason="it compacts")  # what it lost may be compacted
+        bad = partition(1, Verdict.DIFFERENT, LOST)
+        assert report(compacts, bad).message == "topic <orders> partition 1: source offset 4 is not in the target"
+        assert report(compacts).message == "topic <orders> partition 0 is not verified: it compacts"
+        assert report(bad, idle=[GONE]).message.endswith("is not in the target, and 1 more partition differs")
+        assert report(compacts, idle=[GONE]).message == "topic t partition 1: the partition is gone"
+        both = report(compacts, idle=[TAKEN, TAKEN])
+        assert both.message.endswith("it compacts, and 2 more partitions are not verified")
 
     def test_the_facts_are_read_again(self) -> None:
-        found = report(partition(0, Verdict.VERIFIED), partition(1, Verdict.DIFFERENT, LOST), idle={("t", 0): 2})
-        assert facts_of(found.to_json(), "uri") == found.facts("uri")
-        for wrong in (b"", b"[]", b"{}", found.to_json().replace(b'"format": 1', b'"format": 2')):
+        found = report(partition(0, Verdict.VERIFIED), partition(1, Verdict.DIFFERENT, LOST), idle=[TAKEN], empty=3)
+        document = b"".join(found.blocks())
+        assert facts_of(document, "uri") == found.facts("uri")
+        body = json.loads(document)
+        assert [item["partition"] for item in body["partitions"]] == [0, 1]
+        assert body["idle"] == [
+            {"target": "t<", "partition": 0, "verdict": "NotVerified", "reason": "4 offsets are taken"}
+        ]
+        for wrong in (b"", b"[]", b"{}", document.replace(b'"format":1', b'"format":2')):
             assert facts_of(wrong, "uri") is None
+        assert json.loads(b"".join(report().blocks()))["partitions"] == []
 
     def test_the_page_stands_alone_and_names_are_text(self) -> None:
         page = page_of(
@@ -254,7 +325,7 @@ class TestReport:
                 partition(0, Verdict.VERIFIED),
                 partition(1, Verdict.NOT_VERIFIED, reason="<b>"),
                 partition(2, Verdict.DIFFERENT, LOST),
-                idle={("t<", 0): 4},
+                idle=[TAKEN],
             )
         )
         tree = ElementTree.fromstring(
@@ -265,6 +336,18 @@ class TestReport:
         text = "".join(tree.itertext())
         assert "source offset 4 is not in the target" in text
         assert "<orders>" in text
+
+    def test_the_page_shows_where_records_differ(self) -> None:
+        page = page_of(report(partition(2, Verdict.DIFFERENT, LOST)))
+        assert '<rect class="listed" x="270.00" y="0" width="360.00" height="14"><title>offsets 3 to 6</title>' in page
+        assert '<rect class="differs" x="360.00" y="0" width="90.00" height="14"><title>offset 4</title>' in page
+
+    def test_a_page_of_very_many_partitions_says_how_many_it_leaves_out(self) -> None:
+        others = [IdlePartition("t", number, Verdict.NOT_VERIFIED, "taken") for number in range(MAX_ROWS + 7)]
+        page = page_of(report(idle=others))
+        assert page.count("<li>taken</li>") == MAX_ROWS
+        assert "And 7 more partitions." in page
+        assert shortened([str(number) for number in range(9)], 2) == ("0", "1", "and 7 more")
 
     def test_times_of_other_widths_are_put_together(self) -> None:
         wide, narrow = RecordTimes(10, ((5, 1, 10),)), RecordTimes(0, ((5 << 10, 2, 20), (7, 3, 30)))

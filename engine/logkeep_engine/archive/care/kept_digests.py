@@ -1,8 +1,9 @@
 """The digests of records that an archive keeps: one object for each partition, see `names.digests_path`.
 
 Its first line says of which partition the digests are, and has the SHA-256 of what follows: a line for each segment.
-The object is replaced as a whole. Each segment's digests are true by themselves (`SegmentDigests.fits`), so of two that
-write at the same time it does not matter who is the last. An object that was altered is as good as none.
+The object is replaced as a whole, as soon as all digests of a partition are made. Each segment's digests are true by
+themselves (`SegmentDigests.fits`), so of two that write at the same time it does not matter who is the last. An object
+that was altered is as good as none.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,8 @@ from logkeep_engine.storage import Storage
 log = logging.getLogger(__name__)
 
 FORMAT = 1
+AT_ONCE = 16
+"""So many partitions are asked for, or kept, at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,65 @@ class DigestsPlace:
             raise ValueError("it was altered")
         found = (_from_line(text) for text in body.splitlines())
         return {digests.base_offset: digests for digests in found}
+
+
+class DigestsInWork:
+    """The digests of a partition of which some are being made: `known` by the base offsets of their segments, and the
+    segments that are `open`. What `never` names is used and not kept. `kept` lie there and stay."""
+
+    def __init__(
+        self,
+        place: DigestsPlace,
+        kept: Mapping[int, SegmentDigests],
+        known: Mapping[int, SegmentDigests],
+        wanted: Iterable[int],
+        never: Collection[int] = (),
+    ) -> None:
+        self._place = place
+        self._kept = dict(kept)
+        self._never = never
+        self._made = False
+        self.known = dict(known)
+        self.open = set(wanted)
+
+    def add(self, digests: Iterable[SegmentDigests]) -> None:
+        """Take digests that were made."""
+        for found in digests:
+            self.known[found.base_offset] = found
+            self.open.discard(found.base_offset)
+            self._made = self._made or found.base_offset not in self._never
+
+    def keep(self) -> None:
+        """Keep what is known, if some of it was made. Raises what the storage raises."""
+        if self._made:
+            new = {base: found for base, found in self.known.items() if base not in self._never}
+            self._place.keep({**self._kept, **new}.values())
+
+
+OnDigests = Callable[[int, tuple[SegmentDigests, ...]], None]
+
+
+def keep_as_made(of: Sequence[DigestsInWork], run: Callable[[OnDigests], None]) -> None:
+    """Let `run` make digests, and keep those of a partition when none of its segments is open. `of` has the partition
+    of each work item. If `run` raises, what was made until then is kept, too. Raises what `run` and the storage raise.
+    """
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
+        kept: list[Future[None]] = []
+
+        def on_result(index: int, found: tuple[SegmentDigests, ...]) -> None:
+            of[index].add(found)
+            if not of[index].open:
+                kept.append(pool.submit(of[index].keep))
+
+        try:
+            run(on_result)
+        except BaseException:
+            for partition in dict.fromkeys(of):
+                if partition.open:
+                    pool.submit(partition.keep)
+            raise
+        for future in kept:
+            future.result()
 
 
 def _to_line(found: SegmentDigests) -> str:

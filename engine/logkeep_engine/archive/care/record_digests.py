@@ -10,7 +10,8 @@ were left out. If either is another one now, they are stale, and whoever needs t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -85,6 +86,22 @@ class StretchDigest:
         return cls(start, end, digest.count, digest.value, digest.offsets_value, lowest, highest)
 
 
+_STRETCH = struct.Struct(">qqq16s16sqq")
+
+
+def packed_stretches(stretches: Iterable[StretchDigest]) -> bytes:
+    """The digests in 72 bytes each: a driver holds those of all partitions."""
+    return b"".join(
+        _STRETCH.pack(item.start, item.end, item.records, item.value, item.offsets_value, item.lowest, item.highest)
+        for item in stretches
+    )
+
+
+def unpacked_stretches(data: bytes) -> tuple[StretchDigest, ...]:
+    """The digests that were packed."""
+    return tuple(StretchDigest(*fields) for fields in _STRETCH.iter_unpack(data))
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentDigests:
     """The digests of one segment's records. `digest` is that of the segment's bytes. `aborted` are the transactions
@@ -148,12 +165,19 @@ class StretchBuilder:
 
     def add_batches(self, stretch: memoryview, headers: Headers, aborted: Spans) -> None:
         """Note the batches of a stretch but for the aborted ones. Raises as `rows.note_batches`."""
+        if len(headers) > 1 and headers.next_offset - headers[0][1].base_offset > STRETCH_RECORDS:
+            middle = len(headers) // 2  # of small records, a stretch that is read has very many
+            self.add_batches(stretch, headers[:middle], aborted)
+            self.add_batches(stretch, headers[middle:], aborted)
+            return
         note_committed(self._current, stretch, headers, aborted)
         self._ended(headers.next_offset, headers.size)
 
     def add_records(self, rows: Rows) -> None:
         """Note records."""
         self._current.note(rows)
+        _, buckets = self._current.times
+        self._size = sum(size for _, _, size in buckets)
         self._ended(rows.last_offset + 1, 0)
 
     def finish(self, end: int) -> tuple[tuple[StretchDigest, ...], RecordTimes]:
@@ -174,6 +198,12 @@ class StretchBuilder:
         elif self._at > self._start:
             self._done[-1] = replace(self._done[-1], end=self._at)
         self._start, self._size, self._current = self._at, 0, RecordDigest(offsets=False)
+
+
+def reaching_into(aborted: Spans, entries: Sequence[SegmentEntry]) -> tuple[Span, ...]:
+    """The transactions that reach into segments that follow one another, as they are."""
+    first, last = entries[0].base_offset, entries[-1].next_offset - 1
+    return tuple(span for span in aborted.rows() if span[1] <= last and span[2] >= first)
 
 
 def within(aborted: Spans, entry: SegmentEntry) -> tuple[Span, ...]:

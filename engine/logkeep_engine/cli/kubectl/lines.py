@@ -199,20 +199,6 @@ def _dry_run(status: Body) -> list[Row]:
     ]
 
 
-def _verification(status: Body) -> list[Row]:
-    """The findings of the verification of a restore, and its report."""
-    found = part(status, "verification")
-    if not isinstance(found, Mapping):
-        return []
-    wrong = int(found.get("notVerified") or 0) + int(found.get("different") or 0)
-    told = f"{found.get('outcome')}, {found.get('verified', 0)} of {found.get('partitions')} partitions"
-    told += f", {found.get('records')} records read back"
-    if wrong and found.get("message"):
-        told += f": {found['message']}"
-    rows = [("verification", told)]
-    return [*rows, ("report", str(found["report"]))] if found.get("report") else rows
-
-
 def dry_run_notes(body: Body) -> list[str]:
     """A line for each reason for which a run would be refused, and for what its dry run could not check."""
     found = part(body, "status", "dryRun") or {}
@@ -245,6 +231,18 @@ def dry_run_topics(body: Body) -> list[tuple[str, ...]]:
         )
     more = int(part(body, "status", "dryRun", "topics") or 0) - len(rows)
     return [*rows, (f"and {more} more", *([""] * (len(DRY_RUN_TOPICS) - 1)))] if rows and more > 0 else rows
+
+
+def _verification(status: Body) -> list[Row]:
+    """The findings of a verification, and where all of it is told."""
+    found = part(status, "verification")
+    if not isinstance(found, Mapping):
+        return []
+    told = ": ".join(str(found[key]) for key in ("outcome", "message") if found.get(key))
+    count, known = found.get("partitions"), found.get("verified")
+    if count is not None and known is not None:
+        told += f" ({known} of {count} partitions are verified)"
+    return [("verification", told), *((("report", str(found["report"])),) if found.get("report") else ())]
 
 
 def progress_line(progress: Body) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.rows import Rows, record_digests
 
-WINDOW = 1000
-"""Records of each side among which equal ones are looked for behind a difference."""
+AHEAD = 1000
+"""So many records behind a stretch are looked at, too: the last ones of the stretch may be missing."""
 
 _DIGEST = 16
 
@@ -30,7 +31,7 @@ class RecordDifferenceKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RecordDifference:
     """`records` records that follow one another, from these offsets on. An offset is None where a side has no such
-    record. `fields` are the parts that differ."""
+    record. `fields` are the parts that differ, empty as long as nobody has looked at them."""
 
     kind: RecordDifferenceKind
     source_offset: int | None
@@ -44,11 +45,11 @@ class RecordDifference:
         many = "" if one else f" and the {self.records - 1} after it"
         match self.kind:
             case RecordDifferenceKind.CHANGED:
-                return f"{source} and {target} differ in {', '.join(self.fields)}"
+                return f"{source} and {target} differ" + (f" in {', '.join(self.fields)}" if self.fields else "")
             case RecordDifferenceKind.LOST:
                 return f"{source}{many} {'is' if one else 'are'} not in the target"
             case RecordDifferenceKind.TWICE:
-                return f"{target}{many} repeat{'s' if one else ''} a record of the archive"
+                return f"{target}{many} repeat{'s a record' if one else ' records'} of the archive"
             case RecordDifferenceKind.ADDED:
                 return f"{target}{many} {'is' if one else 'are'} not in the archive"
             case RecordDifferenceKind.SWAPPED:
@@ -58,110 +59,120 @@ class RecordDifference:
 
 
 class ListedRecords:
-    """Records with the digest of each, in order."""
+    """The offsets and the digests of records that follow one another. The records themselves are not kept."""
 
     def __init__(self, parts: Iterable[Rows] = ()) -> None:
-        self.parts: list[Rows] = []
-        self.offsets: list[int] = []
+        self.offsets = array("q")
         self.digests: list[bytes] = []
-        self._starts: list[int] = []
         for rows in parts:
             self.add(rows)
 
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def follow(self, other: ListedRecords) -> None:
+        """Add others that follow."""
+        self.offsets.extend(other.offsets)
+        self.digests += other.digests
+
     def add(self, rows: Rows) -> None:
-        """Add records that follow. The rows must stay good."""
-        found = record_digests(rows, offsets=False)
-        self._starts.append(len(self.offsets))
-        self.parts.append(rows)
-        self.offsets += rows.offsets()
-        self.digests += [found[at : at + _DIGEST] for at in range(0, len(found), _DIGEST)]
+        """Add records that follow."""
+        self.offsets.extend(rows.offsets())
+        self.digests += digests_of_each(rows)
 
-    def record(self, number: int) -> LogRecord:
-        """A record as an object."""
-        at = next(at for at in range(len(self._starts) - 1, -1, -1) if self._starts[at] <= number)
-        return self.parts[at][number - self._starts[at]]
 
-    def first(self, count: int) -> list[Rows]:
-        """The first `count` records."""
-        found = []
-        for start, rows in zip(self._starts, self.parts, strict=True):
-            if start < count:
-                found.append(rows[: count - start])
-        return found
+def digests_of_each(rows: Rows) -> list[bytes]:
+    """The digest of each record."""
+    found = record_digests(rows, offsets=False)
+    return [found[at : at + _DIGEST] for at in range(0, len(found), _DIGEST)]
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The differences of a stretch. `taken` records of the target belong to it."""
+    """The differences of a stretch. `taken` records of the target belong to it. `apart` is the number of the archived
+    record from which on nothing is common to both lists: behind `taken` the target goes on with something else. None if
+    the stretch was aligned to its end, or until there were enough differences."""
 
     differences: tuple[RecordDifference, ...]
     taken: int
+    apart: int | None = None
 
 
-def align(archived: ListedRecords, target: ListedRecords, records: int, *, offsets: bool = False) -> Alignment:
-    """Align the first `records` archived ones with the target. Both lists go on behind them, by WINDOW records where
-    there are so many, since the last record of a stretch may be missing."""
-    found: list[RecordDifference] = []
+def align(
+    archived: ListedRecords,
+    target: ListedRecords,
+    records: int,
+    *,
+    most: int,
+    offsets: bool = False,
+    pair_up: bool = True,
+) -> Alignment:
+    """Align the first `records` archived ones with the target, until `most` differences are found. Both lists go on
+    behind them, by AHEAD records where there are so many. Records that stand for each other where nothing more is
+    common have changed, or with `pair_up` False it ends there.
+
+    What this costs grows with the number of records, and not with that of the differences.
+    """
+    found = _Found(most)
     known = set(archived.digests)
+    places = _Places(target.digests)
     left = right = 0
-    while left < records:
+    while left < records and not found.full:
         if _same(archived, left, target, right):
             if offsets and archived.offsets[left] != target.offsets[right]:
-                found.append(_difference(RecordDifferenceKind.MOVED, archived, left, target, right))
+                found.add(_difference(RecordDifferenceKind.MOVED, archived, left, target, right))
             left, right = left + 1, right + 1
         elif left + 1 < records and _are_swapped(archived, left, target, right):
-            found.append(_difference(RecordDifferenceKind.SWAPPED, archived, left, target, right))
+            found.add(_difference(RecordDifferenceKind.SWAPPED, archived, left, target, right))
             left, right = left + 2, right + 2
         else:
-            skip_left, skip_right = _apart(archived.digests, left, target.digests, right)
-            skip_left = min(skip_left, records - left)
+            behind = _apart(archived.digests, left, places, right)
+            if behind is None and right < len(target) and not pair_up:
+                return Alignment(tuple(found.differences), right, left)
+            skip_left, skip_right = behind or (len(archived) - left, len(target) - right)
+            if skip_left > records - left:  # what is behind that belongs to the next stretch
+                skip_left = records - left
+                skip_right = min(skip_left, skip_right)
             paired = min(skip_left, skip_right)
-            found += (_changed(archived, left + at, target, right + at) for at in range(paired))
+            for at in range(paired):
+                found.add(_difference(RecordDifferenceKind.CHANGED, archived, left + at, target, right + at))
             left, right = left + paired, right + paired
             if skip_left > paired:
                 count = skip_left - paired
-                found.append(RecordDifference(RecordDifferenceKind.LOST, archived.offsets[left], None, count))
+                found.add(RecordDifference(RecordDifferenceKind.LOST, archived.offsets[left], None, count))
                 left += count
             for at in range(right, right + skip_right - paired):
                 kind = RecordDifferenceKind.TWICE if target.digests[at] in known else RecordDifferenceKind.ADDED
-                found.append(RecordDifference(kind, None, target.offsets[at]))
+                found.add(RecordDifference(kind, None, target.offsets[at]))
             right += skip_right - paired
-    return Alignment(tuple(joined(found)), right)
+    return Alignment(tuple(found.differences), right)
 
 
-def joined(found: Iterable[RecordDifference]) -> Iterator[RecordDifference]:
+def joined(found: Iterable[RecordDifference]) -> list[RecordDifference]:
     """The same with those that follow one another as one, where only one side has the records."""
-    last: RecordDifference | None = None
+    together = _Found()
     for item in found:
+        together.add(item)
+    return together.differences
+
+
+class _Found:
+    """The differences that were found. Those that follow one another are one, where only one side has the records."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.differences: list[RecordDifference] = []
+        self._most = most
+
+    @property
+    def full(self) -> bool:
+        return self._most is not None and len(self.differences) >= self._most
+
+    def add(self, item: RecordDifference) -> None:
+        last = self.differences[-1] if self.differences else None
         if last is not None and item.kind == last.kind and _follows(last, item):
-            last = RecordDifference(last.kind, last.source_offset, last.target_offset, last.records + item.records)
-            continue
-        if last is not None:
-            yield last
-        last = item
-    if last is not None:
-        yield last
-
-
-def differing(one: LogRecord, other: LogRecord) -> tuple[str, ...]:
-    """The fields in which two records differ."""
-    found = []
-    if one.key != other.key:
-        found.append("key")
-    if one.value != other.value:
-        found.append("value")
-    if list(one.headers) != list(other.headers):
-        found.append("headers")
-    if _time(one) != _time(other):
-        found.append("timestamp")
-    return tuple(found)
-
-
-def _time(record: LogRecord) -> int:
-    return -1 if record.timestamp is None else record.timestamp
+            self.differences[-1] = replace(last, records=last.records + item.records)
+        elif not self.full:
+            self.differences.append(item)
 
 
 def _follows(last: RecordDifference, item: RecordDifference) -> bool:
@@ -188,23 +199,31 @@ def _difference(
     return RecordDifference(kind, archived.offsets[left], target.offsets[right])
 
 
-def _changed(archived: ListedRecords, left: int, target: ListedRecords, right: int) -> RecordDifference:
-    fields = differing(archived.record(left), target.record(right))
-    return RecordDifference(RecordDifferenceKind.CHANGED, archived.offsets[left], target.offsets[right], 1, fields)
+class _Places:
+    """The places of digests in a list."""
+
+    def __init__(self, digests: Sequence[bytes]) -> None:
+        self.count = len(digests)
+        self._places: dict[bytes, list[int]] = {}
+        for number, digest in enumerate(digests):
+            self._places.setdefault(digest, []).append(number)
+
+    def first(self, digest: bytes, start: int) -> int | None:
+        """The first place of a digest from number `start` on."""
+        found = self._places.get(digest, ())
+        at = bisect_left(found, start)
+        return found[at] if at < len(found) else None
 
 
-def _apart(one: Sequence[bytes], left: int, other: Sequence[bytes], right: int) -> tuple[int, int]:
-    """The numbers of records of each side to pass over until both go on with equal ones; at least one of either."""
-    ahead = one[left : left + WINDOW]
-    where: dict[bytes, int] = {}
-    behind = other[right : right + WINDOW]
-    for number, digest in enumerate(behind):
-        where.setdefault(digest, number)
-    best, nearest = (len(ahead), len(behind)), len(ahead) + len(behind)
-    for number, digest in enumerate(ahead):
+def _apart(one: Sequence[bytes], left: int, other: _Places, right: int) -> tuple[int, int] | None:
+    """The numbers of records of each side to pass over until both go on with equal ones, None if nothing more is common
+    to both. The search goes no farther than it passes over."""
+    best: tuple[int, int] | None = None
+    nearest = len(one) - left + other.count - right
+    for number in range(len(one) - left):
         if number >= nearest:
             break
-        found = where.get(digest)
-        if found is not None and number + found < nearest:
-            best, nearest = (number, found), number + found
+        place = other.first(one[left + number], right)
+        if place is not None and number + place - right < nearest:
+            best, nearest = (number, place - right), number + place - right
     return best

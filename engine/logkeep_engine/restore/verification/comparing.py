@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from logkeep_engine.archive.care.record_digests import RecordTimes, StretchDigest
 from logkeep_engine.log.batch import BatchHeader, Headers
-from logkeep_engine.log.rows import RecordDigest, Rows, note_batches, rows_of_batch
+from logkeep_engine.log.rows import RecordDigest, note_batches, rows_of_batch
 
 
 class StretchComparison:
@@ -75,12 +75,11 @@ class StretchComparison:
                 number += 1
         return True
 
-    def passed(self, rows: Sequence[Rows], following: int) -> None:
+    def passed(self, records: RecordDigest, following: int) -> None:
         """Pass over the stretch `at`, for which the target has these records. The next one begins at offset
         `following` there."""
-        for some in rows:
-            self._whole.note(some)
         self.at += 1
+        self._whole.follow(records)
         self.began = self._position = following
         self._current = RecordDigest(offsets=False)
 

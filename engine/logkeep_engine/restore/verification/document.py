@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,21 @@ FORMAT = 1
 _COUNTS = {"verified": "verified", "not_verified": "notVerified", "different": "different"}
 
 
+@dataclass(frozen=True, slots=True)
+class IdlePartition:
+    """A partition to which nothing is restored, and of which more is to be said than that it is empty."""
+
+    target: str
+    partition: int
+    verdict: Verdict
+    reason: str
+
+
 @dataclass(frozen=True)
 class VerificationReport:
-    """The report of one verification. `before` has the times of what each partition must hold. `idle` are the
-    partitions that must be empty, with the records that are there. `read` segments had no digests, and were read."""
+    """The report of one verification. `before` has the times of what each partition must hold. Of the partitions to
+    which nothing is restored, `empty` are as they must be, and the others are `idle`. `read` segments had no digests,
+    and were read."""
 
     run_id: str
     archive_id: str
@@ -27,31 +38,27 @@ class VerificationReport:
     start_time: float
     end_time: float
     partitions: tuple[VerifiedPartition, ...]
-    idle: Mapping[tuple[str, int], int]
+    idle: Sequence[IdlePartition]
+    empty: int
     before: Mapping[tuple[str, int], RecordTimes]
     read: int = 0
 
     @property
-    def outcome(self) -> Verdict:
-        """The worst of all partitions."""
-        verdicts = {item.verdict for item in self.partitions}
-        if Verdict.DIFFERENT in verdicts:
-            return Verdict.DIFFERENT
-        return Verdict.NOT_VERIFIED if Verdict.NOT_VERIFIED in verdicts or self.taken else Verdict.VERIFIED
+    def _all(self) -> list[VerifiedPartition | IdlePartition]:
+        return [*self.partitions, *self.idle]
 
     @property
-    def taken(self) -> list[tuple[str, int]]:
-        """The partitions that must be empty, and are not."""
-        return sorted(where for where, records in self.idle.items() if records)
+    def outcome(self) -> Verdict:
+        """The worst of all partitions."""
+        verdicts = {item.verdict for item in self._all}
+        if Verdict.DIFFERENT in verdicts:
+            return Verdict.DIFFERENT
+        return Verdict.NOT_VERIFIED if Verdict.NOT_VERIFIED in verdicts else Verdict.VERIFIED
 
     def count(self, verdict: Verdict) -> int:
         """The number of partitions with a verdict. One that must be empty, and is, is verified."""
-        empty = 0
-        if verdict is Verdict.VERIFIED:
-            empty = len(self.idle) - len(self.taken)
-        elif verdict is Verdict.NOT_VERIFIED:
-            empty = len(self.taken)
-        return sum(item.verdict is verdict for item in self.partitions) + empty
+        empty = self.empty if verdict is Verdict.VERIFIED else 0
+        return sum(item.verdict is verdict for item in self._all) + empty
 
     @property
     def expected(self) -> int:
@@ -66,28 +73,24 @@ class VerificationReport:
     @property
     def message(self) -> str:
         """The finding in one sentence: the first difference, or the first reason."""
-        different = [item for item in self.partitions if item.differences]
-        if different:
-            first = different[0]
-            more = f", and {len(different) - 1} more partitions differ" if len(different) > 1 else ""
-            return f"{_place(first)}: {first.differences[0]}{more}"
-        open_ones = [item for item in self.partitions if item.verdict is Verdict.NOT_VERIFIED]
-        if open_ones:
-            first = open_ones[0]
-            reason = first.reasons[0] if first.reasons else "not all of it was read"
-            more = f", and {len(open_ones) - 1} more partitions are not verified" if len(open_ones) > 1 else ""
-            return f"{_place(first)} is not verified: {reason}{more}"
-        if self.taken:
-            topic, partition = self.taken[0]
-            return f"topic {topic} partition {partition} is not verified: others have written to it"
-        return f"all {self.records} records are those of the archive"
+        worst = self.outcome
+        if worst is Verdict.VERIFIED:
+            return f"all {self.records} records are those of the archive"
+        items = [item for item in self._all if item.verdict is worst]
+        first, more = items[0], len(items) - 1
+        others = f", and {more} more partition{'s' if more > 1 else ''}"
+        if worst is Verdict.DIFFERENT:
+            told = f"{_place(first)}: {_finding(first)}"
+            return told + (f"{others} differ{'s' if more == 1 else ''}" if more else "")
+        told = f"{_place(first)} is not verified: {_finding(first)}"
+        return told + (f"{others} {'is' if more == 1 else 'are'} not verified" if more else "")
 
     def facts(self, report: str) -> VerificationFacts:
         """The facts for the result of the run. `report` is where the page lies."""
         return VerificationFacts(
             outcome=self.outcome.value,
             message=self.message,
-            partitions=len(self.partitions) + len(self.idle),
+            partitions=len(self.partitions) + len(self.idle) + self.empty,
             verified=self.count(Verdict.VERIFIED),
             not_verified=self.count(Verdict.NOT_VERIFIED),
             different=self.count(Verdict.DIFFERENT),
@@ -96,9 +99,9 @@ class VerificationReport:
             report=report,
         )
 
-    def to_json(self) -> bytes:
-        """The document, for programs."""
-        body = {
+    def blocks(self) -> Iterator[bytes]:
+        """The document, for programs: JSON with a line for each partition."""
+        head = {
             "format": FORMAT,
             "runId": self.run_id,
             "archiveId": self.archive_id,
@@ -113,11 +116,12 @@ class VerificationReport:
             "verified": self.count(Verdict.VERIFIED),
             "notVerified": self.count(Verdict.NOT_VERIFIED),
             "different": self.count(Verdict.DIFFERENT),
-            "partitions": [_partition(item, self.before[item.where]) for item in self.partitions],
-            "notEmpty": [[topic, partition, self.idle[topic, partition]] for topic, partition in self.taken],
-            "empty": len(self.idle) - len(self.taken),
+            "empty": self.empty,
         }
-        return json.dumps(body, indent=1, ensure_ascii=False).encode()
+        yield _compact(head)[:-1]
+        yield from _listed("partitions", (_partition(item, self.before[item.where]) for item in self.partitions))
+        yield from _listed("idle", map(_idle, self.idle))
+        yield b"}\n"
 
 
 def facts_of(document: bytes, report: str) -> VerificationFacts | None:
@@ -140,8 +144,38 @@ def facts_of(document: bytes, report: str) -> VerificationFacts | None:
         return None
 
 
-def _place(item: VerifiedPartition) -> str:
+def _place(item: VerifiedPartition | IdlePartition) -> str:
     return f"topic {item.target} partition {item.partition}"
+
+
+def _finding(item: VerifiedPartition | IdlePartition) -> str:
+    """The first thing that is to be said of a partition that is not verified."""
+    if isinstance(item, IdlePartition):
+        return item.reason
+    if item.verdict is Verdict.DIFFERENT and item.differences:
+        return str(item.differences[0])
+    lacks = [str(found) for found in item.differences]
+    return next(iter((*item.reasons, *lacks)), "not all of it was read")
+
+
+def _compact(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _listed(name: str, items: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    yield f',\n"{name}":['.encode()
+    for number, item in enumerate(items):
+        yield (b",\n" if number else b"\n") + _compact(item)
+    yield b"]"
+
+
+def _idle(item: IdlePartition) -> dict[str, Any]:
+    return {
+        "target": item.target,
+        "partition": item.partition,
+        "verdict": item.verdict.value,
+        "reason": item.reason,
+    }
 
 
 def _partition(item: VerifiedPartition, before: RecordTimes) -> dict[str, Any]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
 
-from logkeep_engine.archive.care.kept_digests import DigestsPlace
+from logkeep_engine.archive.care.kept_digests import AT_ONCE, DigestsInWork, DigestsPlace, keep_as_made
 from logkeep_engine.archive.care.record_digests import (
     RecordTimes,
     SegmentDigests,
     StretchBuilder,
-    StretchDigest,
     digests_of,
+    packed_stretches,
+    reaching_into,
     within,
 )
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -24,11 +24,11 @@ from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.task import stretches_of
 from logkeep_engine.restore.verification.wanted import RestoredRecords
-from logkeep_engine.tasks import TaskContext
+from logkeep_engine.tasks import TaskContext, in_groups
 
 _READ_BYTES = 256 << 20  # archived bytes that one task reads
 _PER_SLOT = 4
-_AT_ONCE = 16
+_SEGMENTS_AT_ONCE = 4096  # the driver holds the digests of so many with all that is known of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,61 +42,78 @@ class ExpectedWork:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRecords:
-    """The digests of what a restore brings to a partition, in order, and the times of these records."""
+    """The digests of what a restore brings to a partition, in order (`packed_stretches`), and the times of these
+    records."""
 
-    stretches: tuple[StretchDigest, ...]
+    stretches: bytes
     times: RecordTimes
     made: int
     """So many segments had to be read for it."""
 
 
-def expected_records(context: RestoreContext, tasks: Sequence[RestoreTask]) -> list[ExpectedRecords]:
-    """The digests for each task. Those that had to be made are kept. Raises ArchiveDamaged."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
+def expected_records(context: RestoreContext, tasks: Sequence[RestoreTask], buckets: int) -> list[ExpectedRecords]:
+    """The digests for each task, with the times in so many buckets. Those that had to be made are kept. Raises
+    ArchiveDamaged."""
+    found: list[ExpectedRecords] = []
+    for some in in_groups(tasks, lambda task: len(task.segments), _SEGMENTS_AT_ONCE):
+        found += _expected(context, some, buckets)
+    return found
+
+
+def _expected(context: RestoreContext, tasks: Sequence[RestoreTask], buckets: int) -> list[ExpectedRecords]:
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
         partitions = list(pool.map(lambda task: _Partition(context, task), tasks))
-    missing = [(partition, entry) for partition in partitions for entry in partition.missing]
-    size = sum(entry.bytes for _, entry in missing)
-    most = _READ_BYTES
+    missing = [entry for partition in partitions for entry in partition.missing]
     if missing:
-        most = min(most, size // (_PER_SLOT * context.slots(len(missing), size, limited=False)))
-    work, of = [], []
-    for partition in partitions:
-        for segments in _groups(partition.missing, most):
-            work.append(ExpectedWork(partition.task, segments, tuple(partition.aborted.rows())))
-            of.append(partition)
-
-    def on_result(index: int, found: tuple[SegmentDigests, ...]) -> None:
-        of[index].add(found)
-
-    context.run_tasks(work, make_expected, on_result)
+        size = sum(entry.bytes for entry in missing)
+        most = min(_READ_BYTES, size // (_PER_SLOT * context.slots(len(missing), size, limited=False)))
+        work, of = [], []
+        for partition in partitions:
+            for segments in in_groups(partition.missing, lambda entry: entry.bytes, most):
+                aborted = reaching_into(partition.aborted, segments)
+                work.append(ExpectedWork(partition.task, tuple(segments), aborted))
+                of.append(partition.digests)
+        keep_as_made(of, lambda on_result: context.run_tasks(work, make_expected, on_result))
     _clip(context, partitions)
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
-        list(pool.map(_Partition.keep, partitions))
-    return [partition.expected() for partition in partitions]
+    return [partition.expected(buckets) for partition in partitions]
 
 
 @dataclass(frozen=True, slots=True)
 class ClippedWork:
-    """A segment of which a restore to a point brings a part only, with its digests. Pickles without secrets."""
+    """The segments of a partition of which a restore to a point may bring a part only, with their digests. They are one
+    work item, since what is known of the transactions of a partition is read for all of them. Pickles without secrets.
+    """
 
     task: RestoreTask
-    digests: SegmentDigests
+    digests: tuple[SegmentDigests, ...]
 
 
-def clip_expected(work: ClippedWork, context: TaskContext) -> SegmentDigests:
-    """Runs on an executor: the digests of that part. Raises ArchiveDamaged."""
-    return RestoredRecords(work.task).of(work.digests)
+@dataclass(frozen=True, slots=True)
+class ClippedDigests:
+    """The digests of what a restore to a point brings of these segments, of which so many were `read` for it."""
+
+    digests: tuple[SegmentDigests, ...]
+    read: int
+
+
+def clip_expected(work: ClippedWork, context: TaskContext) -> ClippedDigests:
+    """Runs on an executor. Raises ArchiveDamaged."""
+    records = RestoredRecords(work.task)
+    known = [records.known_of(digests) for digests in work.digests]
+    found = [own or records.of(digests) for own, digests in zip(known, work.digests, strict=True)]
+    return ClippedDigests(tuple(found), known.count(None))
 
 
 def _clip(context: RestoreContext, partitions: Sequence[_Partition]) -> None:
     """Have the digests of parts made."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
-        cut = list(pool.map(_Partition.cut, partitions))
-    of = [partition for partition, some in zip(partitions, cut, strict=True) for _ in some]
-    work = [ClippedWork(partition.task, digests) for partition, digests in zip(of, chain(*cut), strict=True)]
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="logkeep-digests") as pool:
+        cut = list(zip(partitions, pool.map(_Partition.cut, partitions), strict=True))
+    of = [partition for partition, some in cut if some]
+    work = [ClippedWork(partition.task, some) for partition, some in cut if some]
 
-    def on_result(index: int, digests: SegmentDigests) -> None:
-        of[index].clipped[digests.base_offset] = digests
+    def on_result(index: int, found: ClippedDigests) -> None:
+        of[index].clipped.update((digests.base_offset, digests) for digests in found.digests)
+        of[index].read += found.read
 
     context.run_tasks(work, clip_expected, on_result)
 
@@ -134,63 +151,51 @@ class _Partition:
         self.task = task
         self._wanted = RestoredRecords(task)
         self.aborted = self._wanted.aborted
-        self._place = DigestsPlace(context.state.storage, task.source, task.topic_id, task.partition)
-        self._kept = self._place.load()
+        clip = task.clip
+        self._entries = [entry for entry in task.segments if clip is None or clip.reaches(entry)]
+        place = DigestsPlace(context.state.storage, task.source, task.topic_id, task.partition)
+        kept = place.load()
         others: Mapping[int, SegmentDigests] = {}
         if not context.state.beside:
             others = DigestsPlace(context.archive.storage, task.source, task.topic_id, task.partition).load()
-        self._known: dict[int, SegmentDigests] = {}
-        for entry in task.segments:  # also of those beyond a point: they are kept
-            for kept in (self._kept, others):
-                found = kept.get(entry.base_offset)
-                if found is not None and not _is_damaged(task, entry) and found.fits(entry, self.aborted):
-                    self._known[entry.base_offset] = found
-        clip = task.clip
-        self._entries = [entry for entry in task.segments if clip is None or clip.reaches(entry)]
-        self.missing = [entry for entry in self._entries if entry.base_offset not in self._known]
+        known = dict(self._fitting(others)) | dict(self._fitting(kept))
+        self.missing = [entry for entry in self._entries if entry.base_offset not in known]
+        # Other segments may be wanted by another restore. Those that retention has removed are dropped.
+        first = min((start for start, _ in task.kept), default=0)
+        stays = {base: found for base, found in kept.items() if found.next_offset > first}
+        damaged = [entry.base_offset for entry in self._entries if _is_damaged(task, entry)]
+        self.digests = DigestsInWork(place, stays, known, (entry.base_offset for entry in self.missing), damaged)
         self.clipped: dict[int, SegmentDigests] = {}
         """The digests of parts, by the base offsets of segments."""
+        self.read = len(self.missing)
 
-    def add(self, digests: Sequence[SegmentDigests]) -> None:
-        """Take digests that were made."""
-        self._known.update((found.base_offset, found) for found in digests)
+    def _fitting(self, kept: Mapping[int, SegmentDigests]) -> Iterator[tuple[int, SegmentDigests]]:
+        """Those that are of a segment as it is, also of segments beyond a point."""
+        for entry in self.task.segments:
+            found = kept.get(entry.base_offset)
+            if found is not None and not _is_damaged(self.task, entry) and found.fits(entry, self.aborted):
+                yield entry.base_offset, found
 
-    def cut(self) -> list[SegmentDigests]:
-        """The digests of segments of which only a part is wanted."""
-        known = [self._known[entry.base_offset] for entry in self._entries]
-        return [digests for digests in known if not self._wanted.is_whole(digests)]
+    def cut(self) -> tuple[SegmentDigests, ...]:
+        """The digests of segments of which an executor must find what is wanted. What is known without it is noted."""
+        known = [self.digests.known[entry.base_offset] for entry in self._entries]
+        if self._wanted.asks_segments:
+            return tuple(known)
+        left = []
+        for digests in known:
+            wanted = self._wanted.known_of(digests)
+            if wanted is None:
+                left.append(digests)
+            else:
+                self.clipped[digests.base_offset] = wanted
+        return tuple(left)
 
-    def keep(self) -> None:
-        """Keep what was made, beside what is kept of segments that this restore does not know. Those that retention has
-        removed are dropped."""
-        damaged = {entry.base_offset for entry in self.task.segments if _is_damaged(self.task, entry)}
-        made = {entry.base_offset for entry in self.missing} - damaged
-        if not made:
-            return
-        first = self.task.segments[0].base_offset
-        old = {base: found for base, found in self._kept.items() if base >= first}
-        new = {base: found for base, found in self._known.items() if base not in damaged}
-        self._place.keep({**old, **new}.values())
-
-    def expected(self) -> ExpectedRecords:
+    def expected(self, buckets: int) -> ExpectedRecords:
         """All of it, in the order of the segments."""
-        known = {**self._known, **self.clipped}
+        known = {**self.digests.known, **self.clipped}
         found = [known[entry.base_offset] for entry in self._entries]
         return ExpectedRecords(
-            tuple(stretch for digests in found for stretch in digests.stretches),
-            RecordTimes.together(digests.times for digests in found),
-            len(self.missing) + len(self.clipped),
+            packed_stretches(stretch for digests in found for stretch in digests.stretches),
+            RecordTimes.together((digests.times for digests in found), buckets),
+            self.read,
         )
-
-
-def _groups(entries: Sequence[SegmentEntry], most: int) -> Iterator[tuple[SegmentEntry, ...]]:
-    group: list[SegmentEntry] = []
-    size = 0
-    for entry in entries:
-        if group and size + entry.bytes > most:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(entry)
-        size += entry.bytes
-    if group:
-        yield tuple(group)

@@ -4,50 +4,70 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from logkeep_engine.archive.care.record_digests import MOST_BUCKETS, RecordTimes
 from logkeep_engine.contract.run import VerificationFacts
 from logkeep_engine.errors import ObjectMissing, RecordsDiffer
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.report import ProgressRange
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.partitions import restore_task, with_task
 from logkeep_engine.restore.plan import pack
 from logkeep_engine.restore.verification.document import VerificationReport, facts_of
 from logkeep_engine.restore.verification.expected import ExpectedRecords, expected_records
+from logkeep_engine.restore.verification.idle import idle_partitions
 from logkeep_engine.restore.verification.page import page_of
-from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition, VerifyTask, verify_partitions
+from logkeep_engine.restore.verification.task import (
+    MAX_REASONS,
+    Verdict,
+    VerifiedPartition,
+    VerifyTask,
+    shortened,
+    verify_partitions,
+)
 from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
 
 DOCUMENT = "verification.json"
 PAGE = "verification.html"
+_ALL_BUCKETS = 1 << 17  # of the times of all partitions: the driver holds them
 
 
 def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFacts:
     """Verify all partitions of a restore, and write the report beside its plan. What differs is in the facts: nothing
     is raised for it."""
     began = time.time()
-    context.reporter.phase("Finishing")
     tasks = [
         restore_task(context, planned, topic, partition, number=number)
-        for number, (topic, partition) in enumerate(with_task(planned))
-        if planned.segments(topic, partition.partition)
+        for number, (topic, partition) in enumerate(
+            (topic, partition)
+            for topic, partition in with_task(planned)
+            if planned.segments(topic, partition.partition)
+        )
     ]
-    expected = expected_records(context, tasks)
-    work = _work(context, planned, tasks, expected)
+    _announce(context, planned, tasks)
+    buckets = max(1, min(MOST_BUCKETS, _ALL_BUCKETS // max(1, len(tasks))))
+    caveats = _caveats(planned)
+    expected = expected_records(context, tasks, buckets)
+    work = _work(context, caveats, tasks, expected)
     found: list[VerifiedPartition] = []
+    numbers = {(task.target, task.target_partition): task.number for task in tasks}
 
     def on_result(_: int, partitions: tuple[VerifiedPartition, ...]) -> None:
-        found.extend(partitions)
+        for item in partitions:
+            context.reporter.done(numbers[item.where], item.records, item.bytes)
+            found.append(replace(item, times=RecordTimes.together([item.times], buckets)))
 
     sizes = [task.bytes for task in tasks]
     packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True)) if tasks else []
     context.run_tasks([tuple(work[at] for at in group) for group in packed], verify_partitions, on_result)
     if len(found) != len(work):
         raise RuntimeError(f"{len(found)} of {len(work)} partitions were verified")
+    idle, empty = idle_partitions(context, planned, caveats)
     report = VerificationReport(
         run_id=context.run_id,
         archive_id=planned.plan.archive_id,
@@ -55,11 +75,14 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
         start_time=began,
         end_time=time.time(),
         partitions=tuple(sorted(found, key=lambda item: item.where)),
-        idle=_idle(context, planned),
+        idle=idle,
+        empty=empty,
         before={(task.target, task.target_partition): item.times for task, item in zip(tasks, expected, strict=True)},
         read=sum(item.made for item in expected),
     )
-    return _written(context, report)
+    facts = _written(context, report)
+    context.reporter.phase("Finishing")
+    return facts
 
 
 def earlier_facts(context: RestoreContext) -> VerificationFacts | None:
@@ -83,19 +106,40 @@ def raise_if_different(facts: VerificationFacts) -> None:
         )
 
 
-def _work(
-    context: RestoreContext, planned: Planned, tasks: Sequence[RestoreTask], expected: Sequence[ExpectedRecords]
-) -> list[VerifyTask]:
-    compacting = _compacting(context, [task.target for task in tasks])
-    caveats: dict[tuple[str, int], list[str]] = {}
+def _announce(context: RestoreContext, planned: Planned, tasks: Sequence[RestoreTask]) -> None:
+    """Tell what will be read back: the progress begins anew."""
+    partitions = sum(len(topic.partitions) for topic in planned.plan.topics)
+    parts = [
+        ProgressRange(
+            task.number, task.target, task.target_partition, task.segments[0].base_offset, task.segments[-1].next_offset
+        )
+        for task in tasks
+    ]
+    context.reporter.planned(parts, topics=len(planned.plan.topics), idle=partitions - len(parts))
+    context.reporter.phase("Verifying")
+
+
+def _caveats(planned: Planned) -> dict[tuple[str, int], tuple[str, ...]]:
+    """The offsets that the archive lacks, as reasons, by source topic and partition."""
+    found: dict[tuple[str, int], list[str]] = {}
     for fact in planned.plan.loss:
         what = f"the archive lacks offsets {fact.start} to {fact.end - 1}: {fact.reason}"
-        caveats.setdefault((fact.topic, fact.partition), []).append(what)
+        found.setdefault((fact.topic, fact.partition), []).append(what)
+    return {where: shortened(reasons, MAX_REASONS) for where, reasons in found.items()}
+
+
+def _work(
+    context: RestoreContext,
+    caveats: Mapping[tuple[str, int], tuple[str, ...]],
+    tasks: Sequence[RestoreTask],
+    expected: Sequence[ExpectedRecords],
+) -> list[VerifyTask]:
+    compacting = _compacting(context, [task.target for task in tasks])
     return [
         VerifyTask(
             task,
             item.stretches,
-            tuple(caveats.get((task.source, task.partition), ())),
+            caveats.get((task.source, task.partition), ()),
             compacts=task.target in compacting,
             offsets=task.extent is not None,
         )
@@ -109,24 +153,13 @@ def _compacting(context: RestoreContext, topics: Sequence[str]) -> set[str]:
     return {name for name, values in configs.items() if "compact" in values.get("cleanup.policy", "delete")}
 
 
-def _idle(context: RestoreContext, planned: Planned) -> dict[tuple[str, int], int]:
-    """The partitions of created topics to which nothing is restored, and how many records are there."""
-    empty = {
-        (topic.target, partition.target): partition.begins
-        for topic in planned.plan.topics
-        if topic.created
-        for partition in topic.partitions
-        if not planned.segments(topic, partition.partition)
-    }
-    ends = context.control.latest_offsets(empty)
-    return {where: ends.get(where, begins) - begins for where, begins in empty.items()}
-
-
 def _written(context: RestoreContext, report: VerificationReport) -> VerificationFacts:
+    """Write the page, and then the document: where that lies, a later start finds both."""
     storage: Storage = context.state.storage
-    paths = [context.state.file(name) for name in (DOCUMENT, PAGE)]
-    with ThreadPoolExecutor(len(paths)) as pool:
-        list(pool.map(storage.put, paths, (report.to_json(), page_of(report).encode())))
+    storage.put(context.state.file(PAGE), page_of(report).encode())
+    with storage.writer(context.state.file(DOCUMENT)) as writer:
+        for block in report.blocks():
+            writer.write(block)
     facts = report.facts(context.state.name(PAGE))
     log.info("verification: %s, %s", facts.outcome, facts.message)
     return facts

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import chain, pairwise
 
 from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.committed import CommittedBatches
 from logkeep_engine.limits import Throttle
-from logkeep_engine.log.batch import Headers, Stretch, runs
-from logkeep_engine.log.records import ControlType, control_type
-from logkeep_engine.log.rows import kept_rows
-from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
-from logkeep_engine.restore.verification.aligning import ListedRecords
+from logkeep_engine.log.batch import Headers, Stretch
+from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.rows import RecordDigest, Rows, rows_of_batch
+from logkeep_engine.restore.verification.aligning import ListedRecords, digests_of_each
+
+_FETCH_BYTES = 8 << 20
+_ONE_BATCH = 1
 
 
 @dataclass(slots=True)
@@ -51,32 +52,70 @@ class TargetReader:
 
     async def stretches(self, start: int, end: int) -> AsyncGenerator[Stretch, None]:
         """The batches with records at [start, end) that are compared. What the first has below `start`, and the last
-        behind `end`, is the caller's to skip. Raises the errors of the data plane."""
-        visible = _Visible()
-        async with aclosing(self._client.stream(self._topic, self._partition, start, end)) as stream:
-            async for fetched in stream:
-                await self._throttle.pace(len(fetched.data))
-                self.bytes += len(fetched.data)
-                visible.expect(fetched.aborted)
-                for headers in runs(fetched.data, end, checked=True):
-                    for some in visible.of(fetched.data, headers):
-                        for own in self._own(some, start):
-                            yield fetched.data, own
-                fetched.release()
+        behind `end`, is the caller's to skip. Raises the errors of the data plane, and CorruptBatch."""
+        async with aclosing(self._stretches(start, end, _FETCH_BYTES)) as stretches:
+            async for stretch in stretches:
+                yield stretch
 
     async def listed(self, start: int, end: int, count: int) -> ListedRecords:
         """The first `count` records that are compared at [start, end)."""
         found = ListedRecords()
-        async with aclosing(self.stretches(start, end)) as stretches:
+        async with aclosing(self._rows(start, end)) as parts:
+            async for rows in parts:
+                found.add(rows[: count - len(found)])
+                if len(found) >= count:
+                    break
+        return found
+
+    async def noted(self, start: int, end: int) -> RecordDigest:
+        """The records that are compared at [start, end), as a digest."""
+        found = RecordDigest(offsets=False)
+        async with aclosing(self._rows(start, end)) as parts:
+            async for rows in parts:
+                found.note(rows)
+        return found
+
+    async def record_at(self, offset: int) -> LogRecord | None:
+        """The record at an offset, None if there is none that is compared."""
+        async with aclosing(self._rows(offset, offset + 1, _ONE_BATCH)) as parts:
+            async for rows in parts:
+                return rows[0]
+        return None
+
+    async def first_of(self, start: int, end: int, count: int, digests: frozenset[bytes]) -> tuple[int, int] | None:
+        """The number and the offset of the first record with one of these digests, among the first `count` at [start,
+        end); None if there is none."""
+        passed = 0
+        async with aclosing(self._rows(start, end)) as parts:
+            async for rows in parts:
+                for number, digest in enumerate(digests_of_each(rows)):
+                    if digest in digests:
+                        return passed + number, rows.offsets()[number]
+                passed += len(rows)
+                if passed >= count:
+                    break
+        return None
+
+    async def _rows(self, start: int, end: int, size: int = _FETCH_BYTES) -> AsyncGenerator[Rows, None]:
+        """The records that are compared at [start, end). They are good until the next ones are asked for."""
+        async with aclosing(self._stretches(start, end, size)) as stretches:
             async for data, headers in stretches:
                 for position, header in headers:
-                    for rows in kept_rows(memoryview(bytes(data[position : position + header.size])), header):
-                        wanted = rows.between(start, end)[: count - len(found)]
-                        if wanted:
-                            found.add(wanted)
-                    if len(found) >= count:
-                        return found
-        return found
+                    for rows in rows_of_batch(data[position : position + header.size], header):
+                        if wanted := rows.between(start, end):
+                            yield wanted
+
+    async def _stretches(self, start: int, end: int, size: int) -> AsyncGenerator[Stretch, None]:
+        committed = CommittedBatches()
+        stream = self._client.stream(self._topic, self._partition, start, end, max_bytes=size)
+        async with aclosing(stream):
+            async for fetched in stream:
+                await self._throttle.pace(len(fetched.data))
+                self.bytes += len(fetched.data)
+                for headers in committed.of(fetched, end):
+                    for own in self._own(headers, start):
+                        yield fetched.data, own
+                fetched.release()
 
     def _own(self, headers: Headers, start: int) -> Iterator[Headers]:
         """The batches that are compared. Those of others are counted, once."""
@@ -94,36 +133,3 @@ class TargetReader:
                     at = number + 1
         if at < len(headers):
             yield headers[at:]
-
-
-class _Visible:
-    """Leaves out control batches and aborted transactions, as a consumer of committed records does."""
-
-    def __init__(self) -> None:
-        self._aborting: set[int] = set()
-        self._waiting: deque[tuple[int, int]] = deque()
-        self._known: set[tuple[int, int]] = set()
-
-    def expect(self, aborted: tuple[tuple[int, int], ...]) -> None:
-        """Take note of the aborted transactions of an answer: producer id and first offset."""
-        if aborted:
-            fresh = set(aborted) - self._known
-            self._known |= fresh
-            self._waiting = deque(sorted(chain(self._waiting, fresh), key=lambda item: item[1]))
-
-    def of(self, data: memoryview, headers: Headers) -> Iterator[Headers]:
-        """The batches of a stretch that a consumer sees."""
-        hidden = [-1]
-        for number in headers.with_bits(TRANSACTIONAL_OR_CONTROL):
-            position, header = headers[number]
-            while self._waiting and self._waiting[0][1] <= header.last_offset:
-                self._aborting.add(self._waiting.popleft()[0])
-            if header.is_control:
-                hidden.append(number)
-                if control_type(data, position) is ControlType.ABORT:
-                    self._aborting.discard(header.producer_id)
-            elif header.producer_id in self._aborting:
-                hidden.append(number)
-        for before, number in pairwise((*hidden, len(headers))):
-            if number > before + 1:
-                yield headers[before + 1 : number]

@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
-from dataclasses import dataclass
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeVar
 
-from logkeep_engine.archive.care.record_digests import RecordTimes, StretchDigest
-from logkeep_engine.errors import OffsetOutOfRange
+from logkeep_engine.archive.care.record_digests import STRETCH_RECORDS, RecordTimes, unpacked_stretches
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch, OffsetOutOfRange
 from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.log.consumed import differing_fields
+from logkeep_engine.log.rows import RecordDigest
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.verification.aligning import (
-    WINDOW,
+    AHEAD,
     Alignment,
     ListedRecords,
     RecordDifference,
     RecordDifferenceKind,
     align,
+    joined,
 )
 from logkeep_engine.restore.verification.comparing import StretchComparison
 from logkeep_engine.restore.verification.target import TargetReader
 from logkeep_engine.restore.verification.wanted import RestoredRecords
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
+T = TypeVar("T")
+
 MAX_DIFFERENCES = 20
 """So many differences of a partition are named. Then it is read no further."""
 
+MAX_REASONS = 20
+"""So many reasons of a partition are named."""
+
 _AT_ONCE = 4
+_ROUNDS = 3  # a log may be cut off while it is read
+_MOST_LISTED = 4  # times the records of a stretch
+_STRETCHES_SEARCHED = 64
 
 
 class Verdict(StrEnum):
@@ -42,21 +55,18 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """A partition to verify: the work of its restore, and the digests of what it must hold. Pickles without secrets.
+    """A partition to verify: the work of its restore, and the digests of what it must hold, packed. Pickles without
+    secrets.
 
     `caveats` are reasons that the driver knows for which it cannot be called verified. `compacts`: the target may
     compact now. `offsets`: the offsets must be those of the source.
     """
 
     restored: RestoreTask
-    expected: tuple[StretchDigest, ...]
+    expected: bytes
     caveats: tuple[str, ...] = ()
     compacts: bool = False
     offsets: bool = False
-
-    @property
-    def records(self) -> int:
-        return sum(stretch.records for stretch in self.expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,26 +142,44 @@ class _Verification:
         self._client = client
         self._pool = pool
         self._progress = progress
+        self._throttle = context.throttle
         self._alone = alone
+        self._expected = unpacked_stretches(task.expected)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what was found: the target is read from its beginning."""
+        task, restored = self._task, self._restored
         self._reader = TargetReader(
-            client,
+            self._client,
             restored.target,
             restored.target_partition,
             restored.producer_id,
-            context.throttle,
+            self._throttle,
             created=restored.created,
         )
-        self._comparison = StretchComparison(task.expected, restored.begins, offsets=task.offsets)
+        self._comparison = StretchComparison(self._expected, restored.begins, offsets=task.offsets)
         self._reasons = list(task.caveats)
         self._differences: list[RecordDifference] = []
         self._differing: list[tuple[int, int]] = []
+        self._lost_until = -1
 
     async def run(self) -> VerifiedPartition:
+        for _ in range(_ROUNDS):
+            self._begin()
+            if await self._read_through():
+                return self._found()
+        self._reasons.append("the target was cut off each time that it was read: its leader has lost records")
+        return self._found()
+
+    async def _read_through(self) -> bool:
+        """Compare the target from its beginning to its end. False if its log was cut off meanwhile: then what was found
+        may be of records that are gone."""
         target, partition = self._restored.target, self._restored.target_partition
+        before = await self._client.epoch_end(target, partition)
         begins = await self._client.start_offset(target, partition)
-        if begins > self._restored.begins:
-            self._reasons.append(f"the target's log begins at offset {begins}: what was before it is gone")
-            return self._found()
+        if self._has_lost_beginning(begins):
+            return True
         end = await self._client.end_offset(target, partition, committed=True)
         extent = self._restored.extent
         # A marker that was written twice may be behind the end; records there are found by the comparison.
@@ -161,13 +189,37 @@ class _Verification:
             )
         try:
             await self._compare(end)
-        except OffsetOutOfRange as error:
-            self._reasons.append(f"the target was cut off while it was read: {error.message}")
-            return self._found()
-        after = await self._client.end_offset(target, partition)
+        except OffsetOutOfRange:
+            return False
+        # Of the leader epoch that was the last one, every leader's log must still have all.
+        still = await self._client.epoch_end(target, partition, before.leader_epoch)
+        after = await self._client.log_end(target, partition)
+        if after < end or 0 <= still.end_offset < end:
+            return False
+        self._has_lost_beginning(await self._client.start_offset(target, partition))
         if after > end:
             self._reasons.append(f"others write to the target: it has grown from offset {end} to {after}")
-        return self._found()
+        return True
+
+    def _has_lost_beginning(self, begins: int) -> bool:
+        lost = begins > self._restored.begins
+        if lost:
+            self._reasons.append(f"the target's log begins at offset {begins}: what was before it is gone")
+        return lost
+
+    @contextmanager
+    def _of_target(self) -> Iterator[None]:
+        """Says of a batch that cannot be read that it is the target's."""
+        where = f"The target, {self._restored.where}"
+        try:
+            yield
+        except BatchTooLarge as error:
+            raise error.within(where) from error
+        except CorruptBatch as error:
+            raise CorruptBatch(
+                f"{where}: {error.message}",
+                hint=error.hint or "Its leader's disk holds a damaged batch: move the leadership to another replica.",
+            ) from error
 
     async def _compare(self, end: int) -> None:
         comparison = self._comparison
@@ -175,67 +227,141 @@ class _Verification:
             if comparison.stretch is None:
                 raise AssertionError("nothing is left, and something differs")
             async with self._alone:
-                following = await self._locate(end)
-            if following is None or len(self._differences) >= MAX_DIFFERENCES:
+                goes_on = await self._locate(end)
+            if not goes_on or len(self._differences) >= MAX_DIFFERENCES:
                 return
         others = self._reader.others
         only_others = others.records >= comparison.extra and others.first >= comparison.extra_from
         if comparison.extra and not only_others:
-            found = await self._reader.listed(comparison.extra_from, end, 1)
-            self._differences.append(await self._what_is_behind(found))
+            with self._of_target():
+                found = await self._reader.listed(comparison.extra_from, end, 1)
+            self._add([await self._what_is_behind(found)])
 
     async def _stretches_equal(self, end: int) -> bool:
         """Read on, until a stretch differs or nothing is left."""
         loop, comparison = asyncio.get_running_loop(), self._comparison
-        async with aclosing(self._reader.stretches(comparison.began, end)) as stretches:
-            async for data, headers in stretches:
-                same = await loop.run_in_executor(self._pool, comparison.feed, data, headers)
-                self._tell()
-                if not same:
-                    return False
+        with self._of_target():
+            async with aclosing(self._reader.stretches(comparison.began, end)) as stretches:
+                async for data, headers in stretches:
+                    same = await loop.run_in_executor(self._pool, comparison.feed, data, headers)
+                    self._tell()
+                    if not same:
+                        return False
         return True
 
-    async def _locate(self, end: int) -> int | None:
-        """Find what differs in the current stretch, and pass over it. Returns the target's offset behind it, None if
-        nothing is behind it."""
+    async def _locate(self, end: int) -> bool:
+        """Find what differs in the current stretch, and pass over it. False if nothing of the target is behind it."""
         comparison, stretch = self._comparison, self._comparison.stretch
         assert stretch is not None
-        loop = asyncio.get_running_loop()
-        most = stretch.records + WINDOW
-        archived = await loop.run_in_executor(self._pool, self._wanted.listed, stretch.start, most)
-        target = await self._reader.listed(comparison.began, end, most)
-        found: Alignment = await loop.run_in_executor(
-            self._pool, lambda: align(archived, target, stretch.records, offsets=self._task.offsets)
-        )
+        if stretch.end <= self._lost_until:
+            self._add([RecordDifference(RecordDifferenceKind.LOST, stretch.start, None, stretch.records)])
+            self._differing.append((stretch.start, stretch.end))
+            comparison.passed(RecordDigest(offsets=False), comparison.began)
+            return True
+        most = stretch.records + AHEAD
+        archived = await self._off_loop(self._wanted.listed, stretch.start, most)
+        while True:
+            with self._of_target():
+                target = await self._reader.listed(comparison.began, end, most)
+            goes_on = len(target) == most
+            found = await self._aligned(archived, target, end)
+            if found.taken < len(target) or not goes_on or most >= _MOST_LISTED * stretch.records:
+                break
+            most *= 2
         self._differing.append((stretch.start, stretch.end))
         if not found.differences:
             self._reasons.append(
                 f"the digests of the archive's offsets {stretch.start} to {stretch.end - 1} are not those of its "
                 "records: delete them, and verify again"
             )
-        self._differences += found.differences
+        self._add([await self._with_fields(item) for item in found.differences])
         nothing_left = found.taken >= len(target)
-        following = end if nothing_left else target.offsets[found.taken]
-        comparison.passed(target.first(found.taken), following)
+        if found.taken < len(target):
+            following = target.offsets[found.taken]
+        else:
+            following = target.offsets[-1] + 1 if goes_on else end
+        with self._of_target():
+            passed = await self._reader.noted(comparison.began, following)
+        comparison.passed(passed, following)
         if nothing_left and not comparison.is_whole:
-            self._lost_behind()
-            return None
-        return following
+            if not goes_on:
+                self._lost_behind()
+            return False
+        return True
+
+    async def _aligned(self, archived: ListedRecords, target: ListedRecords, end: int) -> Alignment:
+        """The differences of the current stretch. If more was added than is listed, the target is listed without it."""
+        stretch = self._comparison.stretch
+        assert stretch is not None
+
+        async def aligned(*, pair_up: bool) -> Alignment:
+            records, offsets = stretch.records, self._task.offsets
+            return await self._off_loop(
+                lambda: align(archived, target, records, most=MAX_DIFFERENCES, offsets=offsets, pair_up=pair_up)
+            )
+
+        found = await aligned(pair_up=False)
+        if found.apart is None:
+            return found
+        behind = target.digests[found.taken : found.taken + AHEAD]
+        lost_until = await self._found_in_archive(archived.offsets[-1] + 1, frozenset(behind))
+        if lost_until is not None:
+            self._lost_until = lost_until
+            first, count = archived.offsets[found.apart], stretch.records - found.apart
+            lost = RecordDifference(RecordDifferenceKind.LOST, first, None, count)
+            return Alignment((*found.differences, lost), found.taken)
+        wanted = frozenset(archived.digests[found.apart : found.apart + AHEAD])
+        first, most = target.offsets[found.taken], _STRETCHES_SEARCHED * STRETCH_RECORDS
+        with self._of_target():
+            place = await self._reader.first_of(first, end, most, wanted)
+            if place is None:
+                return await aligned(pair_up=True)
+            records, following = place
+            rest = await self._reader.listed(following, end, stretch.records - found.apart + AHEAD)
+        del target.offsets[found.taken :], target.digests[found.taken :]
+        target.follow(rest)
+        found = await aligned(pair_up=True)
+        added = RecordDifference(RecordDifferenceKind.ADDED, None, first, records)
+        return replace(found, differences=(added, *found.differences))
+
+    async def _found_in_archive(self, start: int, digests: frozenset[bytes]) -> int | None:
+        """The source offset of the first record with one of these digests in the next stretches, None if there is
+        none."""
+        behind = [item.end for item in self._expected if item.end > start][:_STRETCHES_SEARCHED]
+        return await self._off_loop(self._wanted.first_of, start, behind[-1], digests) if behind else None
+
+    async def _with_fields(self, found: RecordDifference) -> RecordDifference:
+        """The difference with the fields that differ. Both records are read again for it: nothing else keeps one."""
+        source, target = found.source_offset, found.target_offset
+        if found.kind is not RecordDifferenceKind.CHANGED or source is None or target is None:
+            return found
+        archived = await self._off_loop(self._wanted.record_at, source)
+        with self._of_target():
+            there = await self._reader.record_at(target)
+        if archived is None or there is None:
+            return found
+        return replace(found, fields=differing_fields(archived, there))
+
+    def _add(self, found: list[RecordDifference]) -> None:
+        """Add differences. Lost records of several stretches are one difference."""
+        self._differences = joined([*self._differences, *found])
+
+    async def _off_loop(self, function: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*args))
 
     def _lost_behind(self) -> None:
         """The target has ended: all that was not compared is missing."""
         stretch, missing = self._comparison.stretch, self._comparison.missing
         assert stretch is not None
-        self._differences.append(RecordDifference(RecordDifferenceKind.LOST, stretch.start, None, missing))
+        self._add([RecordDifference(RecordDifferenceKind.LOST, stretch.start, None, missing)])
         self._differing.append((stretch.start, self._end))
 
     async def _what_is_behind(self, found: ListedRecords) -> RecordDifference:
         """Records behind all that the archive has."""
         comparison = self._comparison
-        loop = asyncio.get_running_loop()
         archived = ListedRecords()
-        for last in self._task.expected[-1:]:
-            archived = await loop.run_in_executor(self._pool, self._wanted.listed, last.start, last.records)
+        for last in self._expected[-1:]:
+            archived = await self._off_loop(self._wanted.listed, last.start, last.records)
         again = bool(found.digests) and found.digests[0] in archived.digests
         kind = RecordDifferenceKind.TWICE if again else RecordDifferenceKind.ADDED
         return RecordDifference(kind, None, comparison.extra_from, comparison.extra)
@@ -256,7 +382,7 @@ class _Verification:
     @property
     def _end(self) -> int:
         """The source offset behind all that is expected."""
-        return self._task.expected[-1].end if self._task.expected else 0
+        return self._expected[-1].end if self._expected else 0
 
     def _found(self) -> VerifiedPartition:
         task, comparison, others = self._restored, self._comparison, self._reader.others
@@ -278,14 +404,20 @@ class _Verification:
             target=task.target,
             partition=task.target_partition,
             verdict=verdict,
-            expected=self._task.records,
+            expected=sum(stretch.records for stretch in self._expected),
             records=comparison.records,
             bytes=self._reader.bytes,
-            reasons=tuple(reasons),
+            reasons=shortened(reasons, MAX_REASONS),
             differences=tuple(self._differences[:MAX_DIFFERENCES]),
             stretches=comparison.at,
-            differing=tuple(self._differing),
+            differing=tuple(self._differing[:MAX_DIFFERENCES]),
             times=comparison.times,
-            offsets=(self._task.expected[0].start if self._task.expected else 0, self._end),
+            offsets=(self._expected[0].start if self._expected else 0, self._end),
             compared_until=self._reached,
         )
+
+
+def shortened(texts: Sequence[str], most: int) -> tuple[str, ...]:
+    """At most so many texts, and how many more there are."""
+    more = len(texts) - most
+    return tuple(texts) if more <= 0 else (*texts[:most], f"and {more} more")

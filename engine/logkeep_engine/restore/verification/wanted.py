@@ -6,24 +6,27 @@ code that rebuilds batches: a fault in that code is a difference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
 from logkeep_engine.archive.care.record_digests import RecordTimes, SegmentDigests, StretchDigest
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import is_batched, open_damaged, open_partition
 from logkeep_engine.log.batch import MAX_OFFSET, BatchHeader
-from logkeep_engine.log.rows import RecordDigest, Rows, as_rows, kept_rows
-from logkeep_engine.log.transactions import Spans, unseen
+from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.rows import RecordDigest, Rows, as_rows, rows_of_batch
+from logkeep_engine.log.transactions import Span, Spans, unseen
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.straddling import Straddling, straddling
 from logkeep_engine.restore.task import aborted_of
-from logkeep_engine.restore.verification.aligning import ListedRecords
+from logkeep_engine.restore.verification.aligning import ListedRecords, digests_of_each
 
 
 class RestoredRecords:
-    """The records of one partition. What is needed for them is read when it is asked for."""
+    """The records of one partition. What is needed for them is read when it is asked for, and once."""
 
     def __init__(self, task: RestoreTask) -> None:
         self._task = task
@@ -38,44 +41,70 @@ class RestoredRecords:
         return Spans.of(aborted_of(task) if transactional else ())
 
     @cached_property
-    def _across(self) -> Straddling:
+    def across(self) -> Straddling:
+        """The transactions across the bounds of what is restored."""
         return straddling(self._task.archived, self._task.clip)
 
     @cached_property
     def _left_out(self) -> Spans:
-        return Spans([*self.aborted.rows(), *self._across.left_out])
+        return Spans([*self.aborted.rows(), *self.across.left_out])
 
     @cached_property
     def _whole(self) -> Spans:
-        return Spans(self._across.whole)
+        return Spans(self.across.whole)
 
-    def is_whole(self, digests: SegmentDigests) -> bool:
-        """Whether all committed records of a segment are wanted, by what its digests say."""
+    @property
+    def asks_segments(self) -> bool:
+        """Whether `known_of` may read segments: to know to which side of a time each transaction belongs."""
+        clip = self._task.clip
+        return clip is not None and clip.timed and any(entry.transactional for entry in self._task.segments)
+
+    def known_of(self, digests: SegmentDigests) -> SegmentDigests | None:
+        """The digests of the wanted records of a segment, where all of its records are wanted, or none. None: only some
+        may be, so the segment must be read."""
         clip = self._task.clip
         if clip is None:
-            return True
+            return digests
         if clip.end is not None and digests.next_offset > clip.end:
-            return False
-        if clip.timed:
-            if any(entry.transactional for entry in self._task.segments):
-                return False  # the time of a transaction is not that of each of its records
-            inside = [item for item in digests.stretches if item.records]
+            return None
+        inside = [item for item in digests.stretches if item.records]
+        if clip.timed and inside:
+            times = self._task.segments[bisect_left(self._task.segments, digests.base_offset, key=_base_offset)].times
+            # Of a transaction's batch the header decides, and that may tell a later time than the records.
+            if clip.before is not None and min(item.lowest for item in inside) >= clip.before:
+                return _without_records(digests)
+            if clip.since is not None and times.max_timestamp < clip.since:
+                return None if _reach_into(digests, self.across.whole) else _without_records(digests)
             early = clip.since is not None and any(item.lowest < clip.since for item in inside)
-            late = clip.before is not None and any(item.highest >= clip.before for item in inside)
-            return not (early or late)
-        return not any(
-            first < digests.next_offset and last >= digests.base_offset for _, first, last in self._across.left_out
-        )
+            late = clip.before is not None and times.max_timestamp >= clip.before
+            if early or late:
+                return None
+        return None if _reach_into(digests, self.across.left_out) else digests
 
     def of(self, digests: SegmentDigests) -> SegmentDigests:
-        """The digests of the wanted records of a segment, in the same stretches. Raises ArchiveDamaged."""
-        found, whole = [], RecordDigest(offsets=False)
-        for stretch in digests.stretches:
-            digest = RecordDigest(offsets=False)
-            for rows in self.rows(stretch.start, stretch.end):
-                digest.note(rows)
-            found.append(StretchDigest.of(stretch.start, stretch.end, digest))
-            whole.follow(digest)
+        """The digests of the wanted records of a segment, in the same stretches. The segment is read once. Raises
+        ArchiveDamaged."""
+        left = list(reversed(digests.stretches))
+        found, whole, current = list[StretchDigest](), RecordDigest(offsets=False), RecordDigest(offsets=False)
+
+        def cut() -> None:
+            nonlocal current
+            stretch = left.pop()
+            found.append(StretchDigest.of(stretch.start, stretch.end, current))
+            whole.follow(current)
+            current = RecordDigest(offsets=False)
+
+        for rows in self.rows(digests.base_offset, digests.next_offset):
+            behind = rows
+            while behind:
+                part = behind.between(behind.first_offset, left[-1].end)
+                if part:
+                    current.note(part)
+                behind = behind[len(part) :]
+                if behind:
+                    cut()
+        while left:
+            cut()
         return replace(digests, stretches=tuple(found), times=RecordTimes.of(whole))
 
     def listed(self, start: int, count: int) -> ListedRecords:
@@ -88,18 +117,39 @@ class RestoredRecords:
                 break
         return found
 
+    def record_at(self, offset: int) -> LogRecord | None:
+        """The record at a source offset, None if it is not wanted. Raises ArchiveDamaged."""
+        return next((rows[0] for rows in self.rows(offset, offset + 1) if rows), None)
+
+    def first_of(self, start: int, stop: int, digests: frozenset[bytes]) -> int | None:
+        """The source offset of the first record at [start, stop) with one of these digests, None if there is none.
+        Raises ArchiveDamaged."""
+        for rows in self.rows(start, stop):
+            for number, digest in enumerate(digests_of_each(rows) if rows else ()):
+                if digest in digests:
+                    return rows.offsets()[number]
+        return None
+
     def rows(self, start: int, stop: int = MAX_OFFSET) -> Iterator[Rows]:
-        """The records with offsets in [start, stop). Raises ArchiveDamaged."""
+        """The records with offsets in [start, stop). They are good until the next ones are asked for. Raises
+        ArchiveDamaged."""
         task, clip = self._task, self._task.clip
         stop = stop if clip is None else min(stop, clip.stop)
-        entries = [entry for entry in task.segments if entry.next_offset > start and entry.base_offset < stop]
+        if start >= stop:
+            return
+        first = bisect_right(self._task.segments, start, key=_next_offset)
+        last = bisect_left(self._task.segments, stop, key=_base_offset)
+        entries = task.segments[first:last]
         if clip is not None:
-            entries = [entry for entry in entries if clip.reaches(entry)]
+            entries = tuple(entry for entry in entries if clip.reaches(entry))
         batched = all(is_batched(entry.layout) for entry in entries)
         if not batched:
-            entries = [entry for entry in entries if entry.base_offset not in self._damaged]
+            entries = tuple(entry for entry in entries if entry.base_offset not in self._damaged)
             for records in open_partition(task.storage, task.source, entries, aborted=()).records(start):
-                yield self._clipped(as_rows(records)).between(start, stop)
+                rows = as_rows(records)
+                if rows.first_offset >= stop:
+                    return
+                yield self._clipped(rows).between(start, stop)
             return
         opened = open_damaged if self._damaged else open_partition
         for item in opened(task.storage, task.source, entries).batches(start):
@@ -111,6 +161,8 @@ class RestoredRecords:
                     return
                 if header.next_offset > start:
                     yield from (rows.between(start, stop) for rows in self._of_batch(data, at, header))
+            if headers.next_offset >= stop:
+                return
 
     def _of_batch(self, data: memoryview, at: int, header: BatchHeader) -> Iterator[Rows]:
         if unseen(header, self._left_out):
@@ -122,7 +174,7 @@ class RestoredRecords:
             late = clip.before is not None and header.max_timestamp >= clip.before
             if (early or late) and not self._whole.holds(header.producer_id, header.base_offset):
                 return
-        for rows in kept_rows(memoryview(bytes(data[at : at + header.size])), header):
+        for rows in rows_of_batch(data[at : at + header.size], header):
             if by_record:
                 yield self._clipped(rows)
             else:
@@ -131,3 +183,21 @@ class RestoredRecords:
     def _clipped(self, rows: Rows) -> Rows:
         clip = self._task.clip
         return rows if clip is None else clip.of_rows(rows)
+
+
+def _without_records(digests: SegmentDigests) -> SegmentDigests:
+    nothing = RecordDigest(offsets=False)
+    stretches = tuple(StretchDigest.of(item.start, item.end, nothing) for item in digests.stretches)
+    return replace(digests, stretches=stretches, times=RecordTimes())
+
+
+def _reach_into(digests: SegmentDigests, spans: Iterable[Span]) -> bool:
+    return any(first < digests.next_offset and last >= digests.base_offset for _, first, last in spans)
+
+
+def _base_offset(entry: SegmentEntry) -> int:
+    return entry.base_offset
+
+
+def _next_offset(entry: SegmentEntry) -> int:
+    return entry.next_offset

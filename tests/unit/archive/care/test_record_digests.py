@@ -14,6 +14,7 @@ from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.rows import RecordDigest, as_rows
 from logkeep_engine.log.segment import AbortedTxn
@@ -58,6 +59,28 @@ def test_batches_and_segments_make_no_difference_and_records_do(storage: Storage
     assert (whole.stretches[0].start, whole.stretches[0].end) == (0, 100)
     assert (whole.stretches[0].lowest, whole.stretches[0].highest) == (TIME, TIME + 99)
     assert value(of(storage, Batch(0, 99).encode(), epoch=3)) != value(whole)
+
+
+def test_stretches_of_records_are_bound_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_digests, "STRETCH_BYTES", 5000)
+    builder = record_digests.StretchBuilder(0)
+    for offset in range(10):
+        builder.add_records(as_rows([PlainRecord(offset, TIME, 0, None, b"x" * 2000, ())]))
+    stretches, _ = builder.finish(10)
+    assert [(item.start, item.end) for item in stretches] == [(0, 3), (3, 6), (6, 9), (9, 10)]
+
+
+def test_stretches_of_very_small_records_are_bound_by_their_number(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [Batch(at, 10).encode() for at in range(0, 1000, 10)]
+    whole = of(storage, *batches)
+    monkeypatch.setattr(record_digests, "STRETCH_RECORDS", 100)
+    found = of(storage, *batches, epoch=2)
+    assert all(100 <= item.records < 200 for item in found.stretches[:-1])
+    assert [item.end for item in found.stretches[:-1]] == [item.start for item in found.stretches[1:]]
+    assert value(found) == value(whole)
+    assert found.times == whole.times
 
 
 def test_a_segment_has_stretches_with_bounds_that_meet(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,182 @@
+"""Plots of records over time, before a restore and after it, as SVG. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from itertools import chain, cycle
+
+from logkeep_engine.archive.care.record_digests import RecordTimes
+from logkeep_engine.contract.values import human_bytes
+
+WIDTH = 900
+_HEIGHT, _LEFT, _RIGHT, _TOP, _BELOW = 170, 100, 40, 8, 30
+_ROOM = WIDTH - _LEFT - _RIGHT
+_LINES = 4  # across a plot, at most
+_TICKS = 8  # below it, at most
+_SECOND, _MINUTE, _DAY = 1000, 60_000, 86_400_000
+_TICK_WIDTHS = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500),
+    *(_SECOND * number for number in (1, 2, 5, 10, 15, 30)),
+    *(_MINUTE * number for number in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)),
+    *(_DAY * number for number in (1, 2, 7, 14, 30, 91, 182, 365, 730, 3650)),
+)
+_FAR = 10
+_FEW = 200
+
+Counts = dict[int, tuple[int, int]]
+"""Records and bytes by the number of their bucket. -1 is no time."""
+
+
+def plots_of(before: RecordTimes, after: RecordTimes) -> list[str]:
+    """Records and bytes over time, as parts of a page. Nothing if no record has a time."""
+    shift = RecordTimes.together((before, after)).shift
+    both = _widened(before, shift), _widened(after, shift)
+    numbers = sorted({number for counts in both for number in counts if number >= 0})
+    if not numbers:
+        return []
+    first, last = _middle(both, numbers)
+    shown = f"From {moment(first << shift)} to {moment((last + 1) << shift)} UTC."
+    key = (
+        '<p class="key"><span style="background:#c3cbd6"></span>archive<span style="background:#2f6fd0"></span>target'
+        '<span style="background:#c8281c"></span>not the same</p>'
+    )
+    return [
+        "<h2>Records over time</h2>",
+        f"<p>{shown}{_outside(both, first, last)}</p>",
+        key,
+        _bars(both, shift, (first, last), 0),
+        "<h2>Bytes over time</h2>",
+        "<p>Timestamps, keys, values and headers, before compression.</p>",
+        key,
+        _bars(both, shift, (first, last), 1),
+    ]
+
+
+def moment(ms: float) -> str:
+    """A time of a record, or of the run, in words."""
+    return _formatted("%Y-%m-%d %H:%M:%S", ms)
+
+
+def _widened(times: RecordTimes, shift: int) -> Counts:
+    counts: Counts = {}
+    for number, records, size in times.buckets:
+        place = max(number >> (shift - times.shift), -1)
+        own = counts.get(place, (0, 0))
+        counts[place] = (own[0] + records, own[1] + size)
+    return counts
+
+
+def _middle(both: Sequence[Counts], numbers: Sequence[int]) -> tuple[int, int]:
+    """The first and the last bucket that are shown. Few records with times that are far from all others are left out:
+    one clock that was wrong would leave no room for the rest."""
+    weights = [max(counts.get(number, (0, 0))[0] for counts in both) for number in numbers]
+    few = sum(weights) // _FEW
+    first, last = numbers[_behind(weights, few)], numbers[-1 - _behind(weights[::-1], few)]
+    wide = last + 1 - first
+    if numbers[-1] + 1 - numbers[0] < _FAR * wide:
+        return numbers[0], numbers[-1]
+    near = [number for number in numbers if first - wide <= number <= last + wide]
+    return near[0], near[-1]
+
+
+def _behind(weights: Sequence[int], few: int) -> int:
+    """The number of the first bucket that has not only these few records in front of it and in it."""
+    passed = 0
+    for number, weight in enumerate(weights):
+        passed += weight
+        if passed > few:
+            return number
+    return len(weights) - 1
+
+
+def _outside(both: Sequence[Counts], first: int, last: int) -> str:
+    """How many records have another time than those that are shown, or none."""
+    told = ""
+    untimed = [counts.get(-1, (0, 0))[0] for counts in both]
+    if any(untimed):
+        told += f" Records without a time: {untimed[0]:,} in the archive, {untimed[1]:,} in the target."
+    others = [
+        sum(records for number, (records, _) in counts.items() if number >= 0 and not first <= number <= last)
+        for counts in both
+    ]
+    if any(others):
+        told += f" Records of other times: {others[0]:,} in the archive, {others[1]:,} in the target."
+    return told
+
+
+def _bars(both: Sequence[Counts], shift: int, bounds: tuple[int, int], which: int) -> str:
+    """The records (`which` 0) or the bytes (1) of both sides as bars."""
+    first, end = bounds[0], bounds[1] + 1
+    words = _bytes_in_words if which else _records_in_words
+    values = [
+        {number: value[which] for number, value in counts.items() if first <= number < end and value[which]}
+        for counts in both
+    ]
+    highest = max(chain.from_iterable(side.values() for side in values), default=1)
+    wide = _ROOM / (end - first)
+    parts = list(_lines(highest, words, binary=bool(which)))
+    for name, side, share in (("before", values[0], 0.9), ("after", values[1], 0.45)):
+        for number in sorted(side):
+            size = max(1.0, side[number] / highest * (_HEIGHT - _TOP))
+            at, width = _LEFT + (number - first + (1 - share) / 2) * wide, max(0.7, share * wide)
+            label = f"{moment(number << shift)}: {words(side[number])}"
+            parts.append(_rectangle(name, at, _HEIGHT - size, width, size, label))
+    for number in sorted(values[0].keys() | values[1].keys()):
+        sides = [side.get(number, 0) for side in values]
+        if sides[0] != sides[1]:
+            label = f"{moment(number << shift)}: {words(sides[0])} in the archive, {words(sides[1])} in the target"
+            parts.append(_rectangle("differs", _LEFT + (number - first) * wide, _HEIGHT + 1, max(3.0, wide), 5, label))
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {_HEIGHT + _BELOW}" width="{WIDTH}" role="img">{"".join(parts)}'
+        f'<line class="axis" x1="{_LEFT}" y1="{_HEIGHT}" x2="{WIDTH - _RIGHT}" y2="{_HEIGHT}"/>'
+        f"{''.join(_ticks(first << shift, end << shift))}</svg>"
+    )
+
+
+def _rectangle(name: str, x: float, y: float, width: float, height: float, label: str) -> str:
+    return (
+        f'<rect class="{name}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}">'
+        f"<title>{escape(label)}</title></rect>"
+    )
+
+
+def _lines(highest: int, words: Callable[[int], str], *, binary: bool) -> Iterator[str]:
+    """Lines across the plot at round values, with these."""
+    step, factors = 1, cycle((2,) if binary else (2, 2.5, 2))
+    while highest > _LINES * step:
+        step = int(step * next(factors))
+    for value in range(0, highest + 1, step):
+        y = _HEIGHT - value / highest * (_HEIGHT - _TOP)
+        if value:
+            yield f'<line class="line" x1="{_LEFT}" y1="{y:.2f}" x2="{WIDTH - _RIGHT}" y2="{y:.2f}"/>'
+        yield f'<text x="{_LEFT - 8}" y="{y + 4:.2f}" text-anchor="end">{escape(words(value))}</text>'
+
+
+def _ticks(begin: int, end: int) -> Iterator[str]:
+    """Times below the plot."""
+    width = next((item for item in _TICK_WIDTHS if (end - begin) // item < _TICKS), _TICK_WIDTHS[-1])
+    while (end - begin) // width >= _TICKS:
+        width *= 10
+    pattern = "%Y-%m-%d" if width >= _DAY else "%m-%d %H:%M" if width >= _MINUTE else "%H:%M:%S"
+    for at in range(-(-begin // width) * width, end + 1, width):
+        x = _LEFT + (at - begin) / (end - begin) * _ROOM
+        label = _formatted(pattern, at) + (f".{at % _SECOND:03}" if width < _SECOND else "")
+        yield f'<line class="axis" x1="{x:.2f}" y1="{_HEIGHT}" x2="{x:.2f}" y2="{_HEIGHT + 10}"/>'
+        yield f'<text x="{x:.2f}" y="{_HEIGHT + 24}" text-anchor="middle">{label}</text>'
+
+
+def _records_in_words(count: int) -> str:
+    return f"{count:,}"
+
+
+def _bytes_in_words(size: int) -> str:
+    return human_bytes(size).replace(".0 ", " ")
+
+
+def _formatted(pattern: str, ms: float) -> str:
+    try:
+        return time.strftime(pattern, time.gmtime(ms / 1000))
+    except (ValueError, OverflowError, OSError):
+        return f"{ms:.0f} ms"

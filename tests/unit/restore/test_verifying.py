@@ -1,0 +1,362 @@
+"""One partition of a target is read back and compared, whatever happens to its log meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from logkeep_engine.archive.care.record_digests import (
+    RecordTimes,
+    SegmentDigests,
+    StretchDigest,
+    packed_stretches,
+    unpacked_stretches,
+)
+from logkeep_engine.archive.catalog.entry import Layout, SegmentTimes
+from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.digest import Digest
+from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.kafka.fetched import Fetched
+from logkeep_engine.kafka.queries import EpochEnd
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.consumed import PlainRecord
+from logkeep_engine.log.records import Record, encode
+from logkeep_engine.log.rows import RecordDigest, Rows, as_rows
+from logkeep_engine.restore.attempt import RestoreTask
+from logkeep_engine.restore.clip import Clip
+from logkeep_engine.restore.merge import Rule
+from logkeep_engine.restore.straddling import Straddling
+from logkeep_engine.restore.verification import wanted
+from logkeep_engine.restore.verification.aligning import ListedRecords
+from logkeep_engine.restore.verification.idle import idle_partitions
+from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition, VerifyTask, _Verification
+from logkeep_engine.restore.verification.wanted import RestoredRecords
+from logkeep_engine.storage import open_uri
+from logkeep_engine.tasks import TaskProgress
+from tests.runners import Context
+
+TIME = 1_700_000_000_000
+OURS = 9
+STRETCH = 2000
+
+
+def record(number: int, offset: int, value: bytes = b"") -> PlainRecord:
+    return PlainRecord(offset, TIME + number, 0, b"k%d" % number, value or b"v%d" % number, ())
+
+
+class Log:
+    """A partition's log, and the leader that answers for it."""
+
+    def __init__(self, numbers: Sequence[int], *, then: Callable[[Log], None] = lambda log: None) -> None:
+        self.records = [record(number, offset) for offset, number in enumerate(numbers)]
+        self.epochs = {5: len(self.records)}
+        self.begins = 0
+        self.broken = False
+        self._then: Callable[[Log], None] | None = then
+
+    def cut(self, end: int, more: Sequence[int] = ()) -> None:
+        """Another leader has less, and gets other records."""
+        self.records = self.records[:end]
+        self.epochs = {5: end, 6: end + len(more)}
+        self.records += [record(number, end + at) for at, number in enumerate(more)]
+
+    async def epoch_end(self, topic: str, partition: int, epoch: int | None = None) -> EpochEnd:
+        asked = max(self.epochs) if epoch is None else epoch
+        return EpochEnd(0, asked, self.epochs[asked])
+
+    async def start_offset(self, topic: str, partition: int) -> int:
+        return self.begins
+
+    async def end_offset(self, topic: str, partition: int, *, committed: bool) -> int:
+        return len(self.records)
+
+    async def log_end(self, topic: str, partition: int) -> int:
+        return len(self.records)
+
+    async def stream(
+        self, topic: str, partition: int, start: int, end: int, *, max_bytes: int
+    ) -> AsyncGenerator[Fetched, None]:
+        for at in range(start // 500 * 500, end, 500):
+            some = [Record(r.offset, r.timestamp or 0, r.key, r.value, ()) for r in self.records[at : at + 500]]
+            data = bytearray(encode(some, codec=Codec.ZSTD, base_offset=at, producer_id=OURS, producer_epoch=0))
+            if self.broken:
+                data[-1] ^= 1
+            yield Fetched(memoryview(data), at + len(some), end, end, 0)
+        then, self._then = self._then, None
+        if then is not None:
+            then(self)
+
+
+class Archived:
+    """The records of an archive, in the place of `RestoredRecords`."""
+
+    def __init__(self, records: Sequence[PlainRecord]) -> None:
+        self._records = records
+
+    def listed(self, start: int, count: int) -> ListedRecords:
+        return ListedRecords([as_rows(self._records[start : start + count])])
+
+    def record_at(self, offset: int) -> PlainRecord:
+        return self._records[offset]
+
+    def first_of(self, start: int, stop: int, digests: frozenset[bytes]) -> int | None:
+        found = self.listed(start, stop - start).digests
+        return next((start + at for at, digest in enumerate(found) if digest in digests), None)
+
+
+def stretches(records: Sequence[PlainRecord]) -> Iterator[StretchDigest]:
+    for at in range(0, len(records), STRETCH):
+        digest, some = RecordDigest(offsets=False), records[at : at + STRETCH]
+        digest.note(as_rows(some))
+        yield StretchDigest.of(at, at + len(some), digest)
+
+
+def verified(archived: int, log: Log, tmp_path: Path) -> VerifiedPartition:
+    records = [record(number, number) for number in range(archived)]
+    storage = open_uri(tmp_path.as_uri())
+    connection = KafkaConnection(("127.0.0.1:1",))
+    own: dict[str, Any] = {"number": 0, "storage": storage, "state": storage, "connection": connection}
+    own |= {"source": "orders", "topic_id": "x", "partition": 3, "target": "copy", "created": True, "fresh": False}
+    own |= {"max_batch_bytes": 1 << 20, "rule": Rule.BY_UNPACKED_SIZE, "producer_id": OURS, "start": 0}
+    restored = RestoreTask(**own, segments=(), survey=None, map_path="m")
+    task = VerifyTask(restored, packed_stretches(stretches(records)))
+
+    async def verify() -> VerifiedPartition:
+        context = Context(0)
+        with ThreadPoolExecutor(1) as pool:
+            client = cast(RawClient, log)
+            one = _Verification(task, client, pool, TaskProgress(context), context, asyncio.Lock())
+            one._wanted = cast(RestoredRecords, Archived(records))
+            return await one.run()
+
+    return asyncio.run(verify())
+
+
+def told(found: VerifiedPartition) -> list[tuple[str, int | None, int | None, int]]:
+    return [(item.kind.value, item.source_offset, item.target_offset, item.records) for item in found.differences]
+
+
+def test_packed_stretches_are_the_same() -> None:
+    some = tuple(stretches([record(number, number) for number in range(STRETCH + 1)]))
+    assert len(packed_stretches(some)) == 2 * 72
+    assert unpacked_stretches(packed_stretches(some)) == some
+
+
+def test_what_is_equal_is_verified(tmp_path: Path) -> None:
+    found = verified(5000, Log(range(5000)), tmp_path)
+    assert (found.verdict, found.records, found.expected, found.stretches) == (Verdict.VERIFIED, 5000, 5000, 3)
+
+
+@pytest.mark.parametrize("more", [[], range(10_000, 10_300)], ids=["shorter", "grown again"])
+def test_a_log_that_is_cut_off_while_it_is_read_has_lost_records(tmp_path: Path, more: Sequence[int]) -> None:
+    log = Log(range(5000), then=lambda log: log.cut(4700, more))
+    found = verified(5000, log, tmp_path)
+    assert found.verdict is Verdict.DIFFERENT
+    kind = "Changed" if more else "Lost"
+    assert told(found)[0][:2] == (kind, 4700)
+
+
+def test_a_log_that_is_cut_off_again_and_again_is_not_verified(tmp_path: Path) -> None:
+    log = Log(range(5000))
+    log.epochs = {5: 4000}
+    found = verified(5000, log, tmp_path)
+    assert found.verdict is Verdict.NOT_VERIFIED
+    assert "was cut off each time" in found.reasons[-1]
+
+
+def test_a_log_whose_beginning_goes_while_it_is_read_is_not_verified(tmp_path: Path) -> None:
+    def removed(log: Log) -> None:
+        log.begins = 40
+
+    found = verified(5000, Log(range(5000), then=removed), tmp_path)
+    assert found.verdict is Verdict.NOT_VERIFIED
+    assert found.reasons == ("the target's log begins at offset 40: what was before it is gone",)
+
+
+def test_a_damaged_batch_of_the_target_is_named_with_its_place(tmp_path: Path) -> None:
+    log = Log(range(600))
+    log.broken = True
+    with pytest.raises(CorruptBatch, match="The target, topic 'copy' partition 3: The batch at offset 0"):
+        verified(600, log, tmp_path)
+
+
+def test_the_fields_of_a_changed_record_are_named(tmp_path: Path) -> None:
+    log = Log(range(5000))
+    log.records[4321] = log.records[4321]._replace(key=b"x", value=b"y")
+    found = verified(5000, log, tmp_path)
+    assert [item.fields for item in found.differences] == [("key", "value")]
+    assert (found.records, found.stretches) == (5000, 3)
+
+
+@pytest.mark.parametrize(("start", "count"), [(0, 1001), (100, 1500), (1000, 9000), (2000, 7500), (0, 11_999)])
+def test_records_that_are_lost_are_called_so_however_many_they_are(tmp_path: Path, start: int, count: int) -> None:
+    log = Log([*range(start), *range(start + count, 12_000)])
+    found = verified(12_000, log, tmp_path)
+    assert found.verdict is Verdict.DIFFERENT
+    assert {item.kind.value for item in found.differences} == {"Lost"}
+    assert told(found) == [("Lost", start, None, count)]
+    assert found.records == 12_000 - count
+
+
+@pytest.mark.parametrize(("at", "count"), [(0, 1001), (100, 1500), (2000, 9000), (700, 4000)])
+def test_records_that_were_added_are_called_so_however_many_they_are(tmp_path: Path, at: int, count: int) -> None:
+    log = Log([*range(at), *range(50_000, 50_000 + count), *range(at, 6000)])
+    found = verified(6000, log, tmp_path)
+    assert found.verdict is Verdict.DIFFERENT
+    assert told(found) == [("Added", None, at, count)]
+    assert found.records == 6000 + count
+
+
+def test_each_of_several_differences_is_named_for_itself(tmp_path: Path) -> None:
+    log = Log([*range(1000), *range(9000, 10_000), *range(60_000, 65_000), *range(10_000, 12_000)])
+    log.records[5] = log.records[5]._replace(value=b"other")
+    found = verified(12_000, log, tmp_path)
+    assert told(found) == [("Changed", 5, 5, 1), ("Lost", 1000, None, 8000), ("Added", None, 2000, 5000)]
+
+
+def test_of_very_many_changes_the_first_are_named(tmp_path: Path) -> None:
+    found = verified(6000, Log([number + 50_000 for number in range(6000)]), tmp_path)
+    assert told(found) == [("Changed", number, number, 1) for number in range(20)]
+    assert found.compared_until == 2000
+
+
+# ---- partitions to which nothing is restored
+
+
+def idle(
+    ends: dict[tuple[str, int], int], *, caveat: str = "", created: bool = True, to: int = 0
+) -> tuple[list[Any], int]:
+    parts = [SimpleNamespace(partition=number, target=to + number, begins=2 * number) for number in range(2)]
+    topic = SimpleNamespace(source="orders", target="copy", created=created, partitions=parts)
+    planned = SimpleNamespace(plan=SimpleNamespace(topics=[topic]), segments=lambda topic, partition: ())
+    control = SimpleNamespace(latest_offsets=lambda wanted: {where: ends[where] for where in wanted if where in ends})
+    context = SimpleNamespace(control=control)
+    caveats = {("orders", 1): (caveat,)} if caveat else {}
+    found, empty = idle_partitions(cast(Any, context), cast(Any, planned), caveats)
+    return [(item.target, item.partition, item.verdict, item.reason) for item in found], empty
+
+
+AS_THEY_MUST_BE = {("copy", 0): 0, ("copy", 1): 2}
+
+
+def test_an_empty_partition_that_is_gone_is_not_equal() -> None:
+    assert idle(AS_THEY_MUST_BE) == ([], 2)
+    gone = [("copy", 1, Verdict.DIFFERENT, "the partition is gone")]
+    assert idle({("copy", 0): 0}) == (gone, 1)
+    short = [("copy", 1, Verdict.DIFFERENT, "its log ends at offset 1, and not at 2")]
+    assert idle({("copy", 0): 0, ("copy", 1): 1}) == (short, 1)
+
+
+def test_an_empty_partition_with_records_of_others_is_not_verified() -> None:
+    reason = "500 offsets are taken where the archive has no record: others have written to it"
+    assert idle({("copy", 0): 500, ("copy", 1): 2}) == ([("copy", 0, Verdict.NOT_VERIFIED, reason)], 1)
+
+
+def test_an_empty_partition_is_looked_for_where_the_restore_has_mapped_it() -> None:
+    mapped = {("copy", 7): 0, ("copy", 8): 2}
+    assert idle(mapped, to=7) == ([], 2)
+    gone = [("copy", 8, Verdict.DIFFERENT, "the partition is gone")]
+    assert idle({("copy", 7): 0, ("copy", 1): 2}, to=7) == (gone, 1)
+
+
+@pytest.mark.parametrize("created", [True, False])
+def test_a_partition_of_which_the_archive_has_lost_everything_is_not_verified(created: bool) -> None:
+    lost = [("copy", 1, Verdict.NOT_VERIFIED, "all is lost")]
+    assert idle(AS_THEY_MUST_BE, caveat="all is lost", created=created) == (lost, int(created))
+
+
+# ---- what is read of the archive
+
+
+class Segments:
+    """A reader of two record segments, which must not be asked for a third list of records."""
+
+    def records(self, start: int) -> Iterator[list[PlainRecord]]:
+        yield [record(number, number) for number in range(start, 10)]
+        yield [record(number, number) for number in range(10, 20)]
+        raise AssertionError("it was read on to the end of the segment")
+
+
+def test_nothing_is_read_behind_the_offsets_that_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = SimpleNamespace(base_offset=0, next_offset=1000, layout=Layout.RECORDS)
+    task = SimpleNamespace(segments=(entry,), survey=None, clip=None, storage=None, source="orders")
+    monkeypatch.setattr(wanted, "open_partition", lambda *_, **__: Segments())
+    rows = list(RestoredRecords(cast(Any, task)).rows(4, 10))
+    assert [one.offset for part in rows for one in part] == list(range(4, 10))
+
+
+def test_a_segment_is_read_once_for_all_of_its_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [record(number, number) for number in range(5 * STRETCH)]
+    task = SimpleNamespace(segments=(), survey=None, clip=None)
+    asked = []
+
+    def rows(self: RestoredRecords, start: int, stop: int) -> Iterator[Rows]:
+        asked.append((start, stop))
+        for at in range(0, len(records), 1500):
+            yield as_rows(records[at : at + 1500])
+
+    monkeypatch.setattr(RestoredRecords, "rows", rows)
+    whole = tuple(stretches(records))
+    digest = Digest(DigestAlgorithm.BLAKE3, "")
+    known = SegmentDigests(0, len(records), digest, (), whole, RecordTimes())
+    found = RestoredRecords(cast(Any, task)).of(known)
+    assert found.stretches == whole
+    assert sum(count for _, count, _ in found.times.buckets) == len(records)
+    assert asked == [(0, len(records))]
+
+
+OPEN_OVER_IT = (7, 15, 40)
+BESIDE_IT = (7, 0, 9)
+
+
+@pytest.mark.parametrize(
+    ("clip", "span", "wanted"),
+    [
+        (None, None, "all"),
+        (Clip(end=20), None, "all"),
+        (Clip(end=19), None, "some"),
+        (Clip(end=20), OPEN_OVER_IT, "some"),
+        (Clip(end=20), BESIDE_IT, "all"),
+        (Clip(before=TIME + 20), None, "all"),
+        (Clip(before=TIME + 20), OPEN_OVER_IT, "some"),
+        (Clip(before=TIME + 20), BESIDE_IT, "all"),
+        (Clip(before=TIME + 19), None, "some"),
+        (Clip(before=TIME + 11), None, "some"),
+        (Clip(before=TIME + 10), None, "none"),
+        (Clip(since=TIME + 10), None, "all"),
+        (Clip(since=TIME + 11), None, "some"),
+        (Clip(since=TIME + 19), None, "some"),
+        (Clip(since=TIME + 20), None, "none"),
+        (Clip(since=TIME + 20), OPEN_OVER_IT, "some"),
+        (Clip(since=TIME + 20), BESIDE_IT, "none"),
+        (Clip(since=TIME, before=TIME + 20), None, "all"),
+        (Clip(since=TIME, before=TIME + 10), None, "none"),
+    ],
+)
+def test_a_segment_is_read_only_where_a_point_divides_it(
+    monkeypatch: pytest.MonkeyPatch, clip: Clip | None, span: tuple[int, int, int] | None, wanted: str
+) -> None:
+    records = [record(offset, offset) for offset in range(10, 20)]
+    digest = RecordDigest(offsets=False)
+    digest.note(as_rows(records))
+    stretch = StretchDigest.of(10, 20, digest)
+    digests = SegmentDigests(10, 20, Digest(DigestAlgorithm.BLAKE3, ""), (), (stretch,), RecordTimes.of(digest))
+    times = SegmentTimes(TIME + 10, TIME + 19)
+    segments = tuple(SimpleNamespace(base_offset=base, transactional=True, times=times) for base in (0, 10))
+    spans = Straddling([span] if span else [], [span] if span else [])
+    monkeypatch.setattr(RestoredRecords, "across", property(lambda self: spans))
+    found = RestoredRecords(cast(Any, SimpleNamespace(segments=segments, survey=None, clip=clip))).known_of(digests)
+    if wanted == "none":
+        assert found is not None
+        assert [(item.start, item.end, item.records) for item in found.stretches] == [(10, 20, 0)]
+        assert found.times == RecordTimes()
+    else:
+        assert found == (digests if wanted == "all" else None)
