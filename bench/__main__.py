@@ -110,7 +110,7 @@ def measure(options: Options, command: str, keep: Callable[[Results], object]) -
     if options.peer is not None:
         found.facts["peer"] = {"name": options.peer.name, "version": options.peer.version}
     rows: list[Row] = []
-    if options.sections & {"pinned", "backup", "restore", "s3", "spark", "scaling", "decode", "formats"}:
+    if options.sections & {"pinned", "backup", "restore", "s3", "spark", "scaling", "decode", "formats", "trust"}:
         for topic in options.topics:
             if groups := plan.groups(topic, options):
                 with bed.started(s3=any(group.where == "s3" for group in groups)) as here:

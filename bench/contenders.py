@@ -18,6 +18,8 @@ from bench.bed import Bed, size_of
 from bench.engine import SUFFIX, backup_spec, restore_spec
 from bench.load import Loaded
 from bench.peer import Peer
+from bench.topics import FIRST_MS
+from logkeep_engine.archive.moments import iso
 
 ROOT = Path(__file__).parents[1]
 
@@ -294,10 +296,35 @@ def engine_restore(stage: Stage, *, processes: int = 1, label: str = "", verifie
         return measured(stage, command, records=stage.loaded.visible)
 
 
+def engine_restore_to_point(stage: Stage) -> Sample:
+    """A restore to the time of the middle record of the first partition, exact by record time: a batch is cut there."""
+    shares = stage.loaded.topic.shares
+    before = shares[0] // 2
+    point = {"timestamp": iso(FIRST_MS + before)}
+    spec = restore_spec(stage.bed.bootstrap, _kept_archive(stage), point=point)
+    with _gone_afterwards(stage):
+        command = worker("engine", kind="KafkaRestore", spec=spec)
+        return measured(stage, command, records=sum(min(share, before) for share in shares))
+
+
+def engine_drill(stage: Stage) -> Sample:
+    """A drill: the archive is restored into topics of the drill's own, verified fully, and these are deleted."""
+    stage.bed.drop(stage.storage, f"{_archive_name(stage, '')}/digests")
+    spec = {
+        "cluster": {"bootstrapServers": [stage.bed.bootstrap]},
+        "source": {"storage": _kept_archive(stage)},
+        "drill": {},
+    }
+    return measured(stage, worker("engine", kind="KafkaRestore", spec=spec), records=stage.loaded.visible)
+
+
+def _kept_archive(stage: Stage) -> dict[str, str]:
+    return stage.bed.storage(stage.storage, _archive_name(stage, ""))
+
+
 def spark_restore(stage: Stage, *, cores: int = 2) -> Sample:
     """`logkeep restore` of the same archive; `start` is when the first record is in the broker's log."""
-    storage = stage.bed.storage(stage.storage, f"engine-{stage.topic}")
-    spec = restore_spec(stage.bed.bootstrap, storage)
+    spec = restore_spec(stage.bed.bootstrap, _kept_archive(stage))
     with _gone_afterwards(stage):
         return _command_line(stage, "restore", spec, cores, lambda: stage.bed.broker_bytes(stage.target) > 0)
 

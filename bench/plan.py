@@ -16,7 +16,7 @@ from bench.peer import Peer
 from bench.topics import Topic
 
 SECTIONS = (
-    "pinned", "backup", "restore", "s3", "spark", "scaling", "decode", "formats",
+    "pinned", "backup", "restore", "s3", "spark", "scaling", "decode", "formats", "trust",
     "parts", "digest", "requests", "scale", "memory", "hostile",
 )  # fmt: skip
 MAIN = ("plain-1k", "zstd-1k", "lz4-1k", "lz4-100")
@@ -27,6 +27,7 @@ S3_TOPICS = ("zstd-1k",)
 SCALED = ("zstd-1k",)
 DECODED = ("lz4-100", "plain-1k")
 FORMATS = ("plain-1k", "lz4-100")
+TRUSTED = ("plain-1k",)  # 2 GB
 MANY_BATCHES = ("single-2m",)  # the floor of a restore, a request for each batch, would take minutes
 CONVERSIONS = (("Kafka", "Records"), ("Kafka", "Avro"), ("Avro", "Kafka"))
 VERIFIED = "engine, Full verification"
@@ -90,6 +91,8 @@ def groups(topic: Topic, options: Options) -> list[Group]:
         found.append(Group("decode", "file", _turns(options, both, [])))
     if "formats" in wanted and topic.name in FORMATS:
         found += _formats(options)
+    if "trust" in wanted and topic.name in TRUSTED:
+        found.append(_trust(options))
     return found
 
 
@@ -156,6 +159,16 @@ def _spark(options: Options) -> list[Group]:
         Group("backup", "file", _turns(options, [], [("spark", c.spark_backup)])),
         Group("restore", "file", _turns(options, [], [("spark", c.spark_restore)]), before=archive),
     ]
+
+
+def _trust(options: Options) -> Group:
+    """A restore of everything, one to a point in the middle, and a drill, from one archive."""
+    slow: list[tuple[str, Contender]] = [
+        ("restore of everything", c.engine_restore),
+        ("restore to a point", c.engine_restore_to_point),
+        ("drill", c.engine_drill),
+    ]
+    return Group("trust", "file", _turns(options, [], slow), before=partial(_archives, replace(options, peer=None)))
 
 
 def _formats(options: Options) -> list[Group]:

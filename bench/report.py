@@ -116,6 +116,31 @@ def moved(found: Results, section: str, title: str) -> Table | None:
     return Table(title, head, tuple(lines))
 
 
+def trust_table(found: Results) -> Table | None:
+    """Whole processes: a restore of everything, one to a point, and a drill of the same archive."""
+    lines = []
+    for row in found.section("trust"):
+        whole, everything = row.median("wall"), found.find("trust", row.topic, "restore of everything")
+        lines.append(
+            (
+                row.topic,
+                row.who,
+                f"{row.median('records') or 0:,.0f}",
+                seconds(row, "wall"),
+                seconds(row, "work"),
+                seconds(row, "cpu"),
+                seconds(row, "broker_cpu"),
+                _above_bare(found, row),
+                ratio(whole or 0, everything.median("wall") if everything else None),
+            )
+        )
+    head = (
+        "topic", "who", "records", "whole process s", "records moved s", "CPU s", "broker CPU s", "peak MB",
+        "× restore of everything",
+    )  # fmt: skip
+    return Table("A point in time, and a drill", head, tuple(lines)) if lines else None
+
+
 def decode_table(found: Results) -> Table | None:
     """Records taken apart and dropped, beside librdkafka."""
     lines = []
@@ -290,6 +315,7 @@ _TABLES: dict[str, Callable[[Results], Table | None]] = {
     "cores": cores,
     "decode": decode_table,
     "formats": format_table,
+    "trust": trust_table,
     "parts": parts_table,
     "digest": digest_table,
     "memory": memory_table,

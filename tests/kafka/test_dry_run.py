@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ResourceType
 
 from logkeep_engine.archive.care import rates
@@ -16,6 +17,7 @@ from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import LogkeepError
+from logkeep_engine.restore import dry_run
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
@@ -81,6 +83,10 @@ class TestWhatWouldBeDone:
         assert (report.records, report.exact) == (80, True)
         assert report.bytes > 1000
         assert (report.groups, report.positions) == (1, 2)
+        assert [
+            (item.group, item.topic, item.partition, item.source_offset, item.record, item.target_offset)
+            for item in report.positions_shown
+        ] == [(f"{unique}-group", f"{unique}-copy", number, at, at, at) for number, at in ((0, 20), (1, 3))]
         (topic,) = report.topics_shown
         assert (topic.topic, topic.source, topic.exists) == (f"{unique}-copy", unique, False)
         assert (topic.partitions, topic.replicas, topic.records) == (2, 1, 80)
@@ -146,6 +152,37 @@ class TestWhatWouldBeDone:
         assert result.message.startswith("Nothing would be written: run dry-1 has done this restore and ended at 20")
         assert report.topics == 0
 
+    def test_positions_are_told_at_the_offsets_that_the_restore_gives_them(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        """The records that were aborted, and the markers, are gaps in the source, and not in the target."""
+        create_topic(kafka.bootstrap, unique, 1)
+        transactions(kafka, unique, [5, -7, 5])
+        commit_positions(kafka.bootstrap, f"{unique}-group", {(unique, 0): 8})
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = restore_spec(kafka, tmp_path, consumerGroups={"restore": "Translate", "include": [f"{unique}.*"]})
+        _, report = find_out(kafka, tmp_path, spec, unique)
+        (told,) = report.positions_shown
+        assert (told.source_offset, told.record, told.target_offset) == (8, 14, 5)
+        assert bring_back(spec).outcome == "Succeeded"
+        group = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": f"{unique}-group"})
+        (position,) = group.committed([TopicPartition(f"{unique}-copy", 0)], timeout=30)
+        group.close()
+        assert position.offset == told.target_offset
+
+    def test_positions_that_need_too_much_of_the_archive_are_left_to_another_command(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, 1)
+        produce(kafka.bootstrap, unique, numbered(50))
+        commit_positions(kafka.bootstrap, f"{unique}-group", {(unique, 0): 20})
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = restore_spec(kafka, tmp_path, consumerGroups={"restore": "Translate", "include": [f"{unique}.*"]})
+        monkeypatch.setattr(dry_run, "_MOST_READ", 100)
+        _, report = find_out(kafka, tmp_path, spec, unique)
+        assert (report.positions, report.positions_shown) == (1, ())
+        assert "`logkeep groups plan` shows it" in report.not_checked[0]
+
     def test_a_cluster_that_never_had_a_group_gets_no_topic_for_them(self, kafka: KafkaBroker, tmp_path: Path) -> None:
         create_topic(kafka.bootstrap, "alone")
         produce(kafka.bootstrap, "alone", numbered(3))
@@ -156,6 +193,7 @@ class TestWhatWouldBeDone:
                 spec = restore_spec(broker, tmp_path, consumerGroups={"restore": "Translate"}, offsets=offsets)
                 _, report = find_out(broker, tmp_path, spec, "alone")
                 assert (report.refused, report.groups) == (0, 1)
+                assert [item.target_offset for item in report.positions_shown] == [2]
             assert topic_names(broker.bootstrap) == set()
 
 
@@ -318,6 +356,7 @@ class TestCommand:
             r"refused +no",
             rf"{unique}-copy +{unique} +new +1 +1 +50 .* retention\.ms=86400000",
             rf"{unique}-group +1",
+            rf"{unique}-group +{unique}-copy +0 +20 +20 +\d{{4}}-.* +20",
         ):
             assert re.search(rf"^{line}", done.stdout, re.MULTILINE), (line, done.stdout)
         create_topic(kafka.bootstrap, f"{unique}-copy")

@@ -31,6 +31,8 @@ def show_dry_run(result: RunResult, output: Output) -> None:
             for group in report.groups_shown:
                 shown.add_row(group.group, str(group.positions))
             out.print(shown)
+        if report.positions_shown:
+            out.print(_positions(report))
     else:
         out.print(facts([("run", result.run_id), ("outcome", result.outcome)]))
         if not report.refused:
@@ -75,6 +77,24 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
         ("refused", f"for {report.refused} reasons" if report.refused > 1 else "yes" if report.refused else "no")
     )
     return rows
+
+
+def _positions(report: DryRunReport) -> object:
+    """Where each group would stand: its source position, the record that it would read next, its target position."""
+    from logkeep_engine.cli.log.times import moment
+
+    shown = table("group", "topic", "partition", "source", "record", "time", "target")
+    for item in report.positions_shown:
+        shown.add_row(
+            item.group,
+            item.topic,
+            str(item.partition),
+            str(item.source_offset),
+            "-" if item.record is None else str(item.record),
+            "-" if item.record is None else moment(item.timestamp),
+            str(item.target_offset),
+        )
+    return shown
 
 
 def _topics(report: DryRunReport, *, restores: bool) -> object:

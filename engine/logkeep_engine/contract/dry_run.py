@@ -52,6 +52,20 @@ class PlannedGroup(Model):
     positions: Count = 0
 
 
+class PlannedPosition(Model):
+    """A position that the run would set: `source_offset` is the archived one, `target_offset` the one in `topic`. The
+    group would stand before the record with source offset `record` and time `timestamp` (ms), and read it next; None:
+    there is none at or behind the position."""
+
+    group: Text
+    topic: TopicName
+    partition: Count = 0
+    source_offset: Count = 0
+    record: Count | None = None
+    timestamp: Annotated[int, Field(strict=True, ge=-1)] | None = None
+    target_offset: Count = 0
+
+
 class DryRunReport(Model):
     """All that was found. `records` and `bytes` are exact if `exact` says so, else at most so many. About so many
     `requests` go to Kafka, those that write for a restore, those that read for a backup, and `storage_requests` to the
@@ -76,6 +90,7 @@ class DryRunReport(Model):
     point: Text = ""
     topics_shown: tuple[PlannedTopic, ...] = ()
     groups_shown: tuple[PlannedGroup, ...] = ()
+    positions_shown: tuple[PlannedPosition, ...] = ()
     not_checked: tuple[Text, ...] = ()
 
     @classmethod
@@ -103,6 +118,7 @@ class DryRunReport(Model):
                     for topic in topics
                 ),
                 "groups_shown": self.groups_shown[:MAX_SHOWN],
+                "positions_shown": self.positions_shown[:MAX_SHOWN],
                 "not_checked": self.not_checked[:MAX_SHOWN],
                 "point": self.point[:MAX_TEXT],
             }
@@ -117,6 +133,7 @@ class DryRunReport(Model):
                 "point": self.point[:length],
                 "topics_shown": (),
                 "groups_shown": (),
+                "positions_shown": (),
                 "not_checked": (),
             }
         )

@@ -15,7 +15,7 @@ from dataclasses import replace
 from logkeep_engine.archive.care.rates import expected_time
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import GroupEntry
-from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedPosition, PlannedRefusal, PlannedTopic
 from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import BrokerRefused, LogkeepError
 from logkeep_engine.kafka.client import RawClient
@@ -24,6 +24,7 @@ from logkeep_engine.kafka.transactions import id_refused
 from logkeep_engine.restore import groups
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.group_moves import select_and_rename
+from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
 from logkeep_engine.restore.partitions import with_task
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.planner import RestorePlanner
@@ -35,6 +36,8 @@ from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.storage import DEFAULT_BLOCK
 
 _OWN_OBJECTS = 8  # that a restore writes besides its offset maps
+_MOST_POSITIONS = 10_000  # that are looked up one by one
+_MOST_READ = 256 << 20  # bytes of the archive that are read for it
 _SOME_PRODUCER_ID = 0  # rights are given for the prefix of transactional ids
 
 
@@ -52,7 +55,9 @@ def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
     warnings = [*plan.warnings, *_check_creation(context, planned, created, there)]
     _check_rights(context, plan, there)
     report = _amounts(context, planned, created, there)
-    moved = _moved_groups(context, planned)
+    chosen = _chosen_groups(context, planned)
+    moved = _counted(chosen)
+    positions, unknown = _positions(context, planned, chosen)
     at_point = of_restore(context, planned)
     return (
         report.model_copy(
@@ -60,8 +65,9 @@ def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
                 "groups": len(moved),
                 "positions": sum(group.positions for group in moved),
                 "groups_shown": tuple(moved),
+                "positions_shown": tuple(positions),
                 "point": "" if at_point is None else str(at_point),
-                "not_checked": tuple(_not_checked(context, moved)),
+                "not_checked": (*unknown, *_not_checked(context, moved)),
             }
         ),
         warnings,
@@ -226,20 +232,67 @@ def _reads(topic: TopicPlan, entry: SegmentEntry) -> int:
     )
 
 
-def _moved_groups(context: RestoreContext, planned: Planned) -> list[PlannedGroup]:
-    """The consumer groups whose positions would be set, with the number of their positions."""
+def _chosen_groups(context: RestoreContext, planned: Planned) -> list[GroupEntry]:
+    """The archived positions that would be set, under the names that their groups would get."""
     if not groups.moves_groups(context.spec):
         return []
     restored = {topic.topic_id: topic.partition_count for topic in planned.plan.topics}
     with context.refusals:
         chosen = select_and_rename(planned.archived.groups, context.spec.consumer_groups)
-        return _counted(chosen, restored)
+        return [entry for entry in chosen if 0 <= entry.partition < restored.get(entry.topic_id, 0)]
     return []
 
 
-def _counted(chosen: Iterable[GroupEntry], restored: Mapping[str, int]) -> list[PlannedGroup]:
-    counts = Counter(entry.group_id for entry in chosen if 0 <= entry.partition < restored.get(entry.topic_id, 0))
+def _counted(chosen: Iterable[GroupEntry]) -> list[PlannedGroup]:
+    """The groups, with the number of their positions."""
+    counts = Counter(entry.group_id for entry in chosen)
     return [PlannedGroup(group=group, positions=count) for group, count in sorted(counts.items())]
+
+
+def _positions(
+    context: RestoreContext, planned: Planned, chosen: Sequence[GroupEntry]
+) -> tuple[list[PlannedPosition], list[str]]:
+    """Each position, the record before which its group would stand, and the position in the target; or why they were
+    not looked up."""
+    if not chosen or context.refusals.found:
+        return [], []
+    size = _bytes_below(planned, chosen)
+    if len(chosen) > _MOST_POSITIONS or size > _MOST_READ:
+        told = (
+            f"where {len(chosen)} positions of consumer groups would be, for which {size} bytes of the archive are to "
+            "be read: `logkeep groups plan` shows it"
+        )
+        return [], [told]
+    maps = predicted_maps(context, planned)
+    found = preview_groups(context, planned, context.spec.consumer_groups, maps, target=False)
+    return [_planned_position(item) for item in found], []
+
+
+def _bytes_below(planned: Planned, chosen: Sequence[GroupEntry]) -> int:
+    """The bytes of the segments that hold what lies below the positions, and the records at them."""
+    furthest: dict[tuple[str, int], int] = {}
+    for entry in chosen:
+        key = (entry.topic_id, entry.partition)
+        furthest[key] = max(furthest.get(key, 0), entry.offset)
+    return sum(
+        segment.bytes
+        for topic, part in with_task(planned)
+        if (topic.topic_id, part.partition) in furthest
+        for segment in planned.segments(topic, part.partition)
+        if segment.base_offset <= furthest[topic.topic_id, part.partition]
+    )
+
+
+def _planned_position(item: PreviewedPosition) -> PlannedPosition:
+    return PlannedPosition(
+        group=item.move.group.group_id,
+        topic=item.move.topic,
+        partition=item.move.position.partition,
+        source_offset=item.move.group.offset,
+        record=None if item.record is None else item.record.offset,
+        timestamp=None if item.record is None else item.record.timestamp,
+        target_offset=item.move.offset,
+    )
 
 
 def _not_checked(context: RestoreContext, moved: Sequence[PlannedGroup]) -> Iterator[str]:

@@ -75,18 +75,25 @@ def shown_key(record: PreviewedRecord) -> str | None:
 
 
 def preview_groups(
-    context: RestoreContext, planned: Planned, wanted: RestoreGroups, maps: Maps, *, records: bool = True
+    context: RestoreContext,
+    planned: Planned,
+    wanted: RestoreGroups,
+    maps: Maps,
+    *,
+    records: bool = True,
+    target: bool = True,
 ) -> list[PreviewedPosition]:
     """The positions of the groups that are `wanted`, and what a restore would make of them. Nothing is changed.
 
-    Without `records`, the records before which they stand are not read. Raises SpecError for a rename that cannot be,
-    and what storage and control plane raise.
+    Without `records`, the records before which they stand are not read. Without `target`, the cluster is not asked
+    where the groups stand now, nor whether they have members: a cluster that never had a group makes a topic for that
+    question. Raises SpecError for a rename that cannot be, and what storage and control plane raise.
     """
     entries = select_and_rename(planned.archived.groups, wanted)
     moves = translate(entries, planned.plan.topics, maps, archived_end(planned))
     names = {move.group.group_id for move in moves}
-    there = positions_of(context.control, (move.position for move in moves))
-    members = set(with_members(context.control, names))
+    there = positions_of(context.control, (move.position for move in moves)) if target else {}
+    members = set(with_members(context.control, names)) if target else set()
     reader = _RecordReader(_tasks(context, planned)) if records else None
     found = []
     for move in moves:

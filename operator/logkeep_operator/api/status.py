@@ -277,6 +277,20 @@ class PlannedGroupStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class PlannedPositionStatus(StatusPart):
+    """A position that the run would set. The group would read the record with source offset `record` next, of the time
+    `time`; None: there is none."""
+
+    group: str = ""
+    topic: str = ""
+    partition: int = 0
+    source_offset: int = 0
+    record: int | None = None
+    time: str | None = None
+    target_offset: int = 0
+
+
+@dataclass(frozen=True)
 class DryRunStatus(StatusPart):
     """The findings of a dry run. The numbers count all, the lists have the first items. `counts` is Exact or AtMost."""
 
@@ -299,6 +313,7 @@ class DryRunStatus(StatusPart):
     point: str | None = None
     topic_list: tuple[PlannedTopicStatus, ...] = ()
     group_list: tuple[PlannedGroupStatus, ...] = ()
+    position_list: tuple[PlannedPositionStatus, ...] = ()
     not_checked: tuple[str, ...] = ()
 
 

@@ -142,6 +142,7 @@ def _dry_run(found: DryRunReport) -> None:
         ("topics", [text for item in found.topics_shown for text in (item.topic, item.source or "")]),
         ("configs", [text for topic in found.topics_shown for item in topic.configs.items() for text in item]),
         ("groups", [item.group for item in found.groups_shown]),
+        ("positions", [text for item in found.positions_shown for text in (item.group, item.topic)]),
         ("notChecked", found.not_checked),
         ("point", [found.point]),
         ("rate", [found.rate]),

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import replace
 from typing import Any
 
-from logkeep_engine.contract.dry_run import PlannedTopic
+from logkeep_engine.contract.dry_run import PlannedPosition, PlannedTopic
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
 from logkeep_operator.api.status import (
@@ -14,6 +14,7 @@ from logkeep_operator.api.status import (
     DryRunStatus,
     MovingTopic,
     PlannedGroupStatus,
+    PlannedPositionStatus,
     PlannedRefusalStatus,
     PlannedTopicStatus,
     VerificationStatus,
@@ -123,7 +124,20 @@ def dry_run_status(result: RunResult) -> DryRunStatus | None:
         point=cut(found.point) or None,
         topic_list=tuple(_planned_topic(topic) for topic in found.topics_shown),
         group_list=tuple(PlannedGroupStatus(cut(item.group), item.positions) for item in found.groups_shown),
+        position_list=tuple(_planned_position(item) for item in found.positions_shown),
         not_checked=tuple(cut(note) for note in found.not_checked),
+    )
+
+
+def _planned_position(item: PlannedPosition) -> PlannedPositionStatus:
+    return PlannedPositionStatus(
+        group=cut(item.group),
+        topic=item.topic,
+        partition=item.partition,
+        source_offset=item.source_offset,
+        record=item.record,
+        time=None if item.timestamp is None or item.timestamp < 0 else timestamp(moment_of(item.timestamp / 1000)),
+        target_offset=item.target_offset,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedPosition, PlannedRefusal, PlannedTopic
 from logkeep_engine.contract.run import RunResult
 from logkeep_operator.api import Phase, Status, StatusOutcome
 from logkeep_operator.reconcile import is_at_rest
@@ -17,6 +17,9 @@ from tests.unit.operator.world import World, backup_spec, resource, restore_spec
 
 TOPIC = PlannedTopic(
     topic="orders-copy", source="orders", partitions=2, replicas=3, configs={"retention.ms": "1"}, records=80, bytes=900
+)
+POSITION = PlannedPosition(
+    group="billing", topic="orders-copy", source_offset=20, record=21, timestamp=1_700_000_000_123, target_offset=18
 )
 REFUSAL = PlannedRefusal(code="TopicExists", message="topic orders-copy already exists.")
 REPORT = DryRunReport(
@@ -34,6 +37,7 @@ REPORT = DryRunReport(
     positions=2,
     topics_shown=(TOPIC,),
     groups_shown=(PlannedGroup(group="billing", positions=2),),
+    positions_shown=(POSITION,),
     not_checked=("whether the state can be written",),
 )
 REFUSED = REPORT.model_copy(update={"refused": 1, "refusals": (REFUSAL,)})
@@ -82,6 +86,14 @@ def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
     assert told is not None
     assert (told.refused, told.topics, told.records, told.counts, told.seconds) == (0, 1, 80, "Exact", 16)
     assert (told.topic_list[0].state, told.topic_list[0].config) == ("New", "retention.ms=1")
+    (position,) = told.position_list
+    assert (position.topic, position.source_offset, position.record, position.target_offset) == (
+        "orders-copy",
+        20,
+        21,
+        18,
+    )
+    assert position.time == "2023-11-14T22:13:20Z"
     assert (told.group_list[0].group, told.not_checked) == ("billing", ("whether the state can be written",))
     assert Status.from_dict(world.status.to_dict()) == world.status
     world.pass_time(minutes=11)
@@ -230,6 +242,7 @@ def test_a_status_is_small_whatever_the_number_of_topics() -> None:
             "topics": 1000,
             "topics_shown": tuple(TOPIC.model_copy(update={"topic": f"t{n}"}) for n in range(1000)),
             "groups_shown": tuple(PlannedGroup(group=f"g{n}") for n in range(1000)),
+            "positions_shown": (POSITION,) * 1000,
             "refused": 1000,
             "refusals": (REFUSAL.model_copy(update={"message": "x" * 5000}),) * 1000,
         }
@@ -237,7 +250,7 @@ def test_a_status_is_small_whatever_the_number_of_topics() -> None:
     told = found(begun(dryRun=True), many).status.dry_run
     assert told is not None
     assert (told.topics, told.refused) == (1000, 1000)
-    assert [len(told.topic_list), len(told.group_list), len(told.refusals)] == [20, 20, 20]
+    assert [len(told.topic_list), len(told.group_list), len(told.position_list), len(told.refusals)] == [20] * 4
     assert len(told.refusals[0].message) <= 1024
     result = begun().result(outcome="DryRun", dry_run=many, message=many.told("restore"))
     short = result.to_termination_message(4096)
