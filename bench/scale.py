@@ -121,6 +121,9 @@ class _Sizes:
     def result(self, result: Any) -> None:
         self.progress(result)
 
+    def emit(self, name: str, changes: Any) -> None:
+        raise NotImplementedError
+
 
 class _MadeUpTasks:
     """A runner whose tasks hand in one segment a piece at once."""

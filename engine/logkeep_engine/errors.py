@@ -148,6 +148,18 @@ class RecordsDiffer(Refused):
     code = "RecordsDiffer"
 
 
+class RestoreBusy(Refused):
+    """Another run does this restore right now."""
+
+    code = "RestoreBusy"
+
+
+class TopicsNotEmitted(LogkeepError):
+    """A restore has done all else, and could not write its KafkaTopics to the ConfigMap."""
+
+    code = "TopicsNotEmitted"
+
+
 class PositionsDiffer(Refused):
     """Positions of consumer groups were set, and the cluster has others. The message names the first."""
 

@@ -19,8 +19,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from logkeep_engine.contract.names import ExitCode
@@ -33,7 +34,7 @@ from logkeep_engine.contract.run import (
     RunResult,
     TopicProgress,
 )
-from logkeep_engine.errors import Interrupted, LogkeepError
+from logkeep_engine.errors import Interrupted, LogkeepError, TopicsNotEmitted
 from logkeep_engine.tasks import PartitionUpdate
 
 log = logging.getLogger(__name__)
@@ -47,13 +48,19 @@ LEAST_RATE_SECONDS = 2.0
 MOVING_SECONDS = 10.0
 
 
+ConfigMapChanges = Mapping[str, Mapping[str, str | None]]
+"""Changes that are merged into a ConfigMap: of `data` and `binaryData`, by key. None takes a key away."""
+
+
 class Sink(Protocol):
-    """A receiver of progress and results. The reporter's thread calls `progress`, and the caller of `finish` calls
-    `result`; both may raise."""
+    """A receiver of progress and results. The reporter's thread calls `progress`, the caller of `finish` calls
+    `result`, and the caller of the reporter's `emit` calls `emit`; all may raise."""
 
     def progress(self, progress: Progress) -> None: ...
 
     def result(self, result: RunResult) -> None: ...
+
+    def emit(self, name: str, changes: ConfigMapChanges) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,18 +323,22 @@ class Reporter:
         last = heapq.nlargest(MAX_MOVING, recent, key=lambda topic: topic.moved)
         return tuple(TopicProgress(topic.name, topic.done, topic.total) for topic in sorted(last, key=_name_of))
 
+    def emit(self, name: str, changes: ConfigMapChanges) -> None:
+        """Write what a run emits to the ConfigMap `name`. This is tried several times. Raises TopicsNotEmitted."""
+        for sink in self._sinks:
+            problem = _insist(f"ConfigMap {name}", partial(sink.emit, name, changes))
+            if problem:
+                raise TopicsNotEmitted(
+                    f"The KafkaTopics of the restore could not be written to ConfigMap {name}: {problem}.",
+                    hint="All else is done. Start the same run again: it writes them.",
+                )
+
     def finish(self, result: RunResult) -> None:
         """Publish the last progress and the result, and stop. The result is tried several times; never raises."""
         self.close()
         self._publish()
         for sink in self._sinks:
-            for attempt in range(RESULT_ATTEMPTS):
-                try:
-                    sink.result(result)
-                    break
-                except Exception as error:
-                    log.warning("result could not be written (attempt %d): %s", attempt + 1, _short(error))
-                    time.sleep(min(2**attempt * 0.2, 3) if attempt + 1 < RESULT_ATTEMPTS else 0)
+            _insist("result", partial(sink.result, result))
 
     def close(self) -> None:
         """Stop publishing progress."""
@@ -360,6 +371,21 @@ class Reporter:
                 self._problem = problem
 
 
+def _insist(what: str, write: Callable[[], None]) -> str:
+    """Write something, several times if it fails. Returns what was wrong the last time, empty if it was written."""
+    problem = ""
+    for attempt in range(RESULT_ATTEMPTS):
+        try:
+            write()
+        except Exception as error:
+            problem = _short(error)
+            log.warning("%s could not be written (attempt %d): %s", what, attempt + 1, problem)
+            time.sleep(min(2**attempt * 0.2, 3) if attempt + 1 < RESULT_ATTEMPTS else 0)
+        else:
+            return ""
+    return problem
+
+
 def _name_of(topic: _TopicState) -> str:
     return topic.name
 
@@ -378,6 +404,9 @@ class CallbackSink:
 
     def result(self, result: RunResult) -> None:
         self.on_result(result)
+
+    def emit(self, name: str, changes: ConfigMapChanges) -> None:
+        raise NotImplementedError("a command has no ConfigMap")
 
 
 def failed(result: RunResult, error: BaseException) -> RunResult:

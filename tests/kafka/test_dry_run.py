@@ -297,6 +297,7 @@ class TestBackup:
         assert report["topicsShown"][0] | {"bytes": 0} == {
             "topic": unique,
             "exists": True,
+            "replaced": False,
             "partitions": 2,
             "replicas": 1,
             "configs": {},

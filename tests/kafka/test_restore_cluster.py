@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import Throttle
 from tests import examples
 from tests.cluster.kafka import KafkaBroker
@@ -217,3 +218,31 @@ def test_append_under_kills(cluster: KafkaCluster, unique: str, archive: Path) -
     assert without_offsets(ours) == without_offsets(expected)
     where = offset_map(archive, "restore-1", copy)
     assert [where.translate(record[0]) for record in expected] == [record[0] for record in ours]
+
+
+@pytest.mark.parametrize("comes_back", ["afterwards", "at once"])
+def test_a_broker_that_dies_while_a_topic_is_replaced(
+    cluster: KafkaCluster, unique: str, archive: Path, monkeypatch: pytest.MonkeyPatch, comes_back: str
+) -> None:
+    """SIGKILL of the old topic's leader behind the deletion, before the creation: it comes back with the old log."""
+    copy = f"{unique}-copy"
+    cluster.create_topic(copy, [[1, 2], [2, 3], [3, 1]], NO_RETENTION)
+    for partition in range(3):
+        produce(cluster.bootstrap, copy, [Record(b"old", b"old", NOW, [], partition)])
+    old = cluster.placed(copy).leader
+    delete = ControlPlane.delete_topic_ids
+
+    def delete_and_kill(control: ControlPlane, topics: Mapping[str, str]) -> None:
+        delete(control, topics)
+        monkeypatch.undo()
+        cluster.kill(old)
+        if comes_back == "at once":
+            cluster.start(old)
+
+    monkeypatch.setattr(ControlPlane, "delete_topic_ids", delete_and_kill)
+    found = bring_back(restore_spec(cluster, archive, ifTopicExists="Replace", confirm=[copy]))
+    cluster.restore()
+    assert_all_there(cluster, archive, unique, found)
+    with ControlPlane(KafkaConnection(tuple(cluster.addresses))) as control:
+        (there,) = (topic for topic in control.topics() if topic.name == copy)
+    assert len(there.partitions) == 1, "the old topic had three"

@@ -163,7 +163,7 @@ class TestReplace:
         before = topic_id(kafka, copy)
         spec = self.spec(kafka, tmp_path, copy)
         for topics, what in (
-            ({"replicationFactor": 3}, "cannot have 3 replicas"),
+            ({"replicationFactor": 3}, f"Topic '{copy}' cannot have 3 replicas"),
             ({"configs": {"override": {"flush.ms": "soon"}}}, "flush.ms"),
         ):
             with pytest.raises(Refused, match=what):

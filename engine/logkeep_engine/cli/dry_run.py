@@ -108,7 +108,7 @@ def _topics(report: DryRunReport, *, restores: bool) -> object:
         shown.add_row(
             topic.topic,
             topic.source or "",
-            "exists" if topic.exists else "new",
+            "exists" if topic.exists else "replaced" if topic.replaced else "new",
             str(topic.partitions),
             "-" if topic.exists else _DEFAULT if topic.replicas < 0 else str(topic.replicas),
             records,

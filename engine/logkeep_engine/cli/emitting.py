@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logkeep_engine.cli.output import say
+from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
 from logkeep_engine.errors import SpecError
@@ -18,28 +16,25 @@ from logkeep_engine.errors import SpecError
 if TYPE_CHECKING:
     from logkeep_engine.restore.selection import Choice
 
-_KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LONGEST = 253
 
-
-class StrimziVersion(StrEnum):
-    """The version of Strimzi's API: 1.0 serves `v1` only, and versions before 0.49 `v1beta2` only."""
-
-    V1 = "v1"
-    V1BETA2 = "v1beta2"
-
-
-def emit_topics(file: str, out: str, cluster: str, version: StrimziVersion) -> None:
-    """Write the topics that the KafkaRestore in `file` would create, as resources of the Strimzi `cluster`. `out` - is
-    standard output. Nothing is written to Kafka, and Kafka is not asked. Raises SpecError, and what the archive raises.
+def emit_topics(file: str, out: str, cluster: str | None, version: StrimziVersion | None) -> None:
+    """Write the topics that the KafkaRestore in `file` would create, as resources of a Strimzi `cluster`: that of the
+    file if it is None. `out` - is standard output. Nothing is written to Kafka, and Kafka is not asked. Raises
+    SpecError, and what the archive raises.
     """
-    import yaml
-
     from logkeep_engine.cli.documents import read_document
+    from logkeep_engine.restore.emitting import as_yaml
 
-    choices, spec = _chosen(parse_restore(read_document(file, RESTORE)["spec"]))
-    resources = list(kafka_topics(choices, spec, cluster, version))
-    text = yaml.safe_dump_all(resources, sort_keys=False, explicit_start=True)
+    spec = parse_restore(read_document(file, RESTORE)["spec"])
+    strimzi, said = spec.cluster.strimzi, spec.emit_options
+    cluster = cluster or said.strimzi_cluster or (strimzi.name if strimzi is not None else None)
+    if cluster is None:
+        raise SpecError(
+            "--emit-topics: --strimzi-cluster must name the Kafka resource to which the topics belong",
+            hint="It becomes the label strimzi.io/cluster.",
+        )
+    resources = list(kafka_topics(_chosen(spec), spec, cluster, version or said.strimzi_api or StrimziVersion.V1))
+    text = as_yaml(resources)
     if out == "-":
         print(text, end="")
         return
@@ -50,7 +45,7 @@ def emit_topics(file: str, out: str, cluster: str, version: StrimziVersion) -> N
     say(f"{len(resources)} KafkaTopics are in {out}; nothing was restored")
 
 
-def _chosen(spec: KafkaRestoreSpec) -> tuple[tuple[Choice, ...], KafkaRestoreSpec]:
+def _chosen(spec: KafkaRestoreSpec) -> tuple[Choice, ...]:
     from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.archive.reading.visible import shows
     from logkeep_engine.restore import point
@@ -71,7 +66,7 @@ def _chosen(spec: KafkaRestoreSpec) -> tuple[tuple[Choice, ...], KafkaRestoreSpe
     selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
     for warning in selection.warnings:
         say(f"warning: {warning}")
-    return selection.choices, spec
+    return selection.choices
 
 
 def kafka_topics(
@@ -79,32 +74,11 @@ def kafka_topics(
 ) -> Iterator[dict[str, Any]]:
     """A KafkaTopic for each topic, with the partitions, the replicas and the configuration that it has when it is
     restored. Pure."""
-    from logkeep_engine.restore.topics import BROKER_DEFAULT, own_configs, refuse_insync, replicas_of
+    from logkeep_engine.restore.emitting import kafka_topic
+    from logkeep_engine.restore.topics import own_configs, refuse_insync, replicas_of
 
     for choice in choices:
         replicas = replicas_of(choice.source, spec.topics.replication_factor)
         configs = own_configs(choice.source.configs, spec.topics.configs)
         refuse_insync(choice.target, configs, replicas)
-        name = resource_name(choice.target)
-        yield {
-            "apiVersion": f"kafka.strimzi.io/{version.value}",
-            "kind": "KafkaTopic",
-            "metadata": {"name": name, "labels": {"strimzi.io/cluster": cluster}},
-            "spec": {
-                **({} if name == choice.target else {"topicName": choice.target}),
-                "partitions": choice.source.partitions,
-                **({} if replicas == BROKER_DEFAULT else {"replicas": replicas}),
-                **({"config": dict(sorted(configs.items()))} if configs else {}),
-            },
-        }
-
-
-def resource_name(topic: str) -> str:
-    """The name of a topic's resource: that of the topic, if Kubernetes takes it. Otherwise what is left of the name,
-    and the SHA-1 of it."""
-    if len(topic) <= _LONGEST and _KUBERNETES_NAME.fullmatch(topic) is not None:
-        return topic
-    digest = hashlib.sha1(topic.encode(), usedforsecurity=False).hexdigest()
-    left = re.sub(r"[^a-z0-9.-]", "", topic.lower())
-    left = re.sub(r"(?<![a-z0-9])[.-]+|[.-]+(?=\.)|^[.-]+", "", left).strip("-.")
-    return f"{left[: _LONGEST - 43].rstrip('-.') or 'topic'}---{digest}"
+        yield kafka_topic(choice.target, choice.partition_count, replicas, configs, cluster, version)

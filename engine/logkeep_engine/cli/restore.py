@@ -7,18 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from logkeep_engine.cli.emitting import StrimziVersion, emit_topics
+from logkeep_engine.cli.emitting import emit_topics
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, options_of, refuse, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import DryRun, SparkOptions
+from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.spec import IfTopicExists, RestoreVerification
-from logkeep_engine.errors import SpecError
 
 
 @dataclass(frozen=True)
-class EmitOptions:
+class EmitFileOptions:
     """The options for the topics of a restore as resources."""
 
     emit_topics: Annotated[
@@ -29,20 +29,19 @@ class EmitOptions:
         ),
     ] = None
     strimzi_cluster: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --emit-topics: the Kafka resource of the topics.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --emit-topics: the Kafka resource of the topics, instead of spec.emitOptions.strimziCluster.",
+        ),
     ] = None
     strimzi_api: Annotated[
-        StrimziVersion, typer.Option(help="With --emit-topics: the version of the API; v1beta2 before Strimzi 0.49.")
-    ] = StrimziVersion.V1
-
-    def write(self, file: str) -> None:
-        """Write the topics of the restore in `file`. Raises SpecError without the name of a Strimzi cluster."""
-        if self.emit_topics is None or self.strimzi_cluster is None:
-            raise SpecError(
-                "--emit-topics: --strimzi-cluster must name the Kafka resource to which the topics belong",
-                hint="It becomes the label strimzi.io/cluster.",
-            )
-        emit_topics(file, self.emit_topics, self.strimzi_cluster, self.strimzi_api)
+        StrimziVersion | None,
+        typer.Option(
+            help="With --emit-topics: the version of the API, instead of spec.emitOptions.strimziApi; by default v1. "
+            "Before Strimzi 0.49 it is v1beta2."
+        ),
+    ] = None
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +63,7 @@ def restore(
     ] = None,
     confirm: Confirm = None,
     *,
-    emitted: EmitOptions,
+    emitted: EmitFileOptions,
     dry_run: DryRun = False,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
@@ -74,10 +73,11 @@ def restore(
         others = {**options_of(spark), "--verify": verify, "--if-topic-exists": if_topic_exists, "--confirm": confirm}
         with errors(debug):
             refuse({**others, "--master": None}, "has no effect with --emit-topics, which restores nothing")
-            emitted.write(file)
+            emit_topics(file, emitted.emit_topics, emitted.strimzi_cluster, emitted.strimzi_api)
         return
     with errors(debug):
-        refuse({"--strimzi-cluster": emitted.strimzi_cluster}, "has no effect without --emit-topics")
+        unused = {"--strimzi-cluster": emitted.strimzi_cluster, "--strimzi-api": emitted.strimzi_api}
+        refuse(unused, "has no effect without --emit-topics")
     changes: dict[str, Any] = {} if verify is None else {"verify": verify.value}
     if dry_run:
         changes["dryRun"] = True

@@ -31,12 +31,13 @@ class PlannedRefusal(Model):
 
 class PlannedTopic(Model):
     """A topic that the run would write. `exists`: it is there already, else it would be created with so many
-    `partitions`, `replicas` (-1: the default of the cluster) and the configuration `configs`. `exact`: exactly so many
-    records and bytes, else at most."""
+    `partitions`, `replicas` (-1: the default of the cluster) and the configuration `configs`. `replaced`: another one
+    of its name would be deleted before. `exact`: exactly so many records and bytes, else at most."""
 
     topic: TopicName
     source: TopicName | None = None
     exists: bool = False
+    replaced: bool = False
     partitions: Count = 0
     replicas: Annotated[int, Field(strict=True, ge=-1)] = 0
     configs: dict[str, str] = Field(default={})

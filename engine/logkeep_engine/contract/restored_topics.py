@@ -15,6 +15,7 @@ from logkeep_engine.contract.values import Regex
 
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 MAX_PARTITION = 2**31 - 2
+MAX_PARTITION_COUNT = 10_000
 
 TopicName = Annotated[str, Field(min_length=1, max_length=249)]
 ConfigKey = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-z0-9._-]+$")]
@@ -81,7 +82,8 @@ class ChosenPartition(Model):
 
 class RestoreTopics(Model):
     """`replicationFactor` is that of created topics; None: as many replicas as the archived topic had. Of topics that
-    `partitions` names, only the partitions that it names are restored.
+    `partitions` names, only the partitions that it names are restored. `partitionCount` is the number of partitions of
+    all targets; None: that of the archived topic.
     """
 
     include: Annotated[tuple[Regex, ...], Field(min_length=1)] = (".*",)
@@ -90,6 +92,7 @@ class RestoreTopics(Model):
     replication_factor: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     configs: TopicConfigs = TopicConfigs()
     partitions: tuple[ChosenPartition, ...] = ()
+    partition_count: Annotated[int, Field(ge=1, le=MAX_PARTITION_COUNT)] | None = None
 
     @model_validator(mode="after")
     def _each_partition_once(self) -> RestoreTopics:
@@ -102,3 +105,29 @@ class RestoreTopics(Model):
             if count > 1:
                 raise ValueError(f"partitions: {count} partitions of topic {topic} would go to partition {partition}")
         return self
+
+    @model_validator(mode="after")
+    def _no_places_with_another_count(self) -> RestoreTopics:
+        if self.partition_count is not None and self.partitions:
+            raise ValueError(
+                "partitionCount divides the records of all partitions by their keys: partitions may not be given with "
+                "it"
+            )
+        return self
+
+    def refuse_with_count(self, *, same: bool, groups: bool, full: bool, drill: bool) -> None:
+        """Raises ValueError for what has no meaning with `partitionCount`: the same offsets, positions of groups, full
+        verification, a drill."""
+        if self.partition_count is None:
+            return
+        if same:
+            raise ValueError("topics.partitionCount gives records other offsets: offsets may not be Same with it")
+        if groups:
+            raise ValueError(
+                "topics.partitionCount leaves no place that stands for a position: consumerGroups.restore may only be "
+                "None with it"
+            )
+        if full:
+            raise ValueError("topics.partitionCount mixes records of several partitions: verify may only be Counts")
+        if drill:
+            raise ValueError("topics.partitionCount may not be given with drill, which verifies fully")

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.dry_run import DryRunReport
+from logkeep_engine.contract.emitting import EmittedFacts
 
 FORMAT = 1
 Text = str | bytes
@@ -104,10 +105,10 @@ class RunRequest(_Document):
 
     `progress_config_map` is None outside Kubernetes. `spark_conf` holds what the operator sets, the resource's
     `spark.conf` included. `remembered_as` is the name under which the outcome of a restore is found by later resources,
-    None if it is not.
+    None if it is not. `topics_config_map` is there if the restore emits its topics.
     """
 
-    _LEFT_OUT = frozenset({"remembered_as"})  # backups and the command line have none
+    _LEFT_OUT = frozenset({"remembered_as", "topics_config_map"})  # backups and the command line have none
 
     kind: str
     name: str
@@ -117,6 +118,7 @@ class RunRequest(_Document):
     progress_config_map: str | None = None
     spark_conf: dict[str, str] = field(default_factory=dict)
     remembered_as: str | None = None
+    topics_config_map: str | None = None
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,9 @@ class RunResult(_Document):
     """
 
     # Only a backup has the first two, few restores have an earlier run, and only some are verified, drills or dry.
-    _LEFT_OUT = frozenset({"coverage", "archive", "earlier_run", "earlier_end", "verification", "drill", "dry_run"})
+    _LEFT_OUT = frozenset(
+        {"coverage", "archive", "earlier_run", "earlier_end", "verification", "drill", "dry_run", "emitted"}
+    )
 
     run_id: str
     kind: str
@@ -314,6 +318,7 @@ class RunResult(_Document):
     verification: VerificationFacts | None = None
     dry_run: DryRunReport | None = None
     drill: DrillFacts | None = None  # a drill that has restored everything has it
+    emitted: EmittedFacts | None = None
 
     @classmethod
     def from_json(cls, text: Text) -> Self:
@@ -336,6 +341,8 @@ class RunResult(_Document):
                 raise ContractError(str(error)) from error
         if (measured := body.get("drill")) is not None:
             body["drill"] = _record(DrillFacts, measured)
+        if (emitted := body.get("emitted")) is not None:
+            body["emitted"] = _record(EmittedFacts, emitted)
         return cls(**body)
 
     def to_termination_message(self, limit: int) -> str:

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.drill import DrillSpec
+from logkeep_engine.contract.emitting import Emit, EmitOptions
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
@@ -421,7 +422,8 @@ class RestoreGroups(ConsumerGroups):
 
 class KafkaRestoreSpec(Model):
     """`state`: where the restore keeps what it must know to go on; None: beside the archive. `confirm`: the target
-    topics that may be replaced. With `drill` nothing is restored for good, with `dryRun` nothing is written.
+    topics that may be replaced. With `drill` nothing is restored for good, with `dryRun` nothing is written. `emit`:
+    what is written for others to apply.
     """
 
     source: SourceSpec
@@ -439,6 +441,8 @@ class KafkaRestoreSpec(Model):
     verify: RestoreVerification = RestoreVerification.COUNTS
     dry_run: bool = False
     drill: DrillSpec | None = None
+    emit: Emit = Emit.NONE
+    emit_options: EmitOptions = EmitOptions()
     limits: RestoreLimits = RestoreLimits()
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
@@ -456,9 +460,12 @@ class KafkaRestoreSpec(Model):
         return self
 
     @model_validator(mode="after")
-    def _new_topics_for_same_offsets(self) -> KafkaRestoreSpec:
-        if self.offsets is RestoreOffsets.SAME and self.if_topic_exists is IfTopicExists.APPEND:
+    def _offsets_can_be_kept(self) -> KafkaRestoreSpec:
+        same, full = self.offsets is RestoreOffsets.SAME, self.verify is RestoreVerification.FULL
+        if same and self.if_topic_exists is IfTopicExists.APPEND:
             raise ValueError("offsets may be Same only in new topics: ifTopicExists may not be Append with it")
+        groups = self.consumer_groups.restore is not GroupRestore.NONE
+        self.topics.refuse_with_count(same=same, groups=groups, full=full, drill=self.drill is not None)
         return self
 
     @model_validator(mode="after")
@@ -473,6 +480,11 @@ class KafkaRestoreSpec(Model):
             raise ValueError("topics.rename has no effect with drill, which gives its topics names of its own")
         if self.dry_run:
             raise ValueError("dryRun has no effect with drill, which writes to topics of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _emits_what_it_creates(self) -> KafkaRestoreSpec:
+        self.emit_options.check(self.emit, strimzi=self.cluster.strimzi is not None, drill=self.drill is not None)
         return self
 
 

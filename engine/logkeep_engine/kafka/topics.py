@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -55,6 +56,9 @@ class TopicInfo:
     internal: bool
     readable: bool = True
     deletable: bool = True
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,19 @@ class TopicAdmin(Admin):
             )
             for resource, entries in answers.items():
                 yield resource.name, entries
+
+    def broker_configs(self, names: Collection[str]) -> dict[str, str]:
+        """The values that a broker has for these keys, and topics by default. Empty if no broker tells: that needs the
+        ACL DESCRIBE_CONFIGS on the cluster."""
+        for node in sorted(self._cluster().nodes, key=lambda node: int(node.id)):
+            broker = ConfigResource(ResourceType.BROKER, str(node.id))
+            asked = self._admin.describe_configs([broker], request_timeout=self._attempt_timeout())
+            entries, problem = self._outcome(asked[broker])
+            if problem is None:
+                found = ((name, entries[name].value) for name in names if name in entries)
+                return {name: value for name, value in found if value is not None}
+            log.info("broker %s does not tell its configuration: %s", node.id, problem)
+        return {}
 
     def create_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, str]:
         """Create the topics, wait until every partition has a leader, and return their ids.

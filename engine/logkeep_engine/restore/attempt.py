@@ -27,13 +27,13 @@ from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_there
 from logkeep_engine.restore.merge import Rule
-from logkeep_engine.restore.offset_map import OffsetMapBuilder, PartitionSummary
-from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
+from logkeep_engine.restore.offset_map import OffsetMapBuilder, OffsetNotes, PartitionSummary
+from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingBatches
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.same import Extent
 from logkeep_engine.restore.straddling import ArchivedPartition
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
-from logkeep_engine.tasks import PartitionUpdate, TaskProgress
+from logkeep_engine.tasks import PartitionUpdate, ProgressSink
 
 _MEMORY_EACH = 3 * DEFAULT_BLOCK + 4 * AHEAD_BYTES
 _MEMORY_LEAST = 1 << 20
@@ -140,7 +140,7 @@ class Attempt:
         self,
         task: RestoreTask,
         landed: Landed,
-        progress: TaskProgress,
+        progress: ProgressSink,
         pool: ThreadPoolExecutor,
         throttle: Throttle,
         *,
@@ -151,7 +151,7 @@ class Attempt:
         self._contested = contested and not task.created
         self._landed = landed
         self._progress = progress
-        self._map = OffsetMapBuilder()
+        self._map: OffsetNotes = OffsetMapBuilder()
         self._pending: deque[Outgoing] = deque()
         self._pool = pool
         self._throttle = throttle
@@ -167,6 +167,11 @@ class Attempt:
         self._client: RawClient
         self.acknowledged = landed.records
 
+    @property
+    def _small(self) -> bool:
+        """Whether batches go together with those of other partitions."""
+        return self._task.small
+
     def knew(self, landed: Landed) -> bool:
         """Whether this attempt knows of all that has landed."""
         return landed.records == self.acknowledged
@@ -175,7 +180,7 @@ class Attempt:
         self._map.close()
         self._landed.close()
 
-    async def run(self, client: RawClient, ahead: OutgoingAhead) -> PartitionSummary:
+    async def run(self, client: RawClient, ahead: OutgoingBatches) -> PartitionSummary:
         task = self._task
         self._client = client
 
@@ -191,7 +196,7 @@ class Attempt:
                     batches,
                     floor=self._end,
                     confirm=confirm,
-                    small=task.small,
+                    small=self._small,
                     contested=self._contested,
                 )
             ) as offsets,
@@ -262,7 +267,7 @@ class Attempt:
             self._map.target(offset, count)
             self._placed = index + count
 
-    async def _to_send(self, ahead: OutgoingAhead) -> AsyncGenerator[Batch, None]:
+    async def _to_send(self, ahead: OutgoingBatches) -> AsyncGenerator[Batch, None]:
         async for items in ahead.take():
             for item in items:
                 self._note(item)

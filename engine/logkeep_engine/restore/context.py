@@ -34,7 +34,7 @@ class RestoreContext:
 
     `control` and `connection` answer for the cluster `cluster_id` only. `runner_factory` is called when the first tasks
     are ready. `drill` is there if this is an attempt of a drill. `refusals` gathers errors in a dry run, which writes
-    nothing.
+    nothing. `topics_config_map` is the place for the KafkaTopics of a restore that emits them.
     """
 
     run_id: str
@@ -49,6 +49,7 @@ class RestoreContext:
     expect: Expect | None = None
     drill: DrillScope | None = None
     refusals: Refusals = field(default_factory=Refusals)
+    topics_config_map: str | None = None
 
     @property
     def dry_run(self) -> bool:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logkeep_engine.errors import BrokerUnavailable, TargetChanged, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.survey import Ended
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.division.summary import DividedSummary, PairSummary
 from logkeep_engine.restore.landed import Mark, TargetPartition
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
-from logkeep_engine.restore.plan import NO_TASK, RestorePlan
+from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.state import COUNTED, RestoreState
 from logkeep_engine.restore.targets import check_same
 
@@ -33,20 +34,17 @@ Where = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The end of all that a run has written to a partition, by its own account. `mark` is None if it has written
-    nothing.
+    """The end of all that a run has written to a partition with one producer id, by its own account. `mark` is None if
+    it has written nothing. `end`: where the log ends if nobody else writes.
     """
 
     target: TargetPartition
     mark: Mark | None
+    end: int
 
     @property
     def where(self) -> Where:
         return self.target.topic, self.target.partition
-
-    @property
-    def end(self) -> int:
-        return self.target.start if self.mark is None else self.mark.end
 
 
 def is_counted(state: RestoreState) -> bool:
@@ -69,7 +67,7 @@ def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -
             state.storage.put(state.file(COUNTED), counted)
             return summaries
         log.warning("%s and %d more partitions have lost records since: sent again", missing[0], len(missing) - 1)
-        state.storage.delete([state.map_path(target.topic, target.partition) for target in missing])
+        state.storage.delete(_notes_of(missing, planned.plan, state))
         summaries = restore_open_partitions(context, replace(planned, fresh=False))
     raise BrokerUnavailable(
         f"{missing[0]}: the cluster has lost records that it had acknowledged, {_ROUNDS} times.",
@@ -77,35 +75,91 @@ def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -
     )
 
 
+def _notes_of(missing: Iterable[TargetPartition], plan: RestorePlan, state: RestoreState) -> list[str]:
+    """The objects that say of what went to these partitions that it is done."""
+    divided = {
+        part.producer_id: state.divided_path(topic.target, part.partition)
+        for topic in plan.topics
+        if topic.divided
+        for part in topic.partitions
+    }
+    return sorted(
+        {divided.get(target.producer_id, state.map_path(target.topic, target.partition)) for target in missing}
+    )
+
+
 def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> list[Written]:
     """The ends of all partitions to which the run has written, and of those of created topics that must be empty."""
-    found = []
+    found: list[Written] = []
     for topic in plan.topics:
+        if topic.divided:
+            found += _written_by_pairs(topic, summaries)
+            continue
         for part in topic.partitions:
-            target = TargetPartition(
-                topic.target, part.target, part.producer_id, part.start, topic.created, topic.compacts
-            )
+            target = _target(topic, part.target, part.producer_id, part.start)
             summary = None if part.producer_id == NO_TASK else summaries[topic.target, part.target]
             if summary is not None and summary.target_end > summary.target_start:
-                found.append(Written(target, Mark(summary.target_epoch, summary.target_end)))
+                mark = Mark(summary.target_epoch, summary.target_end)
+                found.append(Written(target, mark, mark.end))
             elif topic.created:
-                found.append(Written(target, None))
+                found.append(Written(target, None, part.start))
     return found
 
 
+def _written_by_pairs(topic: TopicPlan, summaries: Mapping[Where, PartitionSummary]) -> Iterator[Written]:
+    """The same of a divided topic. A log of a created one ends behind the records of all of its pairs."""
+    pairs: dict[int, list[tuple[PartitionPlan, PairSummary]]] = {}
+    for partition, parts in topic.archived_partitions.items():
+        summary = summaries[topic.target, partition]
+        assert isinstance(summary, DividedSummary)
+        for part, pair in zip(parts, summary.pairs, strict=True):
+            pairs.setdefault(part.target, []).append((part, pair))
+    for target in range(topic.partition_count):
+        found = pairs.get(target, [])
+        end = sum(pair.records for _, pair in found) + (found[0][0].start if found else 0)
+        for part, pair in found:
+            if pair.records:
+                mark = Mark(pair.epoch, pair.end)
+                yield Written(_target(topic, target, part.producer_id, part.start), mark, end)
+        if topic.created and not any(pair.records for _, pair in found):
+            yield Written(_target(topic, target, NO_TASK, 0), None, 0)
+
+
+def _target(topic: TopicPlan, partition: int, producer_id: int, start: int) -> TargetPartition:
+    return TargetPartition(topic.target, partition, producer_id, start, topic.created, topic.compacts)
+
+
 def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> list[TargetPartition]:
-    """The partitions that lack something that was written.
+    """The partitions that lack something that was written, for each producer id.
 
     Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable where nobody
     answers for `patience` seconds: such records are neither there nor lost.
     """
-    epochs = _ask(control, {item.where: item.mark.epoch for item in items if item.mark is not None}, patience)
-    gone = [item for item in items if item.mark is not None and not item.mark.is_in(epochs[item.where])]
-    alone = {item.where: item for item in items if item.target.created and item not in gone}
+    epochs = _epochs(control, items, patience)
+    gone = [
+        item for item in items if item.mark is not None and not item.mark.is_in(epochs[item.where, item.mark.epoch])
+    ]
+    short = {item.where for item in gone}
+    alone = {item.where: item for item in items if item.target.created and item.where not in short}
     for where, ended in _ask(control, dict.fromkeys(alone), patience).items():
         if not _is_end(alone[where], ended.end_offset):
-            gone.append(alone[where])  # the leader has changed between the two questions
+            gone += [item for item in items if item.where == where]  # the leader has changed between the two questions
     return [item.target for item in gone]
+
+
+def _epochs(control: ControlPlane, items: Iterable[Written], patience: float) -> dict[tuple[Where, int], Ended]:
+    """Where the epochs of all marks have ended. A partition is asked for one epoch at a time: mostly there is one."""
+    left: dict[Where, set[int]] = {}
+    for item in items:
+        if item.mark is not None:
+            left.setdefault(item.where, set()).add(item.mark.epoch)
+    found = {}
+    while left:
+        wanted = {where: epochs.pop() for where, epochs in left.items()}
+        for where, ended in _ask(control, wanted, patience).items():
+            found[where, wanted[where]] = ended
+        left = {where: epochs for where, epochs in left.items() if epochs}
+    return found
 
 
 def _is_end(item: Written, end: int) -> bool:

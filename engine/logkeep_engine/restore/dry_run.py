@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.care.rates import expected_time
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import GroupEntry
+from logkeep_engine.archive.catalog.facts import GroupEntry, Partition
 from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedPosition, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.emitting import EmittedFacts
 from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import BrokerRefused, LogkeepError
 from logkeep_engine.kafka.client import RawClient
@@ -23,16 +24,19 @@ from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.transactions import id_refused
 from logkeep_engine.restore import groups
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.emitting import emit
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
-from logkeep_engine.restore.partitions import with_task
+from logkeep_engine.restore.partitions import done_partitions
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import PreviewedPartition, of_restore, previewed
 from logkeep_engine.restore.rates import measured_restore
+from logkeep_engine.restore.resuming import begun_run
 from logkeep_engine.restore.same import deletion_refused, transactional_id
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.targets import CreatedTopics
+from logkeep_engine.restore.work import number_of, with_task
 from logkeep_engine.storage import DEFAULT_BLOCK
 
 _OWN_OBJECTS = 8  # that a restore writes besides its offset maps
@@ -41,9 +45,19 @@ _MOST_READ = 256 << 20  # bytes of the archive that are read for it
 _SOME_PRODUCER_ID = 0  # rights are given for the prefix of transactional ids
 
 
-def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
-    """The report about the restore, without the refusals, and the warnings that it would give. Refusals are noted in
-    `context.refusals`.
+@dataclass(frozen=True)
+class DryRunFindings:
+    """The report about a restore, without the refusals, and the warnings that it would give. `emitted`: KafkaTopics,
+    if they are wanted.
+    """
+
+    report: DryRunReport
+    warnings: Sequence[str]
+    emitted: EmittedFacts | None = None
+
+
+def find_out(context: RestoreContext) -> DryRunFindings:
+    """The findings about the restore. Refusals are noted in `context.refusals`.
 
     Raises the refusal that leaves nothing to look at, and what keeps a dry run from finding out: brokers or a storage
     that do not answer.
@@ -59,19 +73,20 @@ def find_out(context: RestoreContext) -> tuple[DryRunReport, list[str]]:
     moved = _counted(chosen)
     positions, unknown = _positions(context, planned, chosen)
     at_point = of_restore(context, planned)
-    return (
-        report.model_copy(
-            update={
-                "groups": len(moved),
-                "positions": sum(group.positions for group in moved),
-                "groups_shown": tuple(moved),
-                "positions_shown": tuple(positions),
-                "point": "" if at_point is None else str(at_point),
-                "not_checked": (*unknown, *_not_checked(context, moved)),
-            }
-        ),
-        warnings,
+    report = report.model_copy(
+        update={
+            "groups": len(moved),
+            "positions": sum(group.positions for group in moved),
+            "groups_shown": tuple(moved),
+            "positions_shown": tuple(positions),
+            "point": "" if at_point is None else str(at_point),
+            "not_checked": (*unknown, *_not_checked(context, moved)),
+        }
     )
+    emitted = None
+    with context.refusals:
+        emitted = emit(context, planned)
+    return DryRunFindings(report, warnings, emitted)
 
 
 def with_refusals(report: DryRunReport, found: Sequence[LogkeepError]) -> DryRunReport:
@@ -113,14 +128,7 @@ def _check_creation(
 def _check_rights(context: RestoreContext, plan: RestorePlan, there: Mapping[str, str]) -> None:
     """Note what the user may not do, as far as a cluster tells that without a change."""
     targets = [topic.target for topic in plan.topics]
-    starting_later = sorted(
-        {
-            topic.target
-            for topic in plan.topics
-            for part in topic.partitions
-            if part.log_start > 0 and topic.target not in there
-        }
-    )
+    starting_later = sorted({topic.target for topic in plan.topics for part in topic.partitions if part.log_start > 0})
 
     async def ask() -> None:
         async with RawClient(context.connection) as client:
@@ -159,15 +167,17 @@ def _amounts(
     plan = planned.plan
     by_topic: dict[str, list[PreviewedPartition]] = {}
     entries = [planned.archived.topics[topic.topic_id] for topic in plan.topics]
+    done = _done_already(context, planned)
     for part in previewed(planned.archived, entries, plan.point):
-        by_topic.setdefault(part.topic_id, []).append(part)
+        if (part.topic_id, part.partition) not in done:
+            by_topic.setdefault(part.topic_id, []).append(part)
     damaged = {survey.topic_id for survey in plan.surveys}
     topics = tuple(
         _topic(
             topic,
             by_topic.get(topic.topic_id, ()),
-            exact=topic.topic_id not in damaged,
-            exists=topic.target in there,
+            exact=topic.topic_id not in damaged and (planned.fresh or not by_topic.get(topic.topic_id)),
+            exists=topic.target in there and not topic.replaces,
             configs=created.own(topic) if topic.created else {},
         )
         for topic in plan.topics
@@ -193,6 +203,20 @@ def _amounts(
     )
 
 
+def _done_already(context: RestoreContext, planned: Planned) -> set[Partition]:
+    """The archived partitions that the run which would be resumed has finished. Of others it may have written a
+    part."""
+    begun = None if planned.fresh else begun_run(context)
+    if begun is None:
+        return set()
+    done = done_partitions(begun)
+    return {
+        (topic.topic_id, part.partition)
+        for topic, part in with_task(planned)
+        if (topic.target, number_of(topic, part)) in done
+    }
+
+
 def _topic(
     topic: TopicPlan, parts: Iterable[PreviewedPartition], *, exact: bool, exists: bool, configs: Mapping[str, str]
 ) -> PlannedTopic:
@@ -201,6 +225,7 @@ def _topic(
         topic=topic.target,
         source=topic.source,
         exists=exists,
+        replaced=bool(topic.replaces),
         partitions=topic.partition_count,
         replicas=topic.replication_factor,
         configs=dict(configs),

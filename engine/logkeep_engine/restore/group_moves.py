@@ -124,6 +124,7 @@ def translate(
     id's partition. Every map is opened once, and a few are held at a time; it is asked for offsets that rise.
     """
     plans = {topic.topic_id: topic for topic in topics}
+    _refuse_divided(topics)
     places = {topic.topic_id: {part.partition: part for part in topic.partitions} for topic in topics}
     by_partition: dict[tuple[str, int], list[tuple[int, GroupEntry]]] = {}
     for number, entry in enumerate(groups):
@@ -150,6 +151,17 @@ def translate(
     with ThreadPoolExecutor(_MAPS_AT_ONCE, thread_name_prefix="logkeep-groups") as pool:
         numbered = [item for part in pool.map(moves, by_partition) for item in part]
     return [move for _, move in sorted(numbered, key=lambda item: item[0])]
+
+
+def _refuse_divided(topics: Iterable[TopicPlan]) -> None:
+    """Raises SpecError for a topic without a target offset that stands for a position."""
+    divided = sorted(topic.target for topic in topics if topic.divided)
+    if divided:
+        raise SpecError(
+            f"spec.topics.partitionCount: {divided[0]} has another number of partitions than the archived topic, so no "
+            "offset of it stands for a position of a consumer group",
+            hint="Set positions by a time, with Kafka's own kafka-consumer-groups.sh --reset-offsets.",
+        )
 
 
 def _kept(entry: GroupEntry, target: str, extent: Extent) -> Move:

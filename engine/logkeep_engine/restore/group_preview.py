@@ -24,8 +24,8 @@ from logkeep_engine.restore.group_moves import Move, PositionOutcome, select_and
 from logkeep_engine.restore.groups import archived_end, positions_of, with_members
 from logkeep_engine.restore.offset_lookup import OffsetFinder
 from logkeep_engine.restore.offset_map import FoundOffset, OffsetPlace
-from logkeep_engine.restore.partitions import restore_task, with_task
 from logkeep_engine.restore.task import aborted_of, stream_of
+from logkeep_engine.restore.work import restore_task, with_task
 
 FORMAT = 1
 _NOTHING_SENT = 1 << 62  # records whose data nobody wants

@@ -12,8 +12,8 @@ from logkeep_engine.log.rows import rows_of_batch
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.partitions import restore_task, with_task
 from logkeep_engine.restore.task import stream_of
+from logkeep_engine.restore.work import restore_task, with_task
 from logkeep_engine.tasks import TaskContext
 
 

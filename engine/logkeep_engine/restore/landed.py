@@ -130,11 +130,11 @@ class LandedReader:
     records, but the header of a batch still tells which records of the run it held. Nothing is left below `log_start`.
     """
 
-    def __init__(self, target: TargetPartition, log_start: int) -> None:
+    def __init__(self, target: TargetPartition, log_start: int, rows: LandedRows | None = None) -> None:
         self._target = target
         self._front_is_gone = log_start > target.start
         self._next = 0
-        self._rows = LandedRows()
+        self._rows = LandedRows() if rows is None else rows
         self._mark: Mark | None = None
 
     def add(self, header: BatchHeader) -> None:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Protocol, Self
 
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
@@ -51,6 +51,20 @@ class PartitionSummary:
     target_end: int
     append_time_records: int = 0
     target_epoch: int = -1
+
+
+class OffsetNotes(Protocol):
+    """Takes the offsets of a partition's records, as an attempt learns them."""
+
+    def source(self, offset: int, count: int) -> None: ...
+
+    def target(self, offset: int, count: int) -> None: ...
+
+    def gone(self, count: int) -> None: ...
+
+    def blocks(self, summary: PartitionSummary) -> Iterator[bytes]: ...
+
+    def close(self) -> None: ...
 
 
 class OffsetMapBuilder:

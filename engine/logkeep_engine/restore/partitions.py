@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
@@ -12,37 +13,51 @@ from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.report import ProgressRange
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.division.step import divided_tasks, done_divided
+from logkeep_engine.restore.division.task import restore_divided
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
-from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, TopicPlan, pack
-from logkeep_engine.restore.records import Batching
+from logkeep_engine.restore.plan import PartitionPlan, TopicPlan, pack
 from logkeep_engine.restore.selection import with_branches
+from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.restore.task import restore_partitions
+from logkeep_engine.restore.work import number_of, restore_task, with_task
+from logkeep_engine.tasks import TaskContext
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Summaries = dict[tuple[str, int], PartitionSummary]
-"""By target topic and partition."""
+"""By target topic and partition; those of a divided topic by the archived partition."""
 
 _MAPS_AT_ONCE = 32
 
 
 def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summaries:
     """Restore the partitions that have no offset map yet, and return the summaries of all."""
-    done = {} if planned.fresh else _done(context)
+    done = {} if planned.fresh else done_partitions(context.state)
     tasks: list[RestoreTask] = []
+    divided: list[tuple[TopicPlan, RestoreTask]] = []
     parts: list[ProgressRange] = []
     for topic, partition in with_task(planned):
         segments = planned.segments(topic, partition.partition)
         start, end = _range_of(partition, segments)
-        part = ProgressRange(len(parts), topic.target, partition.target, start, end)
-        summary = done.get((topic.target, partition.target))
+        shown = number_of(topic, partition)
+        part = ProgressRange(len(parts), topic.target, shown, start, end)
+        summary = done.get((topic.target, shown))
         if summary is not None:
             part = replace(part, at=part.end, records=summary.records, bytes=summary.bytes)
         else:
-            tasks.append(restore_task(context, planned, topic, partition, number=part.task))
+            task = restore_task(context, planned, topic, partition, number=part.task)
+            if topic.divided:
+                divided.append((topic, task))
+            else:
+                tasks.append(task)
         parts.append(part)
-    idle = sum(len(topic.partitions) for topic in planned.plan.topics) - len(parts)
+    idle = sum(len(topic.partitions) for topic in planned.plan.topics if not topic.divided)
+    idle -= sum(not topic.divided for topic, _ in with_task(planned))
     context.reporter.planned(parts, topics=len(planned.plan.topics), idle=idle)
     context.reporter.phase("Running")
-    numbers = {(task.target, task.target_partition): task.number for task in tasks}
+    numbers = {(part.topic, part.partition): part.task for part in parts}
 
     def on_result(_: int, summaries: tuple[PartitionSummary, ...]) -> None:
         for summary in summaries:
@@ -50,13 +65,25 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
             done[where] = summary
             context.reporter.done(numbers[where], summary.records, summary.bytes)
 
-    sizes = [task.bytes for task in tasks]
-    packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True)) if tasks else []
     try:
-        context.run_tasks([tuple(tasks[at] for at in group) for group in packed], restore_partitions, on_result)
+        _run(context, tasks, [task.bytes for task in tasks], restore_partitions, on_result)
+        sizes = [task.bytes for _, task in divided]
+        _run(context, divided_tasks(context, planned, divided), sizes, restore_divided, on_result)
     except ArchiveDamaged as error:
         raise _explained(error, context, planned) from error
     return done
+
+
+def _run(
+    context: RestoreContext,
+    tasks: Sequence[T],
+    sizes: Sequence[int],
+    function: Callable[[tuple[T, ...], TaskContext], R],
+    on_result: Callable[[int, R], None],
+) -> None:
+    """Run a function over tasks of so many bytes, several of them together."""
+    packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True)) if tasks else []
+    context.run_tasks([tuple(tasks[at] for at in group) for group in packed], function, on_result)
 
 
 def _range_of(partition: PartitionPlan, segments: Sequence[SegmentEntry]) -> Range:
@@ -65,65 +92,17 @@ def _range_of(partition: PartitionPlan, segments: Sequence[SegmentEntry]) -> Ran
     return (0, extent.end) if extent is not None else (segments[0].base_offset, segments[-1].next_offset)
 
 
-def with_task(planned: Planned) -> Iterator[tuple[TopicPlan, PartitionPlan]]:
-    """The partitions that have something to restore."""
-    for topic in planned.plan.topics:
-        for partition in topic.partitions:
-            if partition.producer_id != NO_TASK:
-                yield topic, partition
-
-
-def restore_task(
-    context: RestoreContext, planned: Planned, topic: TopicPlan, partition: PartitionPlan, *, number: int = -1
-) -> RestoreTask:
-    """The work of one partition. `number` is its number in the progress of the run."""
-    plan = planned.plan
-    return RestoreTask(
-        number=number,
-        storage=context.archive.storage,
-        state=context.state.storage,
-        connection=context.connection,
-        source=topic.source,
-        topic_id=topic.topic_id,
-        partition=partition.partition,
-        target=topic.target,
-        created=topic.created,
-        fresh=planned.fresh,
-        max_batch_bytes=topic.max_batch_bytes,
-        rule=plan.rule,
-        producer_id=partition.producer_id,
-        start=partition.start,
-        segments=tuple(planned.segments(topic, partition.partition)),
-        survey=planned.surveys.get((topic.topic_id, partition.partition)),
-        map_path=context.state.map_path(topic.target, partition.target),
-        batching=_batching(planned, topic),
-        compacts=topic.compacts,
-        clip=planned.clip((topic.topic_id, partition.partition)),
-        kept=tuple(planned.archived.kept(topic.topic_id, partition.partition)),
-        extent=partition.extent,
-        to=partition.to,
-    )
-
-
-def _batching(planned: Planned, topic: TopicPlan) -> Batching | None:
-    """The size of batches for a topic: they are not larger than the source's own producers could make them."""
-    batching = planned.plan.batching
-    if batching is None:
-        return None
-    own = int(planned.archived.topics[topic.topic_id].configs.get("max.message.bytes", batching.max_bytes))
-    return replace(batching, max_bytes=min(own, batching.max_bytes))
-
-
-def _done(context: RestoreContext) -> Summaries:
-    """The summaries of the partitions whose offset maps are there."""
-    storage = context.state.storage
-    paths = [info.path for info in storage.list(context.state.maps_folder)]
+def done_partitions(state: RestoreState) -> Summaries:
+    """The summaries of the partitions of a run whose offset maps are there."""
+    storage = state.storage
+    paths = [info.path for info in storage.list(state.maps_folder)]
 
     def read(path: str) -> PartitionSummary:
         return read_summary(storage.read_range(path, 0, HEADER_MAX_BYTES), f"{storage.uri}/{path}")
 
     with ThreadPoolExecutor(_MAPS_AT_ONCE, thread_name_prefix="logkeep-maps") as pool:
-        return {(found.target_topic, found.target_partition): found for found in pool.map(read, paths)}
+        found = {(item.target_topic, item.target_partition): item for item in pool.map(read, paths)}
+    return {**found, **done_divided(state)}
 
 
 def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> ArchiveDamaged:
@@ -134,8 +113,7 @@ def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned)
             start <= entry.base_offset < end
             for start, end in newest.removed.get((topic.topic_id, partition.partition), ())
         )
-        for topic in planned.plan.topics
-        for partition in topic.partitions
+        for topic, partition in with_task(planned)
         for entry in planned.segments(topic, partition.partition)
     )
     if not gone:

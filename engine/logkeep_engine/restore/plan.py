@@ -39,6 +39,8 @@ FORMATS = tuple(Rule)
 FORMAT_WITH_POINT = 4
 # Versions that do not know of the shape of targets would not find the topics that they must delete.
 FORMAT_WITH_SHAPE = 5
+# Versions that do not know of another number of partitions would restore each record several times.
+FORMAT_WITH_DIVISION = 6
 
 NO_TASK = -1
 NEEDS_PRODUCER_ID = -2
@@ -74,7 +76,8 @@ _CODECS = {
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """One partition of a topic. The archived partition goes to the target partition `to`; None: that of the same
-    number. Where it is -1, nothing goes to that target partition.
+    number. Where it is -1, nothing goes to that target partition. In a divided topic it is a pair: those records of the
+    archived partition that go to `to`.
 
     `start` is the target's end offset before the run (0 in a created topic). `producer_id` is the one of this partition
     alone, epoch 0; -1 for a partition without segments, which has no task. With `offsets: Same` the target's log goes
@@ -111,7 +114,9 @@ class TopicPlan:
 
     `replication_factor` is 0 for an existing topic, and -1 for the cluster's default. `compacts`: the target's
     compaction may remove records while the run goes on. `target_id` is the id of an existing topic, empty if the run or
-    its brokers do not know it. `replaces` is the id of the topic that a created one takes the place of.
+    its brokers do not know it. `replaces` is the id of the topic that a created one takes the place of. `divided`: the
+    target has another number of partitions. Then each archived partition that has records stands there once for each
+    of them, in their order.
     """
 
     source: str
@@ -125,11 +130,22 @@ class TopicPlan:
     compacts: bool = False
     target_id: str = ""
     replaces: str = ""
+    divided: bool = False
 
     @property
     def has_shape(self) -> bool:
         """Whether earlier versions, which do not know of the shape of targets, would restore it wrongly."""
         return bool(self.replaces) or any(part.to is not None for part in self.partitions)
+
+    @property
+    def archived_partitions(self) -> dict[int, tuple[PartitionPlan, ...]]:
+        """The archived partitions that are restored, each with the plans of what goes to the target: several in a
+        divided topic."""
+        found: dict[int, list[PartitionPlan]] = {}
+        for part in self.partitions:
+            if part.producer_id != NO_TASK:
+                found.setdefault(part.partition, []).append(part)
+        return {partition: tuple(parts) for partition, parts in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +212,8 @@ class RestorePlan:
     @property
     def _format(self) -> int:
         """The lowest format that says all of it: the older it is, the more versions can finish the run."""
+        if any(topic.divided for topic in self.topics):
+            return FORMAT_WITH_DIVISION
         if any(topic.has_shape for topic in self.topics):
             return FORMAT_WITH_SHAPE
         return int(self.rule) if self.point is None else FORMAT_WITH_POINT
@@ -225,6 +243,7 @@ class RestorePlan:
                     "partitions": [list(_row(part))[: _columns(topic)] for part in topic.partitions],
                     **({"targetId": topic.target_id} if topic.target_id else {}),
                     **({"replaces": topic.replaces} if topic.replaces else {}),
+                    **({"divided": True} if topic.divided else {}),
                 }
                 for topic in self.topics
             ],
@@ -240,10 +259,10 @@ class RestorePlan:
         """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
         try:
             body: dict[str, Any] = json.loads(data)
-            if body["format"] not in (*FORMATS, FORMAT_WITH_POINT, FORMAT_WITH_SHAPE):
+            if body["format"] not in (*FORMATS, FORMAT_WITH_POINT, FORMAT_WITH_SHAPE, FORMAT_WITH_DIVISION):
                 raise ArchiveMismatch(
                     f"{name}: restore plan of format {body['format']}, this version reads {min(FORMATS)} to "
-                    f"{FORMAT_WITH_SHAPE}",
+                    f"{FORMAT_WITH_DIVISION}",
                     hint="Go on with the version of Logkeep that began this restore.",
                 )
             topics = tuple(
@@ -260,6 +279,7 @@ class RestorePlan:
                     compacts=topic.get("compacts", not topic["created"]),
                     target_id=topic.get("targetId", ""),
                     replaces=topic.get("replaces", ""),
+                    divided=topic.get("divided", False),
                 )
                 for topic in body["topics"]
             )

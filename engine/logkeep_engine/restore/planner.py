@@ -20,6 +20,8 @@ from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.division.step import refuse_many_pairs
+from logkeep_engine.restore.emitting import refuse_too_many
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.keys import refuse_without_key
@@ -32,7 +34,7 @@ from logkeep_engine.restore.plan import (
     batching_of,
     spec_digest,
 )
-from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in
+from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in, told_of_the_topic
 from logkeep_engine.restore.resuming import take_over
 from logkeep_engine.restore.rights import refuse_unreadable
 from logkeep_engine.restore.same import (
@@ -48,6 +50,7 @@ from logkeep_engine.restore.selection import Choice, only_chosen, select_topics,
 from logkeep_engine.restore.state import PLAN
 from logkeep_engine.restore.targets import check_created, check_same
 from logkeep_engine.restore.topics import (
+    BROKER_KEYS,
     ExistingTopic,
     check_append,
     own_configs,
@@ -94,6 +97,18 @@ class RestorePlanner:
         """The plan of an earlier start of this run, None if there is none. Raises as `load_or_make` does."""
         known = self._load()
         return None if known is None else self._loaded(known)
+
+    def load_finished(self, *, found: bool) -> Planned:
+        """The plan of this run, which has succeeded. If it was `found` by what is asked for, its spec may have had
+        another `ifTopicExists`. Raises SpecError if the plan is gone, and as `load_or_make` does.
+        """
+        known, state = self._load(), self._context.state
+        if known is None:
+            raise SpecError(
+                f"{state.name(PLAN)} is gone: nobody knows any more what run {state.run_id} has restored",
+                hint="Bring it back from a copy of the archive. Without it, `logkeep log diff` compares topics.",
+            )
+        return self._loaded(replace(known, spec_digest=self._digest) if found else known)
 
     def sketch(self) -> Planned:
         """A plan that says where records would go. Nothing is stored or refused, no object is checked, and partitions
@@ -213,7 +228,11 @@ class RestorePlanner:
         )
         planned = Planned(plan, archived, fresh=True)
         with refusals:
+            refuse_many_pairs(plan)
+        with refusals:
             refuse_without_key(context, planned)
+        with refusals:
+            refuse_too_many(context, planned)
         if context.dry_run:
             return planned
         plan = self._with_producer_ids(plan)
@@ -297,8 +316,11 @@ class RestorePlanner:
         """The topics that are deleted first. Raises the error of one that may not be, before anything is written."""
         if self._spec.if_topic_exists is not IfTopicExists.REPLACE:
             return {}
-        refuse_unconfirmed(choices, existing, self._spec.confirm)
-        check_replaceable(self._control, existing.values())
+        with self._context.refusals:
+            refuse_unconfirmed(choices, existing, self._spec.confirm)
+        for topic in existing.values():
+            with self._context.refusals:
+                check_replaceable(self._control, topic)
         return existing
 
     def _check_created(self, created: Sequence[Choice], replaced: Mapping[str, ExistingTopic]) -> None:
@@ -315,10 +337,13 @@ class RestorePlanner:
             )
             for choice in created
         ]
+        brokers = self._control.broker_configs(BROKER_KEYS) if created else {}
         for choice, topic in zip(created, made, strict=True):
             own = own_configs(choice.source.configs, wanted.configs)
-            refuse_insync(choice.target, own, topic.replication_factor)
-        check_created(self._control, made)
+            with self._context.refusals:
+                refuse_insync(choice.target, own, topic.replication_factor, brokers)
+        with told_of_the_topic():
+            check_created(self._control, made)
 
     def _existing(self, choices: Sequence[Choice]) -> dict[str, ExistingTopic]:
         """The target topics that the cluster has already."""
@@ -350,7 +375,7 @@ class RestorePlanner:
             (choice.target, partition)
             for choice in choices
             if choice.target in existing
-            for partition in choice.target_partitions.values()
+            for partition in choice.target_partitions
         ]
         ends = self._control.latest_offsets(appended)
         missing = [where for where in appended if where not in ends]
@@ -369,7 +394,7 @@ class RestorePlanner:
                 existing=existing.get(choice.target),
                 end_offsets={
                     partition: ends[choice.target, partition]
-                    for partition in choice.target_partitions.values()
+                    for partition in choice.target_partitions
                     if (choice.target, partition) in ends
                 },
                 replicas=self._spec.topics.replication_factor,

@@ -8,9 +8,17 @@ another id.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, SpecError, TargetUnsuitable, TopicExists
+from logkeep_engine.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    LogkeepError,
+    SpecError,
+    TargetUnsuitable,
+    TopicExists,
+)
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.witnesses import Fate, TopicStanding
@@ -20,6 +28,7 @@ from logkeep_engine.restore.topics import BROKER_DEFAULT, ExistingTopic
 
 _PATIENCE = 60.0
 _PAUSE = 0.2
+_STANDS_IN = ".logkeep-stands-in"
 
 
 def refuse_unconfirmed(
@@ -43,28 +52,37 @@ def refuse_unconfirmed(
         )
 
 
-def check_replaceable(control: ControlPlane, existing: Iterable[ExistingTopic]) -> None:
-    """Check that topics can be deleted by their ids and created anew. Raises TargetUnsuitable, BrokerRefused."""
-    for topic in existing:
-        if not topic.topic_id:
-            raise TargetUnsuitable(
-                f"topic {topic.name} has no topic id, so it cannot be replaced safely; nothing was written",
-                hint="Delete it yourself, and restore with spec.ifTopicExists: Fail.",
-            )
-        if not topic.deletable:
-            raise BrokerRefused(
-                f"The user may not delete topic {topic.name!r}, which is to be replaced; nothing was written.",
-                hint=f"Give the user the ACL DELETE on topic {topic.name!r}.",
-            )
-        # A broker looks at the rights first: of a topic that may be created, it says that it exists.
-        problem = control.refusal(NewTopicPlan(topic.name, 1, BROKER_DEFAULT))
-        if isinstance(problem, BrokerRefused):
-            raise problem
+def check_replaceable(control: ControlPlane, topic: ExistingTopic) -> None:
+    """Check that a topic can be deleted by its id and created anew. Raises TargetUnsuitable, BrokerRefused."""
+    if not topic.topic_id:
+        raise TargetUnsuitable(
+            f"topic {topic.name} has no topic id, so it cannot be replaced safely; nothing was written",
+            hint="Delete it yourself, and restore with spec.ifTopicExists: Fail.",
+        )
+    if not topic.deletable:
+        raise BrokerRefused(
+            f"The user may not delete topic {topic.name!r}, which is to be replaced; nothing was written.",
+            hint=f"Give the user the ACL DELETE on topic {topic.name!r}.",
+        )
+    # A broker looks at the rights first: of a topic that may be created, it says that it exists.
+    problem = control.refusal(NewTopicPlan(topic.name, 1, BROKER_DEFAULT))
+    if isinstance(problem, BrokerRefused):
+        raise problem
 
 
 def stand_in(name: str) -> str:
     """A name that no topic has, to ask whether a topic such as `name` could be created if it was not there."""
-    return f"{name[:220]}.logkeep-stands-in"
+    return f"{name[:220]}{_STANDS_IN}"
+
+
+@contextmanager
+def told_of_the_topic() -> Iterator[None]:
+    """Lets errors about a name that stands in tell of the topic itself."""
+    try:
+        yield
+    except LogkeepError as error:
+        message, hint = (text.replace(_STANDS_IN, "") for text in (error.message, error.hint))
+        raise type(error)(message, hint=hint) from error
 
 
 def delete_replaced(control: ControlPlane, plan: RestorePlan) -> None:

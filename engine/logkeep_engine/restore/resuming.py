@@ -20,10 +20,11 @@ from logkeep_engine.archive.names import run_file
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec
 from logkeep_engine.errors import ObjectMissing
+from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.remembered import FILE, FORMAT, noted_run
-from logkeep_engine.restore.state import COUNTED, OFFSET_MAPS, PLAN, RestoreState
+from logkeep_engine.restore.state import COUNTED, PLAN, RestoreState
 
 
 @dataclass(frozen=True)
@@ -63,27 +64,34 @@ def finished_before(settings: RestoreSettings, state: RestoreState) -> RunResult
     return None if known in (None, state.run_id) else state.of_run(str(known)).success()
 
 
+def begun_run(context: RestoreContext) -> RestoreState | None:
+    """The state of another run that was begun with these settings, None if none was."""
+    known = noted_run(_settings(context).path, context.state)
+    return None if known in (None, context.state.run_id) else context.state.of_run(str(known))
+
+
 def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
     """Take over the plan of the run that was begun with these settings, and what it has finished; None if none was.
-    `digest` is that of the spec of this run.
+    `digest` is that of the spec of this run. Raises RestoreBusy if that run goes on.
     """
-    state = context.state
-    known = noted_run(_settings(context).path, state)
-    if known is None or known == state.run_id:
+    state, other = context.state, begun_run(context)
+    if other is None:
         return None
-    other, storage = state.of_run(known), state.storage
+    storage = state.storage
     try:
         begun = RestorePlan.from_json(storage.read(other.file(PLAN)), other.name(PLAN))
     except ObjectMissing:
         return None
+    with context.refusals:
+        refuse_alive(other)
     plan = replace(begun, run_id=state.run_id, spec_digest=digest)
     if context.dry_run:
         return plan
     # The plan comes last: without it, a later start begins here again.
-    storage.delete([info.path for info in storage.list(state.maps_folder)])
-    folder = other.maps_folder
-    for info in storage.list(folder):
-        storage.put(state.file(f"{OFFSET_MAPS}/{info.path[len(folder) :]}"), storage.read(info.path))
+    for old, own in ((other.maps_folder, state.maps_folder), (other.divided_folder, state.divided_folder)):
+        storage.delete([info.path for info in storage.list(own)])
+        for info in storage.list(old):
+            storage.put(own + info.path[len(old) :], storage.read(info.path))
     if storage.list(other.file(COUNTED)):
         storage.put(state.file(COUNTED), storage.read(other.file(COUNTED)))
     storage.put(state.file(PLAN), plan.to_json())

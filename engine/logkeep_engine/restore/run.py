@@ -4,13 +4,16 @@
 
 The steps: plan (`planner`), create topics (`targets`), restore the partitions in tasks (`partitions`), count (`count`),
 verify if asked (`verification`), set the positions of consumer groups (`groups`), give topics the source's
-configuration (`targets`), result. A dry run (`dry_run`) plans, reports, and writes nothing. Below `runs/<run id>/` in
+configuration (`targets`), write KafkaTopics if asked (`emitting`), result. A dry run (`dry_run`) plans, reports, and
+writes nothing but these. Below `runs/<run id>/` in
 the place of its state (`state`) lie, in this order, what a driver that starts again needs to go on:
 
     started.json          when the last driver was started: the state can be written
+    alive.json            that the driver goes on, again and again, and at the end that it has ended (`alive`)
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
+    divided/...           the same of archived partitions whose records went to several ones
     counted.json          the target has what was sent; the topics get their own configuration after this
     verification.html     what a verification has found, if one was asked for, as a page
     verification.json     the same for programs; the topics get their own configuration only if nothing differs
@@ -42,9 +45,11 @@ from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore import remembered
+from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
+from logkeep_engine.restore.emitting import emit, emits, refuse_nowhere
 from logkeep_engine.restore.group_moves import Moved, PositionOutcome
 from logkeep_engine.restore.groups import move_groups
 from logkeep_engine.restore.offset_map import PartitionSummary
@@ -54,9 +59,10 @@ from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.refusals import Refusals
 from logkeep_engine.restore.resuming import RestoreSettings, finished_before, note_begun
-from logkeep_engine.restore.state import OFFSET_MAPS, PLAN, RESULT, RestoreState, open_state
+from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
+from logkeep_engine.restore.work import with_task
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import Expect, TaskRunner
 
@@ -145,6 +151,7 @@ class RestoreRun(DriverRun):
     ) -> None:
         super().__init__(request.run_id, request.kind, time.time())
         self._remembered_as = request.remembered_as
+        self._topics_config_map = request.topics_config_map
         self._spec = spec
         self._runner_factory = runner_factory
         self._expect = expect
@@ -168,6 +175,8 @@ class RestoreRun(DriverRun):
         return result
 
     def execute(self) -> None:
+        if not self._only_verify:
+            refuse_nowhere(self._spec, self._topics_config_map)
         if self._spec.dry_run:
             self._done = self._find_out()
             return
@@ -194,9 +203,10 @@ class RestoreRun(DriverRun):
                     return
             context = self._context(archive, state, control, cluster_id, connection, Refusals())
             if self._earlier is not None:
-                self._verify_earlier(context, self._earlier)
+                self._complete_earlier(context, self._earlier)
             else:
-                self._done = self._perform_steps(context, super().result())
+                with AliveNote(state):
+                    self._done = self._perform_steps(context, super().result())
 
     def _context(
         self,
@@ -220,6 +230,7 @@ class RestoreRun(DriverRun):
             reporter=self._reporter,
             expect=self._expect,
             refusals=refusals,
+            topics_config_map=self._topics_config_map,
         )
 
     def _find_out(self) -> RunResult:
@@ -239,12 +250,16 @@ class RestoreRun(DriverRun):
                 begun = replace(begun, cluster_id=cluster_id)
                 earlier = self._earlier_result(archive, state)
                 earlier = earlier or self._found_before(archive, state, control, cluster_id)
+                context = self._context(archive, state, control, cluster_id, connection, refusals)
                 if earlier is not None:
                     told = f"Nothing would be written: run {earlier.run_id} has done this restore and ended at "
-                    return replace(begun, message=told + _when(earlier.end_time), dry_run=report, end_time=time.time())
-                context = self._context(archive, state, control, cluster_id, connection, refusals)
-                report, warnings = find_out(context)
-                begun = replace(begun, warnings=tuple(warnings[:MAX_LIST]))
+                    begun = replace(begun, message=told + _when(earlier.end_time), dry_run=report)
+                    if emits(self._spec):
+                        begun = replace(begun, emitted=emit(*_of_earlier(context, earlier)))
+                    return replace(begun, end_time=time.time())
+                found = find_out(context)
+                report = found.report
+                begun = replace(begun, warnings=tuple(found.warnings[:MAX_LIST]), emitted=found.emitted)
         except Refused as error:
             refusals.add(error)
         report = with_refusals(report, refusals.found)
@@ -252,24 +267,23 @@ class RestoreRun(DriverRun):
 
     def _is_enough(self, earlier: RunResult) -> bool:
         """Whether nothing is left to do if an earlier run has done this restore."""
-        if self._only_verify:
-            return False
-        return self._spec.verify is not RestoreVerification.FULL or earlier.verification is not None
+        return not (self._only_verify or emits(self._spec) or self._verifies(earlier))
 
-    def _verify_earlier(self, context: RestoreContext, earlier: RunResult) -> None:
-        """Verify what another run, or an earlier start of this one, has restored without a verification."""
-        if earlier.earlier_run is not None:
-            context = replace(context, run_id=earlier.earlier_run, state=context.state.of_run(earlier.earlier_run))
+    def _verifies(self, earlier: RunResult) -> bool:
+        unverified = self._spec.verify is RestoreVerification.FULL and earlier.verification is None
+        return self._only_verify or unverified
+
+    def _complete_earlier(self, context: RestoreContext, earlier: RunResult) -> None:
+        """Verify what another run, or an earlier start of this one, has restored without a verification, and write its
+        KafkaTopics, as far as this is asked for."""
         self._earlier = None  # as long as nobody knows how it ends
-        planned = RestorePlanner(context).load()
-        if planned is None:
-            raise SpecError(
-                f"{context.state.name(PLAN)} is gone: nobody knows any more what run {context.run_id} has restored",
-                hint="Bring it back from a copy of the archive. Without it, `logkeep log diff` compares topics.",
-            )
-        self._verification = verify_restored(context, planned)
-        raise_if_different(self._verification)
-        self._earlier = replace(earlier, verification=self._verification)
+        context, planned = _of_earlier(context, earlier)
+        done = earlier
+        if self._verifies(earlier):
+            self._verification = verify_restored(context, planned)
+            raise_if_different(self._verification)
+            done = replace(done, verification=self._verification)
+        self._earlier = done if self._only_verify else replace(done, emitted=emit(context, planned))
 
     def _perform_steps(self, context: RestoreContext, begun: RunResult) -> RunResult:
         """Do the steps of a restore, in their order, and return `begun` with the facts."""
@@ -298,6 +312,7 @@ class RestoreRun(DriverRun):
             facts_of_run(begun, context, planned, summaries, moved),
             warnings=tuple([*planned.plan.warnings, *warnings][:MAX_LIST]),
             verification=self._verification,
+            emitted=emit(context, planned),
             end_time=time.time(),
         )
 
@@ -354,9 +369,7 @@ class RestoreRun(DriverRun):
 
         Raises TargetChanged if the cluster does not have what that run has restored.
         """
-        found = self._done_as_asked(archive, state, cluster_id)
-        if found is None and self._spec.if_topic_exists is IfTopicExists.RESUME:
-            found = finished_before(RestoreSettings.of(self._spec, archive.info.archive_id, cluster_id), state)
+        found = self._done_as_asked(archive, state, cluster_id) or self._resumed(archive, state, cluster_id)
         if found is None:
             return None
         remembered.check_still_there(found, state, control)
@@ -369,22 +382,38 @@ class RestoreRun(DriverRun):
             f"{_when(found.end_time)}",
             earlier_run=found.run_id,
             earlier_end=found.end_time,
+            emitted=None,  # that was to the ConfigMap of another resource
         )
 
     def _found_before(
         self, archive: Archive, state: RestoreState, control: ControlPlane, cluster_id: str
     ) -> RunResult | None:
         """The result of the run that has done the same restore before. Raises as `_done_before`, and notes nothing."""
-        if self._remembered_as is None:
+        found = None
+        if self._remembered_as is not None:
+            asked = self._asked(self._remembered_as, archive, cluster_id)
+            found = remembered.found_before(asked, state, self._spec.if_topic_exists)
+        found = found or self._resumed(archive, state, cluster_id)
+        if found is None:
             return None
-        asked = self._asked(self._remembered_as, archive, cluster_id)
-        found = remembered.found_before(asked, state, self._spec.if_topic_exists)
-        if found is not None:
-            remembered.check_still_there(found, state, control)
-        return found
+        remembered.check_still_there(found, state, control)
+        return replace(found, earlier_run=found.earlier_run or found.run_id)
+
+    def _resumed(self, archive: Archive, state: RestoreState, cluster_id: str) -> RunResult | None:
+        """The result of the run that would be resumed, if it has succeeded."""
+        if self._spec.if_topic_exists is not IfTopicExists.RESUME:
+            return None
+        return finished_before(RestoreSettings.of(self._spec, archive.info.archive_id, cluster_id), state)
 
     def _asked(self, name: str, archive: Archive, cluster_id: str) -> remembered.Asked:
         return remembered.Asked(name, spec_digest(self._spec), archive.info.archive_id, cluster_id)
+
+
+def _of_earlier(context: RestoreContext, earlier: RunResult) -> tuple[RestoreContext, Planned]:
+    """The context and the plan of the run that has done this restore."""
+    run_id = earlier.earlier_run or earlier.run_id
+    context = replace(context, run_id=run_id, state=context.state.of_run(run_id))
+    return context, RestorePlanner(context).load_finished(found=earlier.earlier_run is not None)
 
 
 def _when(seconds: float) -> str:
@@ -405,14 +434,12 @@ def facts_of_run(
         partitions=sum(topic.partition_count for topic in plan.topics),
         records=sum(summary.records for summary in summaries.values()),
         bytes=sum(summary.bytes for summary in summaries.values()),
-        segments=sum(
-            len(planned.segments(topic, partition.partition)) for topic in plan.topics for partition in topic.partitions
-        ),
+        segments=sum(len(planned.segments(topic, partition.partition)) for topic, partition in with_task(planned)),
         groups=sum(item.outcome is PositionOutcome.SET for item in moved),
         loss_total=len(plan.loss),
         loss_offsets=sum(fact.end - fact.start for fact in plan.loss),
         loss=plan.loss[:MAX_LIST],
-        offset_map=context.state.name(OFFSET_MAPS),
+        offset_map="" if all(topic.divided for topic in plan.topics) else context.state.name(OFFSET_MAPS),
     )
 
 

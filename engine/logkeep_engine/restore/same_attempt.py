@@ -38,9 +38,9 @@ from logkeep_engine.log.padding import MOST_RECORDS
 from logkeep_engine.restore.attempt import Attempt, LookAgain, RestoreTask, update_of
 from logkeep_engine.restore.filter import SEQUENCE_SPACE, Outgoing
 from logkeep_engine.restore.landed import Landed, Mark, batch_at, is_there
-from logkeep_engine.restore.outgoing_ahead import OutgoingAhead
+from logkeep_engine.restore.outgoing_ahead import OutgoingBatches
 from logkeep_engine.restore.same import Extent, transactional_id
-from logkeep_engine.tasks import TaskProgress
+from logkeep_engine.tasks import ProgressSink
 
 _BATCHES = 16
 """The batches of one transaction, at most: it must end long before the coordinator gives it up."""
@@ -87,7 +87,7 @@ class SameAttempt(Attempt):
         self,
         task: RestoreTask,
         landed: Landed,
-        progress: TaskProgress,
+        progress: ProgressSink,
         pool: ThreadPoolExecutor,
         throttle: Throttle,
         *,
@@ -105,7 +105,7 @@ class SameAttempt(Attempt):
     def knew(self, landed: Landed) -> bool:
         return landed.end == self._end
 
-    async def _to_send(self, ahead: OutgoingAhead) -> AsyncGenerator[Batch, None]:
+    async def _to_send(self, ahead: OutgoingBatches) -> AsyncGenerator[Batch, None]:
         self._transactions = transactions_of(self._task, self._client)
         begun = False
         async for items in ahead.take():

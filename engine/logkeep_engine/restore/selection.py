@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -24,17 +24,29 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A topic of the archive and the name it gets. `mapping`: which target partition each of the chosen partitions goes
-    to; empty: each to the one of its number.
+    to; empty: each to the one of its number. `wanted`: the number of partitions that the target must have; None: that
+    of the archived topic, or more where the target is there already.
     """
 
     source: TopicEntry
     target: str
     mapping: Mapping[int, int] = field(default_factory=dict)
+    wanted: int | None = None
 
     @property
-    def target_partitions(self) -> Mapping[int, int]:
-        """The target partition of each partition that is restored."""
-        return self.mapping or {partition: partition for partition in range(self.source.partitions)}
+    def divided(self) -> bool:
+        """Whether the records of each partition go to several ones, since the target has another number of them."""
+        return self.partition_count != self.source.partitions
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions of the target, where the restore creates it."""
+        return self.source.partitions if self.wanted is None else self.wanted
+
+    @property
+    def target_partitions(self) -> Collection[int]:
+        """The partitions of the target to which something goes."""
+        return self.mapping.values() if self.mapping else range(self.partition_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +121,7 @@ def _named(chosen: Iterable[TopicEntry], topics: RestoreTopics) -> tuple[list[Ch
                 "rename it to restore it under another name"
             )
             continue
-        choices.append(Choice(topic, target))
+        choices.append(Choice(topic, target, wanted=topics.partition_count))
     return choices, notes
 
 

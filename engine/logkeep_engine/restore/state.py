@@ -24,6 +24,7 @@ PLAN = "restore-plan.json"
 STARTED = "started.json"
 RESULT = "result.json"
 OFFSET_MAPS = "offset-maps"
+DIVIDED = "divided"
 COUNTED = "counted.json"
 
 
@@ -56,6 +57,15 @@ class RestoreState:
     def map_path(self, topic: str, partition: int) -> str:
         """The path of the offset map of a target partition."""
         return self.file(f"{OFFSET_MAPS}/{topic}/{partition}.json")
+
+    @property
+    def divided_folder(self) -> str:
+        """The folder of what is known of divided partitions that are done."""
+        return f"{self.file(DIVIDED)}/"
+
+    def divided_path(self, topic: str, partition: int) -> str:
+        """The path of what is known of an archived partition that is divided; `topic` is that of the target."""
+        return self.file(f"{DIVIDED}/{topic}/{partition}.json")
 
     def of_run(self, run_id: str) -> RestoreState:
         """The state of another run in the same place."""

@@ -48,8 +48,8 @@ from logkeep_engine.restore.straddling import straddling
 from logkeep_engine.tasks import TaskContext, TaskProgress
 
 # A task finds its place anew when another attempt writes too, or the log was cut off. Each time it must have moved.
-_RESUMES = 20
-_THREADS = 8
+RESUMES = 20
+THREADS = 8
 # The bytes that the partitions on their way at once may take together: blocks that were read, and batches made ready.
 _MEMORY = 128 << 20
 
@@ -61,7 +61,7 @@ def restore_partitions(tasks: tuple[RestoreTask, ...], context: TaskContext) -> 
     what the catalog (or the survey) says, TargetChanged or TopicExists if somebody else writes to a created topic, and
     what the clients raise: the first error of any partition.
     """
-    with ThreadPoolExecutor(min(_THREADS, 2 * len(tasks)), thread_name_prefix="logkeep-restore") as pool:
+    with ThreadPoolExecutor(min(THREADS, 2 * len(tasks)), thread_name_prefix="logkeep-restore") as pool:
         return asyncio.run(_restore_all(tasks, context, pool))
 
 
@@ -69,7 +69,7 @@ async def _restore_all(
     tasks: Sequence[RestoreTask], context: TaskContext, pool: ThreadPoolExecutor
 ) -> tuple[PartitionSummary, ...]:
     progress = TaskProgress(context)
-    budget = _MemoryBudget(_MEMORY)
+    budget = MemoryBudget(_MEMORY)
     async with RawClient(tasks[0].connection) as client:
 
         async def one(task: RestoreTask) -> PartitionSummary:
@@ -105,7 +105,7 @@ async def _restore(
     landed, ahead = await _begin(task, client, pool, throttle, fresh=fresh)
     resumes, best = 0, landed.end
     kind = Attempt if task.extent is None else SameAttempt
-    while resumes < _RESUMES:
+    while resumes < RESUMES:
         attempt = kind(task, landed, progress, pool, throttle, contested=not fresh)
         ahead = ahead or OutgoingAhead(stream_of(task, landed.records), pool)
         try:
@@ -125,14 +125,14 @@ async def _restore(
             ahead = None
             attempt.close()
     raise TargetChanged(
-        f"{task.where}: the restore had to find its place {_RESUMES} times without getting further.",
+        f"{task.where}: the restore had to find its place {RESUMES} times without getting further.",
         hint="Another process writes with the same producer id: is the same run going on elsewhere?",
     )
 
 
 async def _begin(
     task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, throttle: Throttle, *, fresh: bool
-) -> tuple[Landed, OutgoingAhead | None]:
+) -> tuple[Landed, OutgoingAhead[Outgoing] | None]:
     """Find out what is in the target. Where the run should have written nothing yet (`fresh`), its first batches are
     made ready meanwhile; they are dropped if it has.
     """
@@ -156,7 +156,7 @@ async def _look(client: RawClient, task: RestoreTask, throttle: Throttle, *, fre
     return await look(client, task.place, throttle, fresh=fresh)
 
 
-class _MemoryBudget:
+class MemoryBudget:
     """A number of bytes that partitions share, in the order in which they ask."""
 
     def __init__(self, size: int) -> None:
@@ -221,7 +221,7 @@ def _sound(task: RestoreTask, segment: SegmentEntry) -> Iterator[None]:
     try:
         yield
     except BatchTooLarge as error:
-        raise error.within(_place(task)) from error
+        raise error.within(archived_place(task)) from error
     except CorruptBatch as error:
         raise ArchiveDamaged(
             f"{_log_path(task, segment)}: {error.message}",
@@ -288,7 +288,8 @@ def _damaged_further(task: RestoreTask, segment: SegmentEntry, lost: Range, reas
     )
 
 
-def _place(task: RestoreTask) -> str:
+def archived_place(task: RestoreTask) -> str:
+    """The archived partition, for messages."""
     return f"archived topic {task.source!r} partition {task.partition}"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
@@ -117,6 +118,8 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
     name, configs = existing.name, existing.configs
     if choice.mapping:
         refuse_far_partition(choice, existing.partitions)
+    elif choice.wanted is not None:
+        _refuse_other_count(choice, existing)
     elif existing.partitions < choice.source.partitions:
         raise TargetUnsuitable(
             f"topic {name} has {existing.partitions} partitions, the archived topic {choice.source.name} has "
@@ -145,6 +148,16 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
             "the restored value stays, also where it is the older one"
         )
     return warnings
+
+
+def _refuse_other_count(choice: Choice, existing: ExistingTopic) -> None:
+    """Raises TargetUnsuitable if a topic has another number of partitions than is wanted."""
+    if existing.partitions != choice.wanted:
+        raise TargetUnsuitable(
+            f"spec.topics.partitionCount: topic {existing.name} has {_partitions(existing.partitions)} already, "
+            f"{choice.wanted} are wanted; nothing was written",
+            hint=f"Set partitionCount to {existing.partitions}, or restore under another name.",
+        )
 
 
 def refuse_far_partition(choice: Choice, partitions: int) -> None:
@@ -234,15 +247,25 @@ def final_configs(own: Mapping[str, str], working: Mapping[str, str]) -> tuple[d
     return dict(own), sorted(set(working) - set(own))
 
 
-def refuse_insync(target: str, own: Mapping[str, str], replicas: int) -> None:
+MIN_INSYNC, DEFAULT_REPLICAS = "min.insync.replicas", "default.replication.factor"
+BROKER_KEYS = (MIN_INSYNC, DEFAULT_REPLICAS)
+"""The keys of a broker's configuration that `refuse_insync` looks at."""
+
+
+def refuse_insync(
+    target: str, own: Mapping[str, str], replicas: int, brokers: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Raises TargetUnsuitable for a topic to which nobody could write with acks=all: it would have fewer replicas than
-    its configuration wants in sync. The cluster's default number of replicas is not known here."""
-    least = own.get("min.insync.replicas", "")
+    are wanted in sync, by its own configuration or that of the `brokers`, as far as that is known."""
+    least = own.get(MIN_INSYNC, brokers.get(MIN_INSYNC, ""))
+    if replicas == BROKER_DEFAULT and brokers.get(DEFAULT_REPLICAS, "").isdecimal():
+        replicas = int(brokers[DEFAULT_REPLICAS])
     if replicas != BROKER_DEFAULT and least.isdecimal() and int(least) > replicas:
+        whose = "" if MIN_INSYNC in own else ", the default of the brokers"
         raise TargetUnsuitable(
-            f"topic {target} would have min.insync.replicas={least}, and {_count(replicas)} cannot meet that; nothing "
+            f"topic {target} would have {MIN_INSYNC}={least}{whose}, and {_count(replicas)} cannot meet that; nothing "
             "was written",
-            hint=f"Set spec.topics.replicationFactor to {least} or more, or min.insync.replicas in "
+            hint=f"Set spec.topics.replicationFactor to {least} or more, or {MIN_INSYNC} in "
             "spec.topics.configs.override.",
         )
 
@@ -281,10 +304,12 @@ def plan_topic(
         topic_id=choice.source.topic_id,
         target=choice.target,
         created=existing is None,
-        partition_count=choice.source.partitions,
+        partition_count=choice.partition_count,
         replication_factor=0 if existing is not None else replicas_of(choice.source, replicas),
         max_batch_bytes=limit,
-        partitions=tuple(
+        partitions=_pairs(choice, segments, end_offsets)
+        if choice.divided
+        else tuple(
             _partition_plan(
                 partition,
                 has_segments=bool(segments.get(partition)),
@@ -297,6 +322,19 @@ def plan_topic(
         compacts=existing is not None and existing.compacts,
         target_id=existing.topic_id if existing is not None else "",
         replaces=replaces,
+        divided=choice.divided,
+    )
+
+
+def _pairs(
+    choice: Choice, segments: Mapping[int, Sequence[SegmentEntry]], end_offsets: Mapping[int, int]
+) -> tuple[PartitionPlan, ...]:
+    """The pairs of a divided topic: each archived partition that has segments with each partition of the target."""
+    return tuple(
+        PartitionPlan(partition, NEEDS_PRODUCER_ID, end_offsets.get(to, 0), to=to)
+        for partition in range(choice.source.partitions)
+        if segments.get(partition)
+        for to in range(choice.partition_count)
     )
 
 

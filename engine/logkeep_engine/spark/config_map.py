@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.run import Progress, RunResult
+from logkeep_engine.report import ConfigMapChanges
 
 if TYPE_CHECKING:
     import urllib3
@@ -89,8 +90,15 @@ class ConfigMapSink:
     def result(self, result: RunResult) -> None:
         self._patch(KEY_RESULT, result.to_json())
 
+    def emit(self, name: str, changes: ConfigMapChanges) -> None:
+        """Merge into another ConfigMap of the namespace."""
+        self._merge(name, changes)
+
     def _patch(self, key: str, text: str) -> None:
+        self._merge(self.name, {"data": {key: text}})
+
+    def _merge(self, name: str, changes: ConfigMapChanges) -> None:
         with self._lock:
             if self._api is None:
                 self._api = ConfigMaps()
-            self._api.patch(self.name, self.namespace, {"data": {key: text}}, self._timeout)
+            self._api.patch(name, self.namespace, changes, self._timeout)

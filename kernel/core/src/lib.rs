@@ -6,6 +6,7 @@ pub mod avro;
 pub mod clip;
 pub mod compression;
 pub mod digest;
+pub mod divider;
 pub mod facts;
 pub mod header;
 pub mod headers;

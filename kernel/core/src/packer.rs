@@ -66,8 +66,9 @@ impl Packer {
         if at == data.len() { Ok(()) } else { Err(Odd) }
     }
 
+    /// Adds one record: its attributes, its time, and its key, value and headers as they lie in their batch.
     #[inline]
-    fn put(&mut self, attributes: u8, time: i64, fields: &[u8]) {
+    pub(crate) fn put(&mut self, attributes: u8, time: i64, fields: &[u8]) {
         if self.count == 0 {
             (self.base_timestamp, self.max_timestamp) = (time, time);
         } else if time > self.max_timestamp {

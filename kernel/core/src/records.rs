@@ -188,6 +188,12 @@ impl Field {
         self.0.is_none()
     }
 
+    /// The bytes in the buffer in which it was found; None for a null.
+    #[inline]
+    pub fn of(self, data: &[u8]) -> Option<&[u8]> {
+        self.0.and_then(|(start, end)| data.get(start..end))
+    }
+
     #[inline]
     fn span(self) -> Option<Span> {
         match self.0 {

@@ -6,6 +6,7 @@ mod avro;
 mod bytes;
 mod compression;
 mod digest;
+mod divider;
 mod headers;
 mod merge;
 mod objects;
@@ -26,5 +27,6 @@ fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     records_format::register(module)?;
     avro::register(module)?;
     digest::register(module)?;
+    divider::register(module)?;
     walk::register(module)
 }

@@ -255,7 +255,7 @@ class PlannedRefusalStatus(StatusPart):
 
 @dataclass(frozen=True)
 class PlannedTopicStatus(StatusPart):
-    """A topic that the run would write. `state` is New or Exists, `counts` Exact or AtMost."""
+    """A topic that the run would write. `state` is New, Exists or Replaced, `counts` Exact or AtMost."""
 
     topic: str = ""
     source: str | None = None
@@ -344,6 +344,15 @@ class DrillStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class EmittedStatus(StatusPart):
+    """The KafkaTopics that a restore has written, and where."""
+
+    config_map: str = ""
+    key: str = ""
+    topics: int = 0
+
+
+@dataclass(frozen=True)
 class HistoryEntry(StatusPart):
     run_id: str = ""
     outcome: str = ""
@@ -360,8 +369,8 @@ class HistoryEntry(StatusPart):
 @dataclass(frozen=True)
 class Status(StatusWithConditions):
     """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention` and `coverage`.
-    Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map` and
-    `verification`. Both kinds have all other fields."""
+    Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`, `verification`
+    and `emitted`. Both kinds have all other fields."""
 
     phase: Phase | None = None
     run: RunStatus | None = None
@@ -381,6 +390,7 @@ class Status(StatusWithConditions):
     verification: VerificationStatus | None = None
     dry_run: DryRunStatus | None = None
     drill: DrillStatus | None = None
+    emitted: EmittedStatus | None = None
     coverage: CoverageStatus | None = None
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()

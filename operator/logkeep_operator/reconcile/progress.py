@@ -12,6 +12,7 @@ from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
 from logkeep_operator.api.status import (
     MAX_LISTED,
     DryRunStatus,
+    EmittedStatus,
     MovingTopic,
     PlannedGroupStatus,
     PlannedPositionStatus,
@@ -99,6 +100,12 @@ def verification_status(result: RunResult) -> VerificationStatus | None:
     )
 
 
+def emitted_status(result: RunResult) -> EmittedStatus | None:
+    """Where the run has written KafkaTopics, None if it has written none."""
+    facts = result.emitted
+    return None if facts is None else EmittedStatus(facts.config_map, facts.key, facts.topics)
+
+
 def dry_run_status(result: RunResult) -> DryRunStatus | None:
     """The findings of a dry run, with the first items of each list; None if the run was none."""
     if result.dry_run is None:
@@ -145,7 +152,7 @@ def _planned_topic(topic: PlannedTopic) -> PlannedTopicStatus:
     return PlannedTopicStatus(
         topic=topic.topic,
         source=topic.source,
-        state="Exists" if topic.exists else "New",
+        state="Exists" if topic.exists else "Replaced" if topic.replaced else "New",
         partitions=topic.partitions,
         replicas=None if topic.exists else topic.replicas,
         records=topic.records,

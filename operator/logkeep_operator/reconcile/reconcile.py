@@ -290,6 +290,7 @@ class _Reconciliation(Starting):
             progress=None,
             restored_by=None,
             dry_run=None,
+            emitted=None,
             verification=None,
         )
         self.note_reasons()

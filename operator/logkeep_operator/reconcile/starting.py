@@ -22,11 +22,10 @@ from logkeep_operator.resources import (
     LABEL_KUEUE,
     ROLE_DRIVER,
     RunToStart,
+    config_map_names,
+    config_maps,
     job,
     needs_access_objects,
-    progress_config_map,
-    progress_name,
-    request_config_map,
     request_name,
 )
 from logkeep_operator.settings import EngineSettings
@@ -88,7 +87,7 @@ class Starting(Step):
         if self.job(wanted.id) is None and request in self.documents(wanted.id).config_maps:
             # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
             self.actions.append(DeleteConfigMap(request))
-        self.actions += [Create(request_config_map(run)), Create(progress_config_map(run)), Create(job(run))]
+        self.actions += [Create(body) for body in (*config_maps(run), job(run))]
         told = {entry.run_id for entry in self.before.history}
         for run_id, documents in self.observed.documents.items():
             # A report that the history does not know is of a run that a newer status tells of: this one is old.
@@ -147,14 +146,12 @@ class Starting(Step):
     def make_lost_config_maps(self, run: RunStatus) -> None:
         """Make ConfigMaps again that were deleted: a driver that starts again mounts its request, and a running driver
         writes its progress. Raises Waiting."""
-        name = self.resource.key.name
         there = self.documents(run.id).config_maps
-        lost = [known for known in (request_name(name, run.id), progress_name(name, run.id)) if known not in there]
-        if not lost:
+        if set(config_map_names(self.resource.key.name, run.id, self.spec)) <= set(there):
             return
         again = self.run_to_start(run.id, self.observed.jobs[run.id].origin.annotations())
-        bodies = (request_config_map(again), progress_config_map(again))
-        self.actions += [Create(body) for body in bodies if body["metadata"]["name"] in lost]
+        lost = {body["metadata"]["name"]: body for body in config_maps(again) if body["metadata"]["name"] not in there}
+        self.actions += [Create(body) for body in lost.values()]
         message = f"ConfigMap {' and '.join(lost)} of the run was deleted and is made again."
         self.event("Warning", "ConfigMapRecreated", message, run.id)
 

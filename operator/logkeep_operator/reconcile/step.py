@@ -20,7 +20,13 @@ from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_ru
 from logkeep_operator.reconcile.observed import Documents, JobState, Observed
 from logkeep_operator.reconcile.outcome import DRY_RUN_REFUSED, JobOutcome, decide, last_result
 from logkeep_operator.reconcile.plan import Action, DeleteJob, Event, Plan
-from logkeep_operator.reconcile.progress import dry_run_status, final_progress, loss_entries, verification_status
+from logkeep_operator.reconcile.progress import (
+    dry_run_status,
+    emitted_status,
+    final_progress,
+    loss_entries,
+    verification_status,
+)
 from logkeep_operator.reconcile.risk import CONDITION as RETENTION_RISK
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
 from logkeep_operator.reconcile.runs import is_dry_run
@@ -269,6 +275,7 @@ class Step:
         if result is None:
             unknown = succeeded and not self.status.loss
             return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
+        self.status = replace(self.status, emitted=emitted_status(result) or self.status.emitted)
         if outcome.outcome is StatusOutcome.DRY_RUN:
             self.status = replace(self.status, dry_run=dry_run_status(result))
             return ()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SecuritySpec, Tls
+from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.references import CaRef, KafkaUserRef, StrimziRef
 from logkeep_engine.contract.values import HOST_PORT
 from logkeep_operator.reconcile.observed import FoundKafka
@@ -55,9 +56,14 @@ def kafka_access(cluster: ClusterSpec, namespace: str, found: FoundKafka | None)
         secret, shown = _trust(reference, listener, certificates, here=place == namespace)
     tls = Tls(ca_secret_ref=secret) if secret is not None else None
     security = SecuritySpec(protocol=protocol, tls=tls)
-    return KafkaAccess(
-        ClusterSpec(bootstrap_servers=servers, security=security, kafka_user_ref=cluster.kafka_user_ref), shown
-    )
+    reached = ClusterSpec(bootstrap_servers=servers, security=security, kafka_user_ref=cluster.kafka_user_ref)
+    return KafkaAccess(reached, shown, _version(body))
+
+
+def _version(body: Mapping[str, Any]) -> str | None:
+    """The version of the resource, None for one that is not known."""
+    version = str(body.get("apiVersion", "")).rpartition("/")[2]
+    return version if version in list(StrimziVersion) else None
 
 
 def _body(reference: StrimziRef, place: str, found: FoundKafka) -> Mapping[str, Any]:

@@ -26,7 +26,14 @@ from logkeep_operator.resources.names import (
     resource_labels,
     run_labels,
 )
-from logkeep_operator.resources.run import GRACE_SECONDS, RunToStart, job, progress_config_map, request_config_map
+from logkeep_operator.resources.run import (
+    GRACE_SECONDS,
+    RunToStart,
+    config_map_names,
+    config_maps,
+    job,
+    request_config_map,
+)
 
 __all__ = [
     "ANNOTATION_PREVIOUS_RUN",
@@ -52,10 +59,11 @@ __all__ = [
     "access_objects",
     "check_allowed",
     "check_spec",
+    "config_map_names",
+    "config_maps",
     "job",
     "job_name",
     "needs_access_objects",
-    "progress_config_map",
     "progress_name",
     "request_config_map",
     "request_name",

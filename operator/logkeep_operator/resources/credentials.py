@@ -29,10 +29,11 @@ class Access:
 @dataclass(frozen=True)
 class KafkaAccess:
     """How pods reach the Kafka cluster: a cluster without `strimzi`, and the certificate authorities to trust, in PEM,
-    if no Secret that the pods can mount has them."""
+    if no Secret that the pods can mount has them. `strimzi_api` is the version of the API that has shown it."""
 
     cluster: ClusterSpec
     authorities: str | None = None
+    strimzi_api: str | None = None
 
 
 def access(

@@ -48,6 +48,11 @@ def progress_name(resource_name: str, run_id: str) -> str:
     return f"{job_name(resource_name, run_id)}-progress"
 
 
+def topics_name(resource_name: str, run_id: str) -> str:
+    """The ConfigMap that the driver writes the KafkaTopics of a restore to."""
+    return f"{job_name(resource_name, run_id)}-topics"
+
+
 def resource_labels(key: Key) -> dict[str, str]:
     """The labels of every child of a resource. Names that are too long for a label are cut and end in a hash."""
     name = key.name

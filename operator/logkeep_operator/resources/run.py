@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from logkeep_engine.contract import names
+from logkeep_engine.contract.emitting import Emit
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, StorageSpec
@@ -28,6 +29,7 @@ from logkeep_operator.resources.names import (
     progress_name,
     request_name,
     run_labels,
+    topics_name,
 )
 from logkeep_operator.resources.pod_template import asked, merged, of_conf, reach_api_server
 from logkeep_operator.resources.spark_conf import spark_conf
@@ -86,6 +88,24 @@ class RunToStart:
         }
 
 
+def emits_topics(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
+    """Whether a run writes KafkaTopics to a ConfigMap."""
+    return isinstance(spec, KafkaRestoreSpec) and spec.emit is Emit.KAFKA_TOPICS
+
+
+def config_map_names(resource_name: str, run_id: str, spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[str]:
+    """The names of a run's ConfigMaps: first that of the request, then those that the driver patches."""
+    patched = [topics_name(resource_name, run_id)] if emits_topics(spec) else []
+    return [request_name(resource_name, run_id), progress_name(resource_name, run_id), *patched]
+
+
+def config_maps(run: RunToStart) -> list[dict[str, Any]]:
+    """All ConfigMaps of the run. Those that the driver patches are made empty beforehand."""
+    _, *patched = config_map_names(run.resource.key.name, run.id, run.spec)
+    empty = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": run.metadata(name)} for name in patched]
+    return [request_config_map(run), *empty]
+
+
 def request_config_map(run: RunToStart) -> dict[str, Any]:
     """The ConfigMap that the driver reads: the request and the template of its executors. It never changes."""
     key = run.resource.key
@@ -95,6 +115,8 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
     if isinstance(run.spec, KafkaRestoreSpec):
         source = {name: value for name, value in spec["source"].items() if name != "backupRef"}
         spec["source"] = {**source, "storage": dict(run.raw_storage)}
+    if emits_topics(run.spec):
+        spec["emitOptions"] = _emit_options(run)
     authorities = {names.KEY_KAFKA_CA: run.kafka.authorities} if run.kafka.authorities is not None else {}
     request = RunRequest(
         kind=key.kind,
@@ -105,6 +127,7 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
         progress_config_map=progress_name(key.name, run.id),
         spark_conf=spark_conf(key, run.id, run.spec.spark, run.engine),
         remembered_as=run.remembered_as,
+        topics_config_map=topics_name(key.name, run.id) if emits_topics(run.spec) else None,
     )
     return {
         "apiVersion": "v1",
@@ -119,13 +142,12 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
     }
 
 
-def progress_config_map(run: RunToStart) -> dict[str, Any]:
-    """The ConfigMap for progress. The operator makes it empty beforehand, so that the driver only patches it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": run.metadata(progress_name(run.resource.key.name, run.id)),
-    }
+def _emit_options(run: RunToStart) -> dict[str, Any]:
+    """The `emitOptions` of the spec; where they say nothing, what the `Kafka` of `cluster.strimzi` says."""
+    strimzi = run.spec.cluster.strimzi
+    known = {"strimziCluster": strimzi.name, "strimziApi": run.kafka.strimzi_api} if strimzi is not None else {}
+    said = {**known, **(run.resource.spec.get("emitOptions") or {})}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def executor_template(run: RunToStart) -> dict[str, Any]:

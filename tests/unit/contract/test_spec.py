@@ -394,6 +394,21 @@ BAD_RESTORES = [
         "spec.topics.partitions[0].partition",
         "less than or equal to 2147483646",
     ),
+    (restore(topics={"partitionCount": 0}), "spec.topics.partitionCount", "greater than or equal to 1"),
+    (restore(topics={"partitionCount": 10_001}), "spec.topics.partitionCount", "less than or equal to 10000"),
+    (
+        restore(topics={"partitionCount": 3, "partitions": [{"topic": "a", "partition": 1}]}),
+        "spec.topics",
+        "partitions may not be given with it",
+    ),
+    (restore(topics={"partitionCount": 3}, offsets="Same"), "spec", "offsets may not be Same with it"),
+    (restore(topics={"partitionCount": 3}, verify="Full"), "spec", "verify may only be Counts"),
+    (restore(topics={"partitionCount": 3}, drill={}), "spec", "may not be given with drill"),
+    (
+        restore(topics={"partitionCount": 3}, consumerGroups={"restore": "Translate"}),
+        "spec",
+        "consumerGroups.restore may only be None with it",
+    ),
     (restore(topics={"configs": {"ignore": ["a", "a"]}}), "spec.topics.configs", "ignore names a key twice"),
     (restore(source={"storage": {"uri": "file:///a"}, "topicIds": {"a": ""}}), "spec.source.topicIds.a", "at least 1"),
     (restore(ifTopicExists="Merge"), "spec.ifTopicExists", "'Fail', 'Append'"),
@@ -432,6 +447,20 @@ BAD_RESTORES = [
         "offsets: topic a partition 0 stands there twice",
     ),
     (restore(point={"offsets": [{"topic": "a", "partition": 0}]}), "spec.point.offsets[0].offset", "required"),
+    (restore(emit="KafkaTopics"), "spec", "emitOptions.strimziCluster must be set with emit"),
+    (restore(emit="Topics"), "spec.emit", "'Topics' is not 'None' or 'KafkaTopics'"),
+    (restore(emitOptions={"strimziCluster": "prod"}), "spec", "emitOptions has no effect with emit None"),
+    (restore(emitOptions={"strimziApi": "v1"}), "spec", "emitOptions has no effect with emit None"),
+    (
+        restore(emit="KafkaTopics", emitOptions={"strimziCluster": "a/b"}),
+        "spec.emitOptions.strimziCluster",
+        "should match pattern",
+    ),
+    (
+        restore(emit="KafkaTopics", emitOptions={"strimziCluster": "prod"}, drill={}),
+        "spec",
+        "emit may only be None with drill, which deletes its topics",
+    ),
     (restore(state={"uri": "bucket"}), "spec.state.uri", "String should match pattern"),
     (restore(state={"uri": "file:///a", "region": "r"}), "spec.state", "region may be set only with an s3:// uri"),
 ]
@@ -451,6 +480,15 @@ def test_times_of_a_point_are_ms_and_may_be_unquoted_in_yaml() -> None:
         point = parse_restore(restore(**yaml.safe_load(text))).point
         assert point is not None
         assert (point.since, point.before, point.time) == (1794924300000, 1794926100500, 1794926100500)
+
+
+def test_whose_topics_are_emitted_may_be_said_by_strimzis_cluster() -> None:
+    options = {"strimziCluster": "prod", "strimziApi": "v1beta2"}
+    said = parse_restore(restore(emit="KafkaTopics", emitOptions=options))
+    assert (said.emit, said.emit_options.strimzi_cluster) == ("KafkaTopics", "prod")
+    found = parse_restore(restore(emit="KafkaTopics", cluster={"strimzi": STRIMZI}))
+    assert found.emit_options.strimzi_cluster is None
+    assert parse_restore(restore(emit="None", emitOptions={})) == parse_restore(restore())
 
 
 def test_groups_may_be_chosen_where_they_are_moved_and_defaults_written_out() -> None:

@@ -49,7 +49,7 @@ OTHER_WORDS = {
         "RunContainerError",
     },
     "causes of a deadline": {"Deleted", "Size", "Time"},
-    "of dry runs": {"AtMost", "Exact", "Exists", "New"},
+    "of dry runs": {"AtMost", "Exact", "Exists", "New", "Replaced"},
 }
 
 # Errors that end no run of a resource.

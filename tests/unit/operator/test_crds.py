@@ -156,7 +156,10 @@ SIZES = {
     [
         (
             "KafkaBackup",
-            {"offsetMap", "verification", "lastHandledRetry", "lastHandledRunAgain", "restoredBy", "progress.point"},
+            {
+                *("offsetMap", "verification", "lastHandledRetry", "lastHandledRunAgain", "restoredBy"),
+                *("progress.point", "emitted"),
+            },
         ),
         (
             "KafkaRestore",

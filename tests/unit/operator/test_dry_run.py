@@ -51,12 +51,12 @@ def begun(kind: str = "KafkaRestore", **spec: Any) -> World:
     return world
 
 
-def found(world: World, report: DryRunReport) -> World:
+def found(world: World, report: DryRunReport, **facts: Any) -> World:
     """The driver tells its findings and ends."""
     numbers = {"topics": 0, "partitions": 0, "records": 0, "bytes": 0, "archive_id": "a1", "epoch": 0, "commit": -1}
     message = report.told("restore")
     world.pass_time(minutes=1)
-    world.reports(result=world.result(outcome="DryRun", dry_run=report, message=message, **numbers))
+    world.reports(result=world.result(outcome="DryRun", dry_run=report, message=message, **numbers, **facts))
     world.job_is(active=0, complete=True)
     world.settle()
     return world

@@ -15,7 +15,9 @@ NAMES = [f"b{number}" for number in range(5)]
 
 def config_map(owner: str, number: int) -> dict[str, Any]:
     labels = {"logkeep.dev/kind": "KafkaBackup", "logkeep.dev/name": owner}
-    return {"metadata": {"name": f"{owner}-{number}", "namespace": "team", "labels": labels}}
+    data = {"progress.json": "{}", "kafka-topics.yaml": "long"} if number == 0 else {"kafka-topics.yaml": "long"}
+    metadata = {"name": f"{owner}-{number}", "namespace": "team", "labels": labels}
+    return {"metadata": metadata, "data": data, "binaryData": {"kafka-topics.yaml.gz": "long"}}
 
 
 class Pages(Quiet):
@@ -53,7 +55,8 @@ def test_documents_are_read_page_by_page_and_those_of_settled_resources_are_not_
         assert [body["metadata"]["name"] for body in snapshot.children("ConfigMap", wanted)] == ["b3-0", "b3-1"]
         assert len(snapshot.resources) == len(NAMES)
         kept = [body for bodies in vars(snapshot)["_children"].values() for body in bodies]
-        assert len(kept) == 2
+        assert [body.get("data") for body in kept] == [{"progress.json": "{}"}, None], "no decision needs the topics"
+        assert not any("binaryData" in body for body in kept)
 
         Pages.asked = []
         ResourceSnapshot(cluster, "team", lambda resource: False)

@@ -111,7 +111,7 @@ def test_no_thread_reads_on_when_the_target_is_refused(monkeypatch: pytest.Monke
     assert stream.given < 1000
 
 
-async def begin(pool: ThreadPoolExecutor, *, fresh: bool) -> tuple[Landed, OutgoingAhead | None]:
+async def begin(pool: ThreadPoolExecutor, *, fresh: bool) -> tuple[Landed, OutgoingAhead[Outgoing] | None]:
     class Task:
         place = None
         extent = None

@@ -247,6 +247,15 @@ class TestExistingTopics:
             check_append(self.CHOICE, self.existing(1), FACTS, NOW)
         assert check_append(self.CHOICE, self.existing(3), FACTS, NOW) == []
 
+    @pytest.mark.parametrize("archived", [2, 3])
+    def test_append_needs_exactly_the_partitions_that_are_wanted(self, archived: int) -> None:
+        choice = Choice(topic("orders", partitions=archived), "copy", wanted=3)
+        assert check_append(replace(choice, wanted=1), self.existing(1), FACTS, NOW) == []
+        for there, told in ((1, "1 partition"), (4, "4 partitions")):
+            with pytest.raises(TargetUnsuitable, match=f"partitionCount: topic copy has {told} already, 3 are wanted"):
+                check_append(choice, self.existing(there), FACTS, NOW)
+        assert check_append(choice, self.existing(3), FACTS, NOW) == []
+
     def test_append_refuses_a_topic_that_stamps_append_time(self) -> None:
         with pytest.raises(TargetUnsuitable, match=r"message\.timestamp\.type=LogAppendTime"):
             check_append(self.CHOICE, self.existing(message_timestamp_type="LogAppendTime"), FACTS, NOW)
@@ -406,6 +415,29 @@ class TestPlan:
         ):
             refuse_far_partition(choice, 1)
 
+    def test_it_survives_json_with_another_number_of_partitions_which_earlier_versions_refuse(self) -> None:
+        choice = Choice(topic("orders", 1, 3), "copy", wanted=2)
+        segments = {0: [entry()], 2: [entry(partition=2)]}
+        made = plan_topic(choice, segments, existing=None, end_offsets={})
+        assert (made.partition_count, made.divided) == (2, True)
+        plan = RestorePlan("r", "d", "a", 1, "c", (made,)).with_producer_ids([70, 71, 72, 73])
+        assert RestorePlan.from_json(plan.to_json(), "plan") == plan
+        assert json.loads(plan.to_json())["format"] == 6
+        (whole,) = plan.topics
+        assert whole.archived_partitions == {
+            0: (PartitionPlan(0, 70, 0, to=0), PartitionPlan(0, 71, 0, to=1)),
+            2: (PartitionPlan(2, 72, 0, to=0), PartitionPlan(2, 73, 0, to=1)),
+        }
+        there = ExistingTopic("copy", 2, {})
+        behind = plan_topic(choice, segments, existing=there, end_offsets={0: 40, 1: 50})
+        assert [part.start for part in behind.partitions] == [40, 50, 40, 50]
+
+    def test_a_topic_that_has_the_wanted_number_is_not_divided(self) -> None:
+        choice = Choice(topic("orders", 1, 2), "copy", wanted=2)
+        made = plan_topic(choice, {0: [entry()]}, existing=None, end_offsets={})
+        assert (made.partition_count, made.divided) == (2, False)
+        assert made == plan_topic(Choice(topic("orders", 1, 2), "copy"), {0: [entry()]}, existing=None, end_offsets={})
+
     def test_replicas_that_are_not_known_are_the_clusters_default(self) -> None:
         choice = Choice(replace(topic("orders"), replication_factor=-1), "copy")
         assert plan_topic(choice, {}, existing=None, end_offsets={}).replication_factor == -1
@@ -425,8 +457,8 @@ class TestPlan:
 
     def test_another_format_and_damage_are_refused(self) -> None:
         body = json.loads(self.PLAN.to_json())
-        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 6, this version reads 1 to 5"):
-            RestorePlan.from_json(json.dumps({**body, "format": 6}).encode(), "plan")
+        with pytest.raises(ArchiveMismatch, match="plan: restore plan of format 7, this version reads 1 to 6"):
+            RestorePlan.from_json(json.dumps({**body, "format": 7}).encode(), "plan")
         del body["commit"]
         for data in (json.dumps(body).encode(), b"{", b"[]"):
             with pytest.raises(ArchiveDamaged, match="plan: not a restore plan"):
@@ -475,6 +507,8 @@ class TestDigest:
             "allowEmpty": True,
             "verify": "Full",
             "state": {"uri": "s3://other"},
+            "emit": "KafkaTopics",
+            "emitOptions": {"strimziCluster": "prod"},
         }
         permits = {"confirm", "dryRun"}
         # Think about a field that is in none of the two: may it change between two attempts of one run?

@@ -141,6 +141,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
     rows += _conditions(body)
     rows += _run(status, now)
     rows += _dry_run(status)
+    rows += _emitted(status)
     rows += _verification(status)
     rows += _archive(status)
     rows += _times(body, status, now)
@@ -197,6 +198,15 @@ def _dry_run(status: Body) -> list[Row]:
         *rows,
         ("would be refused", f"for {refused} {'reason' if refused == 1 else 'reasons'}" if refused else "no"),
     ]
+
+
+def _emitted(status: Body) -> list[Row]:
+    """Where the KafkaTopics of a restore are."""
+    found = part(status, "emitted")
+    if not isinstance(found, Mapping):
+        return []
+    where = f"ConfigMap {found.get('configMap')}, key {found.get('key')}"
+    return [("emitted", f"{found.get('topics', 0)} KafkaTopics in {where}")]
 
 
 def dry_run_notes(body: Body) -> list[str]:

@@ -9,12 +9,11 @@ from dataclasses import replace
 
 from logkeep_engine.archive.care.record_digests import MOST_BUCKETS, RecordTimes
 from logkeep_engine.contract.run import VerificationFacts
-from logkeep_engine.errors import ObjectMissing, RecordsDiffer
+from logkeep_engine.errors import ObjectMissing, RecordsDiffer, SpecError
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.report import ProgressRange
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.partitions import restore_task, with_task
 from logkeep_engine.restore.plan import pack
 from logkeep_engine.restore.verification.document import VerificationReport, facts_of
 from logkeep_engine.restore.verification.expected import ExpectedRecords, expected_records
@@ -28,6 +27,7 @@ from logkeep_engine.restore.verification.task import (
     shortened,
     verify_partitions,
 )
+from logkeep_engine.restore.work import restore_task, with_task
 from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,13 @@ _ALL_BUCKETS = 1 << 17  # of the times of all partitions: the driver holds them
 
 def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFacts:
     """Verify all partitions of a restore, and write the report beside its plan. What differs is in the facts: nothing
-    is raised for it."""
+    is raised for it. Raises SpecError for a topic that was divided."""
+    if any(topic.divided for topic in planned.plan.topics):
+        raise SpecError(
+            "spec.topics.partitionCount: a target with another number of partitions mixes records of several ones, so "
+            "it cannot be compared with the archive",
+            hint="Compare with Kafka's own tools, or drill the archive (spec.drill).",
+        )
     began = time.time()
     tasks = [
         restore_task(context, planned, topic, partition, number=number)

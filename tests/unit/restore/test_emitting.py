@@ -1,16 +1,22 @@
-"""The topics of a restore as resources of Strimzi: for each name one that Kubernetes takes."""
+"""The topics of a restore as resources of Strimzi: a name that Kubernetes takes for each, and one ConfigMap."""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import random
 import re
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from logkeep_engine.archive.catalog.facts import TopicEntry
-from logkeep_engine.cli.emitting import StrimziVersion, kafka_topics, resource_name
+from logkeep_engine.cli.emitting import kafka_topics
+from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
-from logkeep_engine.errors import TargetUnsuitable
+from logkeep_engine.errors import SpecError, TargetUnsuitable
+from logkeep_engine.restore.emitting import config_map_data, kafka_topic, resource_name
 from logkeep_engine.restore.selection import Choice
 from tests.unit.restore.test_plan import topic
 
@@ -58,3 +64,38 @@ def test_a_topic_to_which_nobody_could_write_is_refused() -> None:
     choices = [Choice(archived("a", 3, **{"min.insync.replicas": "2"}), "a")]
     with pytest.raises(TargetUnsuitable, match=r"min\.insync\.replicas=2, and 1 replica cannot meet that"):
         list(kafka_topics(choices, spec(replicationFactor=1), "prod", StrimziVersion.V1))
+
+
+def many(count: int, *, value: str = "x") -> list[dict[str, object]]:
+    return [kafka_topic(f"orders-{n}", 3, 3, {"a": value}, "prod", StrimziVersion.V1) for n in range(count)]
+
+
+def test_few_topics_are_text_in_a_config_map() -> None:
+    key, changes = config_map_data(many(3))
+    assert key == "kafka-topics.yaml"
+    assert changes["binaryData"] == {"kafka-topics.yaml.gz": None}
+    text = changes["data"]["kafka-topics.yaml"]
+    assert text is not None
+    assert list(yaml.safe_load_all(text)) == many(3)
+
+
+def test_without_a_topic_the_text_is_empty() -> None:
+    assert config_map_data([])[1]["data"] == {"kafka-topics.yaml": ""}
+
+
+def test_many_topics_are_compressed() -> None:
+    topics = many(1, value="x" * 1000) * 1000
+    key, changes = config_map_data(topics)
+    assert key == "kafka-topics.yaml.gz"
+    assert changes["data"] == {"kafka-topics.yaml": None}
+    packed = changes["binaryData"][key]
+    assert packed is not None
+    assert gzip.decompress(base64.b64decode(packed)).count(b"kind: KafkaTopic") == 1000
+    assert config_map_data(topics) == (key, changes), "another attempt writes the same"
+
+
+def test_more_topics_than_a_config_map_holds_are_refused() -> None:
+    noise = random.Random(1).randbytes(1_000_000).hex()
+    with pytest.raises(SpecError, match=r"spec\.emit: 1 KafkaTopics take 2\d+ bytes, and 1\d+ compressed") as refused:
+        config_map_data(many(1, value=noise))
+    assert "--emit-topics" in str(refused.value)

@@ -1,0 +1,59 @@
+"""The part of a KafkaRestore that asks for its topics as resources of Strimzi, and what the run tells of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.values import ResourceName
+
+KEY_TOPICS = "kafka-topics.yaml"
+KEY_TOPICS_PACKED = "kafka-topics.yaml.gz"
+MAX_TOPICS_BYTES = 900 << 10  # a ConfigMap holds 1 MiB
+
+
+class Emit(StrEnum):
+    """`KafkaTopics`: the topics that the restore creates are written as KafkaTopics of Strimzi, too."""
+
+    NONE = "None"
+    KAFKA_TOPICS = "KafkaTopics"
+
+
+class StrimziVersion(StrEnum):
+    """The version of Strimzi's API: 1.0 serves `v1` only, and versions before 0.49 `v1beta2` only."""
+
+    V1 = "v1"
+    V1BETA2 = "v1beta2"
+
+
+class EmitOptions(Model):
+    """`strimziCluster`: the Kafka resource to which the KafkaTopics belong. The operator takes both fields from the
+    Kafka resource that `cluster.strimzi` names, where they are not set.
+    """
+
+    strimzi_cluster: ResourceName | None = None
+    strimzi_api: StrimziVersion | None = None
+
+    def check(self, emit: Emit, *, strimzi: bool, drill: bool) -> None:
+        """Check the fields against the rest of the spec. Raises ValueError. `strimzi`: the cluster is found by a Kafka
+        resource."""
+        if emit is Emit.NONE:
+            if self != EmitOptions():
+                raise ValueError("emitOptions has no effect with emit None; leave it out")
+            return
+        if drill:
+            raise ValueError("emit may only be None with drill, which deletes its topics")
+        if not strimzi and self.strimzi_cluster is None:
+            raise ValueError(
+                "emitOptions.strimziCluster must be set with emit, unless cluster.strimzi names a Kafka resource"
+            )
+
+
+@dataclass(frozen=True)
+class EmittedFacts:
+    """So many topics are in a ConfigMap, under a key. With KEY_TOPICS_PACKED they are compressed (gzip)."""
+
+    config_map: str
+    key: str
+    topics: int

@@ -1,0 +1,82 @@
+"""The facts of an archived partition that is divided and done.
+
+They lie in `runs/<run id>/divided/<target topic>/<partition>.json`, where other partitions have an offset map. A map
+would have nearly a row a record.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+from logkeep_engine.restore.offset_map import PartitionSummary
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PairSummary:
+    """The part of an archived partition that went to the partition `target`: so many `records`, the last of them before
+    offset `end`, in a batch of leader epoch `epoch`."""
+
+    target: int
+    records: int
+    end: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class DividedSummary(PartitionSummary):
+    """The facts of an archived partition that was divided. `target_partition` is its own number, and the target offsets
+    are 0: `pairs` have them."""
+
+    pairs: tuple[PairSummary, ...] = ()
+
+    def to_json(self) -> bytes:
+        body = {
+            "format": FORMAT,
+            "source": {
+                "topic": self.source_topic,
+                "topicId": self.source_topic_id,
+                "partition": self.source_partition,
+            },
+            "target": {"topic": self.target_topic},
+            "records": self.records,
+            "bytes": self.bytes,
+            "appendTimeRecords": self.append_time_records,
+            "columns": ["targetPartition", "records", "end", "leaderEpoch"],
+            "pairs": [[pair.target, pair.records, pair.end, pair.epoch] for pair in self.pairs],
+        }
+        return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, name: str) -> DividedSummary:
+        """The facts in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
+        try:
+            body: dict[str, Any] = json.loads(data)
+            if body["format"] != FORMAT:
+                raise ArchiveMismatch(
+                    f"{name}: facts of a divided partition of format {body['format']}, this version reads {FORMAT}",
+                    hint="Go on with the version of Logkeep that began this restore.",
+                )
+            source = body["source"]
+            return cls(
+                source_topic=source["topic"],
+                source_topic_id=source["topicId"],
+                source_partition=source["partition"],
+                target_topic=body["target"]["topic"],
+                target_partition=source["partition"],
+                records=body["records"],
+                bytes=body["bytes"],
+                target_start=0,
+                target_end=0,
+                append_time_records=body["appendTimeRecords"],
+                pairs=tuple(PairSummary(*row) for row in body["pairs"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArchiveDamaged(
+                f"{name}: not the facts of a divided partition: {error!r}",
+                hint="The object was altered: begin a new restore under another run id.",
+            ) from error

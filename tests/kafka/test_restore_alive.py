@@ -1,0 +1,98 @@
+"""A restore whose driver goes on is not resumed by another one."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.errors import RestoreBusy
+from logkeep_engine.restore import alive
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.process import wait_until
+from tests.data.topics import create_topic, produce
+from tests.kafka.restores import ThreadRunner, back_up, backup_spec, bring_back, committed, restore_spec, start_driver
+from tests.kafka.test_restore_shape import DiesAfter, numbered
+
+
+@pytest.fixture
+def begun(kafka: KafkaBroker, unique: str, tmp_path: Path) -> str:
+    """An archived topic."""
+    create_topic(kafka.bootstrap, unique, 2, {"retention.ms": "-1"})
+    for partition in range(2):
+        produce(kafka.bootstrap, unique, numbered(100, partition=partition))
+    back_up(backup_spec(kafka, tmp_path, unique))
+    return unique
+
+
+class Held:
+    """Holds a driver before its first partition, until it is released."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.released = threading.Event()
+
+    def __call__(self, item: Any) -> None:
+        if type(item) is tuple:
+            self.reached.set()
+            assert self.released.wait(300)
+
+
+def test_a_restore_whose_driver_goes_on_is_not_resumed(
+    kafka: KafkaBroker, begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alive, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(alive, "WATCH_SECONDS", 240.0)  # it looks until it sees a change
+    held, found = Held(), []
+    first = threading.Thread(
+        target=lambda: found.append(bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=held)))
+    )
+    first.start()
+    try:
+        assert held.reached.wait(240)
+        resume = restore_spec(kafka, tmp_path, ifTopicExists="Resume")
+        with pytest.raises(RestoreBusy, match="Run restore-1 has begun this restore, and its driver goes on; nothing"):
+            bring_back(resume, "restore-2")
+        dry = bring_back({**resume, "dryRun": True}, "dry-1")
+        assert dry.dry_run is not None
+        assert [refusal.code for refusal in dry.dry_run.refusals] == ["RestoreBusy"]
+    finally:
+        held.released.set()
+        first.join()
+    (result,) = found
+    assert (result.outcome, result.records) == ("Succeeded", 200)
+    assert bring_back(resume, "restore-3").earlier_run == "restore-1"
+    assert [len(committed(kafka, f"{begun}-copy", partition)) for partition in range(2)] == [100, 100]
+
+
+def test_a_restore_that_has_failed_is_resumed_at_once(
+    kafka: KafkaBroker, begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watch(seconds: float) -> None:
+        raise AssertionError("it watches a run that has said that it has ended")
+
+    with pytest.raises(ConnectionAbortedError):
+        bring_back(restore_spec(kafka, tmp_path), runner=DiesAfter(1))
+    monkeypatch.setattr("logkeep_engine.restore.alive.time.sleep", watch)
+    assert bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Resume"), "restore-2").records == 200
+
+
+def test_a_restore_whose_driver_was_killed_is_resumed_when_nothing_of_it_was_seen(
+    kafka: KafkaBroker, begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL: the last note of the driver says that it goes on, and does not change any more."""
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    request = folder / "request.json"
+    spec = restore_spec(kafka, tmp_path, limits={"bytesPerSecond": "64Ki"})
+    request.write_text(RunRequest("KafkaRestore", "test", "", "restore-1", spec).to_json())
+    driver = start_driver(request)
+    noted = tmp_path / "runs" / "restore-1" / "restore-plan.json", tmp_path / "runs" / "restore-1" / "alive.json"
+    wait_until(lambda: all(path.exists() for path in noted) or driver.poll() is not None, 300, "the plan")
+    driver.kill()
+    driver.wait()
+    monkeypatch.setattr(alive, "WATCH_SECONDS", 2.0)
+    resume = restore_spec(kafka, tmp_path, ifTopicExists="Resume")
+    assert bring_back(resume, "restore-2").records == 200
+    assert [len(committed(kafka, f"{begun}-copy", partition)) for partition in range(2)] == [100, 100]
