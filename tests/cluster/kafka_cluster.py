@@ -77,7 +77,7 @@ class ClusterBroker:
     def __init__(self, state: State, number: int, port: int, process: Process) -> None:
         self.id = number
         self.bootstrap = f"{_HOST}:{port}"
-        self.data_dir = state.path / f"data-{number}"
+        self.data_dir = state.data / f"data-{number}"
         self.process = process
         self.paused = False
 
@@ -384,7 +384,7 @@ class KafkaCluster:
     # ---- preparing
 
     def _prepare_controller(self, port: int, voters: Mapping[str, str]) -> Process:
-        data = self._state.path / "data-controller"
+        data = self._state.data / "data-controller"
         properties = self._write(
             _CONTROLLER,
             {"process.roles": "controller", "listeners": f"CONTROLLER://{_HOST}:{port}", "log.dirs": str(data)},
@@ -398,7 +398,7 @@ class KafkaCluster:
             "process.roles": "broker",
             "listeners": f"PLAINTEXT://{_HOST}:{port}",
             "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
-            "log.dirs": str(self._state.path / f"data-{number}"),
+            "log.dirs": str(self._state.data / f"data-{number}"),
             **late_settings(self._late_ms),
         }
         if number in self._racks:

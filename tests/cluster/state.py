@@ -5,6 +5,7 @@ A folder under `run/` in the cache holds, beside the part's own files:
     owner           process id and start time of the test process
     pids/           one file a child process: process id and start time
     netns, cgroup   names of the network namespace and the cgroup of a node
+    memory          the path of a folder in memory for the part's data, if there is one
 
 `State.destroy` ends exactly those. `sweep` does the same for folders whose owner is gone, so a killed run leaves
 nothing for good. A process id counts only with its start time: numbers are used again.
@@ -20,6 +21,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.cluster import cache, system
+
+ENV_MEMORY = "LOGKEEP_TEST_MEMORY"
+"""A folder in memory. Brokers keep their data there: on a disk they wait for each entry of the metadata to be safe."""
 
 
 def _start_time(pid: int) -> str | None:
@@ -64,6 +68,17 @@ class State:
         (path / "owner").write_text(f"{os.getpid()} {_start_time(os.getpid())}")
         return cls(path)
 
+    @property
+    def data(self) -> Path:
+        """The folder for the part's data: this one, or one in memory that goes with it."""
+        memory = os.environ.get(ENV_MEMORY)
+        if not memory:
+            return self.path
+        folder = Path(memory) / self.path.name
+        (self.path / "memory").write_text(str(folder))
+        folder.mkdir(exist_ok=True)
+        return folder
+
     def remember(self, name: str, pid: int) -> None:
         """Write a child process down; called right after it was started."""
         (self.path / "pids" / name).write_text(f"{pid} {_start_time(pid)}")
@@ -86,6 +101,8 @@ class State:
         end_processes((int(record.split()[0]) for record in records if _is_alive(record)), grace)
         if system.is_root():
             self._destroy_containers()
+        if memory := self._read("memory"):
+            shutil.rmtree(memory, ignore_errors=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _destroy_containers(self) -> None:

@@ -1,4 +1,5 @@
-"""Temporary files of tests in memory: on a disk, a test of small files waits for each of them to be safe there."""
+"""Temporary files of tests, and the data of brokers, in memory: on a disk, each small file and each entry of a
+broker's metadata is waited for until it is safe."""
 
 import os
 import shutil
@@ -7,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.cluster.state import ENV_MEMORY
+
 MEMORY = Path("/dev/shm")
-ROOM = 8 << 30
-"""Bytes that must be free there. All tests together take about three gigabytes."""
+ROOM = 12 << 30
+"""Bytes that must be free there. All tests together take some gigabytes."""
 
 _NAME = "logkeep-lanes-"
 
@@ -23,7 +26,7 @@ def temporary_files(memory: Path = MEMORY, room: int = ROOM) -> Iterator[Mapping
         return
     name = f"{_NAME}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=name, dir=memory, ignore_cleanup_errors=True) as folder:
-        yield {"TMPDIR": folder}
+        yield {"TMPDIR": folder, ENV_MEMORY: folder}
 
 
 def keep(environment: Mapping[str, str], target: Path) -> None:

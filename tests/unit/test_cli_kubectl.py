@@ -21,7 +21,7 @@ from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.references import S3SecretRef
-from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, parse_restore
+from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification, parse_restore
 from logkeep_engine.contract.storage import StorageTls
 from logkeep_engine.errors import CredentialsMissing, SpecError
 
@@ -73,6 +73,15 @@ def test_drills_of_an_archive_are_told() -> None:
     assert rows["Verified"] == "False, RecordsDiffer: one record differs"
     assert rows["last good drill"].startswith("2026-11-21T02:00:00Z (")
     assert (rows["recovery time"], rows["drilled"], rows["drill report"]) == ("12m 5s", "10/200", "s3://r")
+
+
+@pytest.mark.parametrize(("refused", "told"), [(0, "no"), (1, "for 1 reason"), (2, "for 2 reasons")])
+def test_a_dry_run_counts_its_reasons(refused: int, told: str) -> None:
+    found = {"refused": refused, "records": 1}
+    status = {"dryRun": found, "run": {"id": "r1", "outcome": "DryRun"}, "progress": {"percent": 0}}
+    rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": status}, NOW))
+    assert rows["would be refused"] == told
+    assert "progress" not in rows
 
 
 def test_a_line_of_a_backup_says_what_the_morning_asks() -> None:
@@ -258,9 +267,9 @@ def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
     assert (typed.topics.include, typed.topics.exclude) == (("orders.*",), ("orders.test",))
     assert (typed.topics.rename[0].from_, typed.topics.rename[0].to) == ("(.*)", "old.\\1")
     assert (typed.if_topic_exists, typed.consumer_groups.restore.value) == (IfTopicExists.APPEND, "Translate")
-    chosen = ChoiceOptions(offsets=RestoreOffsets.SAME)
+    chosen = ChoiceOptions(offsets=RestoreOffsets.SAME, verify=RestoreVerification.FULL)
     same = parse_restore(restore_spec("nightly", {"bootstrapServers": ["k:1"]}, chosen))
-    assert same.offsets is RestoreOffsets.SAME
+    assert (same.offsets, same.verify) == (RestoreOffsets.SAME, RestoreVerification.FULL)
     earlier = restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, ChoiceOptions(as_of="2026-11-17T14:05:00Z"))
     point = parse_restore(earlier).point
     assert point is not None

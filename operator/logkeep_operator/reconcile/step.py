@@ -34,6 +34,7 @@ from logkeep_operator.reconcile.runs import is_dry_run
 from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
 INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
+_SAID_MAX = 256  # of a run in the history
 _STATES = ("Ready", "Reconciling", "Stalled", conditions.SCHEDULED_RUN)
 _REPLACED = "Another run was asked for before this one was over; what it had committed stays."
 
@@ -68,7 +69,7 @@ def _entry(
         duration_seconds=_seconds(parse_timestamp(run.start_time), end),
         attempts=run.attempt,
         executors=progress.executors if progress is not None else None,
-        message=message[:256],
+        message=conditions.cut(message, _SAID_MAX),
     )
 
 

@@ -4,6 +4,9 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from tests.cluster.state import ENV_MEMORY, State
 from tests.lanes.memory import keep, temporary_files
 
 
@@ -41,3 +44,18 @@ def test_what_failed_tests_have_left_is_kept(tmp_path: Path) -> None:
         keep(environment, kept)
     assert [path.name for path in kept.iterdir()] == ["file"]
     keep({}, kept)
+
+
+def test_the_data_of_a_part_goes_with_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(ENV_MEMORY, raising=False)
+    beside = State.create("part")
+    assert beside.data == beside.path
+    with temporary_files(tmp_path, room=1) as environment:
+        monkeypatch.setenv(ENV_MEMORY, environment[ENV_MEMORY])
+        state = State.create("part")
+        (state.data / "file").write_text("data")
+        assert state.data.parent == Path(environment["TMPDIR"])
+        state.destroy()
+        assert [path.exists() for path in (state.path, Path(environment["TMPDIR"], state.path.name))] == [False, False]
+    beside.destroy()

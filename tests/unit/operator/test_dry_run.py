@@ -148,6 +148,13 @@ def test_what_would_refuse_the_run_stalls_the_resource() -> None:
     ]
 
 
+def test_the_history_shows_where_it_has_cut_a_message_short() -> None:
+    long = REPORT.model_copy(update={"refused": 1, "refusals": (REFUSAL.model_copy(update={"message": "x" * 300}),)})
+    (entry,) = found(begun(dryRun=True), long).status.history
+    assert entry.message is not None
+    assert (len(entry.message), entry.message[-2:]) == (256, "x…")
+
+
 def test_the_restore_begins_when_the_dry_run_is_not_wanted_any_more() -> None:
     world = found(begun(dryRun=True), REPORT)
     dry = world.run_id

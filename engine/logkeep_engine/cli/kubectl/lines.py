@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from logkeep_engine.cli.output import byte_count
+from logkeep_engine.contract.dry_run import DRY_RUN
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
 from logkeep_engine.contract.values import human_bytes, human_duration, parse_timestamp
 
@@ -171,7 +172,7 @@ def _run(status: Body, now: datetime) -> list[Row]:
     rows = [("run", f"{run.get('id')} {outcome}"), ("began", ago(run.get("startTime"), now))]
     if run.get("endTime"):
         rows.append(("ended", ago(run.get("endTime"), now)))
-    if isinstance(part(status, "progress"), Mapping):
+    if isinstance(part(status, "progress"), Mapping) and run.get("outcome") != DRY_RUN:
         rows.append(("progress", progress_line(part(status, "progress"))))
         if part(status, "progress").get("point"):
             rows.append(("point", str(part(status, "progress")["point"])))
@@ -198,7 +199,11 @@ def _dry_run(status: Body) -> list[Row]:
         rows.append(("users to create", str(state.get("usersToCreate", 0))))
     if found.get("point"):
         rows.append(("point", str(found["point"])))
-    return [*rows, ("would be refused", f"for {found['refused']} reasons" if found.get("refused") else "no")]
+    refused = int(found.get("refused") or 0)
+    return [
+        *rows,
+        ("would be refused", f"for {refused} {'reason' if refused == 1 else 'reasons'}" if refused else "no"),
+    ]
 
 
 def _emitted(status: Body) -> list[Row]:
