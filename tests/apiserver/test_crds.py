@@ -149,9 +149,9 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
         "digest": "Blake3",
         "recordDigests": False,
     }
-    assert (restore["offsets"], restore["verify"]) == ("Any", "Counts")
+    assert (restore["offsets"], restore["verify"], restore["everything"]) == ("Any", "Counts", False)
     assert (restore["emit"], restore["emitOptions"]) == ("None", {})
-    assert backup["limits"] == {"readersPerBroker": 16}
+    assert (backup["limits"], backup["clusterState"]) == ({"readersPerBroker": 16}, "Archive")
     assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
     assert parse_backup(backup) == parse_backup(backup_spec())
@@ -269,6 +269,45 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
         ({"emit": "KafkaTopics", "emitOptions": {"strimziApi": "v2"}}, 'Unsupported value: "v2"'),
         ({**EMIT, "drill": {}}, "emit may only be None with drill"),
         ({"offsets": "Exact"}, 'Unsupported value: "Exact"'),
+        ({"schemaTopic": "registry"}, "schemaTopic may be set only with everything"),
+        (
+            {"everything": True, "topics": {"include": ["orders"]}},
+            "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything",
+        ),
+        (
+            {"everything": True, "topics": {"rename": [{"from": "a", "to": "b"}]}},
+            "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything",
+        ),
+        (
+            {"everything": True, "consumerGroups": {"restore": "Translate", "exclude": ["a"]}},
+            "consumerGroups.include, consumerGroups.exclude and consumerGroups.rename must be left out with everything",
+        ),
+        (
+            {"everything": True, "consumerGroups": {"restore": "Translate", "rename": [{"from": "a", "to": "b"}]}},
+            "consumerGroups.include, consumerGroups.exclude and consumerGroups.rename must be left out with everything",
+        ),
+        (
+            {"everything": True, "topics": {"partitions": [{"topic": "a", "partition": 0}]}},
+            "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything",
+        ),
+        (
+            {"everything": True, "topics": {"configs": {"policy": "Ignore"}}},
+            "topics.configs.policy may only be Restore with everything",
+        ),
+        (
+            {"everything": True, "topics": {"partitionCount": 3}},
+            "topics.partitionCount may not be given with everything",
+        ),
+        ({"everything": True, "drill": {}}, "drill may not be set with everything"),
+        ({"everything": True, "ifTopicExists": "Append"}, "ifTopicExists may only be Fail or Resume with everything"),
+        (
+            {"everything": True, "ifTopicExists": "Replace", "confirm": ["a"]},
+            "ifTopicExists may only be Fail or Resume with everything",
+        ),
+        (
+            {"everything": True, "point": {"window": {"from": "2026-11-17T14:05:00Z"}}},
+            "point must be that of a run, or have asOf or timestamp, with everything",
+        ),
         ({"ifTopicExists": "Replace"}, "confirm must name those that may be deleted"),
         ({"confirm": ["a"]}, "confirm has an effect only with ifTopicExists: Replace; leave it out"),
         ({"topics": {"configs": {"policy": "Ignore", "ignore": ["a"]}}}, "ignore has no effect with policy Ignore"),

@@ -21,7 +21,8 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import StorageSpec, parse_backup
+from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.records import Record, decode
 from logkeep_engine.report import Reporter, Sink

@@ -21,7 +21,8 @@ from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_engine.contract.spec import StorageSpec, parse_backup
+from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import open_storage

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import StorageSpec
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.errors import SpecError, StateRefused
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane

@@ -19,8 +19,10 @@ from logkeep_engine.cli.kubectl.options import named
 from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
 from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.references import S3SecretRef
-from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, StorageTls, parse_restore
+from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification, parse_restore
+from logkeep_engine.contract.storage import StorageTls
 from logkeep_engine.errors import CredentialsMissing, SpecError
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +75,15 @@ def test_drills_of_an_archive_are_told() -> None:
     assert (rows["recovery time"], rows["drilled"], rows["drill report"]) == ("12m 5s", "10/200", "s3://r")
 
 
+@pytest.mark.parametrize(("refused", "told"), [(0, "no"), (1, "for 1 reason"), (2, "for 2 reasons")])
+def test_a_dry_run_counts_its_reasons(refused: int, told: str) -> None:
+    found = {"refused": refused, "records": 1}
+    status = {"dryRun": found, "run": {"id": "r1", "outcome": "DryRun"}, "progress": {"percent": 0}}
+    rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": status}, NOW))
+    assert rows["would be refused"] == told
+    assert "progress" not in rows
+
+
 def test_a_line_of_a_backup_says_what_the_morning_asks() -> None:
     line = dict(zip(lines.overview_columns(everywhere=True), lines.overview(FULL, NOW, everywhere=True), strict=True))
     assert line == {
@@ -100,6 +111,30 @@ def test_a_status_of_another_shape_is_no_error(wrong: dict[str, Any]) -> None:
     assert lines.overview(body, NOW, everywhere=False)
     assert lines.detail(body, NOW)
     assert lines.topics(body, NOW) == []
+
+
+def test_details_of_a_restore_of_everything_name_the_users_to_create() -> None:
+    state = {
+        "acls": 41,
+        "aclsAdded": 40,
+        "aclsRefused": 1,
+        "quotas": 5,
+        "quotasAdded": 4,
+        "quotasKept": 1,
+        "usersToCreate": ["reader (SCRAM-SHA-256, 8192 iterations)"],
+        "usersTotal": 3,
+        "report": "s3://r",
+    }
+    rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {"clusterState": state}}, NOW))
+    assert rows["ACLs"] == "41 archived, 40 added, 1 refused"
+    assert rows["client quotas"] == "5 archived, 4 added, 0 refused, 1 kept"
+    assert rows["users to create"] == "reader (SCRAM-SHA-256, 8192 iterations) and 2 more"
+    assert rows["ACLs, quotas, users"] == "s3://r"
+    planned = {"acls": 41, "aclsToAdd": 40, "quotas": 5, "quotasToAdd": 4, "usersToCreate": 2}
+    body = {"kind": "KafkaRestore", "metadata": {}, "status": {"dryRun": {"records": 5, "clusterState": planned}}}
+    rows = dict(lines.detail(body, NOW))
+    assert rows["ACLs"] == "41 archived, 40 to be added"
+    assert (rows["client quotas"], rows["users to create"]) == ("5 archived, 4 to be added", "2")
 
 
 def test_details_name_risk_archive_and_times() -> None:
@@ -232,13 +267,20 @@ def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
     assert (typed.topics.include, typed.topics.exclude) == (("orders.*",), ("orders.test",))
     assert (typed.topics.rename[0].from_, typed.topics.rename[0].to) == ("(.*)", "old.\\1")
     assert (typed.if_topic_exists, typed.consumer_groups.restore.value) == (IfTopicExists.APPEND, "Translate")
-    chosen = ChoiceOptions(offsets=RestoreOffsets.SAME)
+    chosen = ChoiceOptions(offsets=RestoreOffsets.SAME, verify=RestoreVerification.FULL)
     same = parse_restore(restore_spec("nightly", {"bootstrapServers": ["k:1"]}, chosen))
-    assert same.offsets is RestoreOffsets.SAME
+    assert (same.offsets, same.verify) == (RestoreOffsets.SAME, RestoreVerification.FULL)
     earlier = restore_spec("nightly", {"bootstrapServers": ["k:9092"]}, ChoiceOptions(as_of="2026-11-17T14:05:00Z"))
     point = parse_restore(earlier).point
     assert point is not None
     assert point.as_of == "2026-11-17T14:05:00Z"
+    assert parse_restore(
+        restore_spec("nightly", {"bootstrapServers": ["k:1"]}, ChoiceOptions(everything=True))
+    ).everything
+    with pytest.raises(SpecInvalid, match=r"topics\.include, .* must be left out with everything"):
+        parse_restore(
+            restore_spec("nightly", {"bootstrapServers": ["k:1"]}, ChoiceOptions(topic=["orders"], everything=True))
+        )
     with pytest.raises(SpecError, match="is no FROM=TO"):
         restore_spec("nightly", {}, ChoiceOptions(rename=["orders"]))
 

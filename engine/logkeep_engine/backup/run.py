@@ -20,11 +20,12 @@ from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.removal import remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, Partition, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Gap, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.archive_report import archive_report
+from logkeep_engine.backup.cluster_state import archive_cluster_state
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, unmatched_error
 from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
@@ -62,6 +63,7 @@ from logkeep_engine.backup.summary import (
 from logkeep_engine.backup.task import PieceDone, archive_pieces
 from logkeep_engine.backup.watch import EndedBackup
 from logkeep_engine.contract.archive import ArchiveReport
+from logkeep_engine.contract.everything import ClusterStateMode
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
@@ -129,6 +131,7 @@ class BackupRun(ArchivingRun):
         self._disagreements: list[str] = []
         self._repeated = False
         self._groups = 0
+        self._cluster_state: ClusterStateEntry | None = None
         self._message = ""
         self._connected: KafkaConnection | None = None
         self._report: ArchiveReport | None = None
@@ -163,6 +166,7 @@ class BackupRun(ArchivingRun):
             self._notes += planner.told
             losses = self._losses_found = LossBook(control, record=self._spec.on_data_loss is OnDataLoss.RECORD)
             self._plan = plan
+            self._archive_cluster_state(writer, control)
             if attempt > 1:
                 branch_off(writer, plan.branches)
                 self._leave_out(compare_again(self._archive, control, plan, writer.state))
@@ -178,6 +182,12 @@ class BackupRun(ArchivingRun):
         if self._spec.segment.record_digests:
             self._make_digests(writer)
         self._describe(writer)
+
+    def _archive_cluster_state(self, writer: Writer, control: ControlPlane) -> None:
+        """Archive what the cluster knows of its users, at the time of the plan."""
+        if self._spec.cluster_state is ClusterStateMode.ARCHIVE:
+            self._cluster_state, warnings = archive_cluster_state(self._run_id, writer.archive, control)
+            self._notes += warnings
 
     def _make_digests(self, writer: Writer) -> None:
         """Make digests of what was archived. A verification makes those that lack, so nothing fails for them."""
@@ -394,7 +404,8 @@ class BackupRun(ArchivingRun):
         if self._spec.format is FormatName.RECORDS:
             write_record_files(writer, plan, groups, self._topics_before)
         messages = (loss_message(loss), disagreement_message(self._disagreements), missed.message if missed else "")
-        writer.end(RunOutcome.SUCCEEDED, "; ".join(filter(None, messages)), groups)
+        message = "; ".join(filter(None, messages))
+        writer.end(RunOutcome.SUCCEEDED, message, groups, cluster_state=self._cluster_state)
         self._groups = len(plan.groups)
         partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
         self._tidy(writer, partitions, repeated=self._repeated)

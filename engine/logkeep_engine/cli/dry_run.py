@@ -7,7 +7,7 @@ import json
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
 from logkeep_engine.cli.running import say_warnings
-from logkeep_engine.contract.dry_run import DryRunReport
+from logkeep_engine.contract.dry_run import DryRunReport, PlannedClusterState
 from logkeep_engine.contract.names import BACKUP, ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import human_duration
@@ -33,6 +33,8 @@ def show_dry_run(result: RunResult, output: Output) -> None:
             out.print(shown)
         if report.positions_shown:
             out.print(_positions(report))
+        if report.cluster_state is not None:
+            _print_cluster_state(report.cluster_state)
     else:
         out.print(facts([("run", result.run_id), ("outcome", result.outcome)]))
         if not report.refused:
@@ -71,6 +73,13 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
         rows.append(("rate", report.rate))
     if report.groups:
         rows.append(("groups", f"{report.groups}, {report.positions} positions"))
+    if report.cluster_state is not None:
+        state = report.cluster_state
+        rows += [
+            ("ACLs", f"{state.acls} archived, {state.acls_to_add} to be added"),
+            ("client quotas", f"{state.quotas} archived, {state.quotas_to_add} to be added"),
+            ("users to create", str(state.users_to_create)),
+        ]
     if report.point:
         rows.append(("point", report.point))
     rows.append(
@@ -95,6 +104,17 @@ def _positions(report: DryRunReport) -> object:
             str(item.target_offset),
         )
     return shown
+
+
+def _print_cluster_state(state: PlannedClusterState) -> None:
+    """The ACLs, client quotas and SCRAM users that the cluster lacks."""
+    kinds = (("ACL", state.acls_shown), ("client quota", state.quotas_shown), ("user to create", state.users_shown))
+    for kind, items in kinds:
+        shown = table(kind)
+        for item in items:
+            shown.add_row(item)
+        if items:
+            stdout().print(shown)
 
 
 def _topics(report: DryRunReport, *, restores: bool) -> object:

@@ -57,7 +57,9 @@ class GroupChoice:
             given["include"] = self.include
         if self.exclude:
             given["exclude"] = self.exclude
-        return parse_restore({**spec, "consumerGroups": given}).consumer_groups
+        # A restore of everything takes all groups; this command may take some of them.
+        whole = {key: value for key, value in spec.items() if key not in ("everything", "schemaTopic")}
+        return parse_restore({**whole, "consumerGroups": given}).consumer_groups
 
 
 def register(app: typer.Typer) -> None:

@@ -14,8 +14,10 @@ from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout
 from logkeep_engine.contract.values import human_bytes
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.care.inspect import Description, InspectedTopic
+    from logkeep_engine.archive.care.inspect import ClusterStateInfo, Description, InspectedTopic
     from logkeep_engine.archive.catalog.archive import Archive
+    from logkeep_engine.archive.catalog.cluster_state import ClusterState
+    from logkeep_engine.archive.catalog.state import ArchiveState
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +26,11 @@ def register(app: typer.Typer) -> None:
 
 
 Partitions = Annotated[bool, typer.Option("--partitions", help="Show a line for each partition, not for each topic.")]
+
+
+ShowsClusterState = Annotated[
+    bool, typer.Option("--cluster-state", help="Also show the archived ACLs, client quotas and SCRAM users.")
+]
 
 
 At = Annotated[
@@ -42,27 +49,29 @@ def inspect(
     *,
     server: Server,
     partitions: Partitions = False,
+    cluster_state: ShowsClusterState = False,
     at: At = None,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
     """Show what an archive holds: runs, topics, consumer groups; or what a restore to a time would give."""
     with errors(debug):
-        show(server.archive(uri), output, partitions=partitions, at=at)
+        show(server.archive(uri), output, partitions=partitions, at=at, cluster_state=cluster_state)
 
 
-def show(archive: Archive, output: Output, *, partitions: bool, at: str | None) -> None:
+def show(archive: Archive, output: Output, *, partitions: bool, at: str | None, cluster_state: bool) -> None:
     """Print what an archive holds, or what a restore to the time `at` would give. Raises SpecError."""
     if at is None:
-        show_archive(archive, output, partitions=partitions)
+        show_archive(archive, output, partitions=partitions, cluster_state=cluster_state)
         return
     from logkeep_engine.cli.previewing import show_point
 
     refuse({"--partitions": partitions}, "has no effect with --at, which shows every partition")
+    refuse({"--cluster-state": cluster_state}, "has no effect with --at")
     show_point(archive, at, output)
 
 
-def show_archive(archive: Archive, output: Output, *, partitions: bool) -> None:
+def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_state: bool) -> None:
     """Print what an archive holds."""
     from logkeep_engine.archive.care.inspect import describe
     from logkeep_engine.archive.reading.beginnings import missing_beginnings
@@ -77,11 +86,28 @@ def show_archive(archive: Archive, output: Output, *, partitions: bool) -> None:
         complete=complete_until(archive, state, state.topics),
         lost_tails=archive.lost_tails(state),
         shows=shows(archive.storage, state),
+        cluster_state=_cluster_state(archive, state),
     )
     if output is Output.JSON:
         print_json(described.to_json())
     else:
         _print_archive(described, partitions)
+        if cluster_state:
+            _print_cluster_state(described)
+
+
+def _cluster_state(archive: Archive, state: ArchiveState) -> ClusterState | None:
+    """The state of the cluster that the last run that succeeded has archived; a warning if that is damaged."""
+    from logkeep_engine.archive.catalog.cluster_state import read_cluster_state
+    from logkeep_engine.archive.reading.snapshot import ends_of_runs
+    from logkeep_engine.errors import ArchiveDamaged
+
+    end = next(iter(ends_of_runs(archive, state.commit)), None)
+    try:
+        return None if end is None else read_cluster_state(archive, end)
+    except ArchiveDamaged as error:
+        say(f"warning: {error.message}")
+        return None
 
 
 def _print_archive(archive: Description, partitions: bool) -> None:
@@ -97,6 +123,7 @@ def _print_archive(archive: Description, partitions: bool) -> None:
         ("stored", byte_count(archive.stored_bytes)),
         ("segments", str(archive.segments)),
         ("digests", ", ".join(f"{name} {count}" for name, count in archive.digests.items()) or "-"),
+        ("cluster state", _counted(archive.cluster_state)),
     )
     out.print(facts(head))
     for lost in archive.lost_commits:
@@ -126,6 +153,38 @@ def _print_archive(archive: Description, partitions: bool) -> None:
             groups.add_row(name, position.topic, str(position.partition), str(position.offset))
     if groups.row_count:
         out.print(groups)
+
+
+def _counted(state: ClusterStateInfo | None) -> str:
+    """How much of the cluster's state is archived."""
+    if state is None:
+        return "-"
+    kinds = (("ACLs", state.acls), ("client quotas", state.quotas), ("SCRAM users", state.scram_users))
+    counts = ", ".join(f"{'not archived' if rows is None else len(rows)} {name}" for name, rows in kinds)
+    return f"{counts}, at {state.time_text}"
+
+
+def _print_cluster_state(archive: Description) -> None:
+    from logkeep_engine.kafka.user_requests import entity_name, plain_number
+
+    state = archive.cluster_state
+    if state is None:
+        say("The last run that succeeded has not archived the state of its cluster.")
+        return
+    for key, reason in state.not_archived.items():
+        say(f"not archived: {key}: {reason}")
+    acls = table("ACL on", "name", "pattern", "principal", "host", "operation", "permission")
+    for acl in state.acls or ():
+        acls.add_row(*acl)
+    quotas = table("client quota of", "key", "value")
+    for entity, key, value in state.quotas or ():
+        quotas.add_row(entity_name(entity), key, plain_number(value))
+    users = table("SCRAM user", "mechanism", "iterations")
+    for name, mechanism, iterations in state.scram_users or ():
+        users.add_row(name, mechanism, str(iterations))
+    for found in (acls, quotas, users):
+        if found.row_count:
+            stdout().print(found)
 
 
 def _topics(archive: Description) -> Table:

@@ -159,7 +159,9 @@ def _run(
 
 
 def _moves_groups(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
-    return not isinstance(spec, KafkaBackupSpec) and spec.consumer_groups.restore is GroupRestore.TRANSLATE
+    if isinstance(spec, KafkaBackupSpec):
+        return False
+    return spec.everything or spec.consumer_groups.restore is GroupRestore.TRANSLATE
 
 
 def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> None:
@@ -201,4 +203,12 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
     if result.verification is not None:
         found = result.verification
         rows += [("verification", f"{found.outcome}: {found.message}"), ("report", found.report)]
+    if result.cluster_state is not None:
+        state = result.cluster_state
+        rows += [
+            ("ACLs", f"{state.acls} archived, {state.acls_added} added"),
+            ("client quotas", f"{state.quotas} archived, {state.quotas_added} added"),
+            ("users to create", str(state.users_total)),
+            ("ACLs, quotas, users", state.report),
+        ]
     return rows

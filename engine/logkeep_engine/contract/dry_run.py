@@ -67,6 +67,31 @@ class PlannedPosition(Model):
     target_offset: Count = 0
 
 
+class PlannedClusterState(Model):
+    """The cluster state that a restore of everything would bring back: how much of it `source_run` has archived, and
+    what the cluster lacks. `quotas_kept` have another value there, which would stay. Of SCRAM users the restore would
+    only tell the names."""
+
+    source_run: Text
+    acls: Count = 0
+    acls_to_add: Count = 0
+    quotas: Count = 0
+    quotas_to_add: Count = 0
+    quotas_kept: Count = 0
+    users: Count = 0
+    users_to_create: Count = 0
+    acls_shown: tuple[Text, ...] = ()
+    quotas_shown: tuple[Text, ...] = ()
+    users_shown: tuple[Text, ...] = ()
+
+    def bounded(self, most: int = MAX_SHOWN) -> PlannedClusterState:
+        """With the first items of each list."""
+        kinds = ("acls_shown", "quotas_shown", "users_shown")
+        return self.model_copy(
+            update={kind: tuple(text[:MAX_TEXT] for text in getattr(self, kind)[:most]) for kind in kinds}
+        )
+
+
 class DryRunReport(Model):
     """All that was found. `records` and `bytes` are exact if `exact` says so, else at most so many. About so many
     `requests` go to Kafka, those that write for a restore, those that read for a backup, and `storage_requests` to the
@@ -92,6 +117,7 @@ class DryRunReport(Model):
     topics_shown: tuple[PlannedTopic, ...] = ()
     groups_shown: tuple[PlannedGroup, ...] = ()
     positions_shown: tuple[PlannedPosition, ...] = ()
+    cluster_state: PlannedClusterState | None = None
     not_checked: tuple[Text, ...] = ()
 
     @classmethod
@@ -120,6 +146,7 @@ class DryRunReport(Model):
                 ),
                 "groups_shown": self.groups_shown[:MAX_SHOWN],
                 "positions_shown": self.positions_shown[:MAX_SHOWN],
+                "cluster_state": None if self.cluster_state is None else self.cluster_state.bounded(),
                 "not_checked": self.not_checked[:MAX_SHOWN],
                 "point": self.point[:MAX_TEXT],
             }
@@ -135,6 +162,7 @@ class DryRunReport(Model):
                 "topics_shown": (),
                 "groups_shown": (),
                 "positions_shown": (),
+                "cluster_state": None if self.cluster_state is None else self.cluster_state.bounded(0),
                 "not_checked": (),
             }
         )

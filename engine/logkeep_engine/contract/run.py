@@ -257,6 +257,27 @@ class VerificationFacts:
 
 
 @dataclass(frozen=True)
+class ClusterStateFacts:
+    """The outcome of bringing back the cluster state that `source_run` has archived. Of ACLs and quotas: how many there
+    are, how many were added, and how many the cluster did not take. `kept` quotas have another value in the target,
+    which stays. `users` are the SCRAM users that the target lacks, to be created with new passwords: the first MAX_LIST
+    of `users_total`. `report` is the URI of the document that names all of it.
+    """
+
+    source_run: str
+    acls: int = 0
+    acls_added: int = 0
+    acls_refused: int = 0
+    quotas: int = 0
+    quotas_added: int = 0
+    quotas_refused: int = 0
+    quotas_kept: int = 0
+    users_total: int = 0
+    users: tuple[str, ...] = ()
+    report: str = ""
+
+
+@dataclass(frozen=True)
 class DrillFacts:
     """The findings of a drill: the seconds from its start until the last record was acknowledged, and until all was
     verified. `partitions` were restored. `report` is the URI of the document that tells all of it.
@@ -283,9 +304,12 @@ class RunResult(_Document):
     this run has done nothing, and the facts are those of the earlier one.
     """
 
-    # Only a backup has the first two, few restores have an earlier run, and only some are verified, drills or dry.
+    # Only a backup has the first two, few restores have an earlier run, and only some have the others.
     _LEFT_OUT = frozenset(
-        {"coverage", "archive", "earlier_run", "earlier_end", "verification", "drill", "dry_run", "emitted"}
+        {
+            *("coverage", "archive", "earlier_run", "earlier_end"),
+            *("verification", "drill", "dry_run", "emitted", "cluster_state"),
+        }
     )
 
     run_id: str
@@ -316,6 +340,7 @@ class RunResult(_Document):
     earlier_run: str | None = None
     earlier_end: float | None = None
     verification: VerificationFacts | None = None
+    cluster_state: ClusterStateFacts | None = None
     dry_run: DryRunReport | None = None
     drill: DrillFacts | None = None  # a drill that has restored everything has it
     emitted: EmittedFacts | None = None
@@ -334,6 +359,9 @@ class RunResult(_Document):
                 raise ContractError(str(error)) from error
         if (facts := body.get("verification")) is not None:
             body["verification"] = _record(VerificationFacts, facts)
+        if (told := body.get("cluster_state")) is not None:
+            found = _record(ClusterStateFacts, told)
+            body["cluster_state"] = replace(found, users=tuple(found.users))
         if (found := body.get("dry_run")) is not None:
             try:
                 body["dry_run"] = DryRunReport.of(found)
@@ -349,7 +377,8 @@ class RunResult(_Document):
         """The JSON, with lists dropped and the message cut until it fits `limit` bytes of UTF-8."""
         numbers = self.coverage.without_names() if self.coverage is not None else None
         report = self.archive.without_topics() if self.archive is not None else None
-        short = replace(self, loss=(), warnings=(), coverage=numbers, archive=report)
+        state = replace(self.cluster_state, users=()) if self.cluster_state is not None else None
+        short = replace(self, loss=(), warnings=(), coverage=numbers, archive=report, cluster_state=state)
         for length in (2000, 500, 100, 0):
             short = replace(short, message=short.message[:length])
             if short.verification is not None:

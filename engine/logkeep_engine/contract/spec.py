@@ -15,13 +15,14 @@ from pydantic import Field, model_validator
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.emitting import Emit, EmitOptions
+from logkeep_engine.contract.everything import ClusterStateMode, SchemaTopic, refuse_contradictions
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
-from logkeep_engine.contract.references import CaRef, S3SecretRef
 from logkeep_engine.contract.restored_topics import Rename, RestoreTopics, TopicName
 from logkeep_engine.contract.schedule import ScheduleSpec
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.contract.values import (
     ArchiveBytes,
     BytesPerSecond,
@@ -60,59 +61,6 @@ class Topics(Model):
 class ConsumerGroups(Model):
     include: tuple[Regex, ...] = (".*",)
     exclude: tuple[Regex, ...] = ()
-
-
-class WorkloadIdentity(Model):
-    pass
-
-
-class Credentials(Model):
-    secret_ref: S3SecretRef | None = None
-    workload_identity: WorkloadIdentity | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Credentials:
-        if (self.secret_ref is None) == (self.workload_identity is None):
-            raise ValueError("exactly one of secretRef and workloadIdentity must be set")
-        return self
-
-
-class Volume(Model):
-    claim_name: Name
-
-
-class StorageTls(Model):
-    """Whom to trust as the object store."""
-
-    ca_secret_ref: CaRef | None = None
-    ca_config_map_ref: CaRef | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> StorageTls:
-        if (self.ca_secret_ref is None) == (self.ca_config_map_ref is None):
-            raise ValueError("exactly one of caSecretRef and caConfigMapRef must be set")
-        return self
-
-
-class StorageSpec(Model):
-    uri: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)*/?|file:///[^?#]+)$")]
-    endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")] | None = None
-    region: Annotated[str, Field(min_length=1)] | None = None
-    credentials: Credentials | None = None
-    tls: StorageTls | None = None
-    volume: Volume | None = None
-
-    @model_validator(mode="after")
-    def _fits_scheme(self) -> StorageSpec:
-        if self.uri.startswith("file:"):
-            for name in ("endpoint", "region", "credentials", "tls"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} may be set only with an s3:// uri")
-        elif self.volume is not None:
-            raise ValueError("volume may be set only with a file:// uri")
-        if self.tls is not None and self.endpoint is not None and self.endpoint.startswith("http:"):
-            raise ValueError("tls has no effect with an endpoint of http://")
-        return self
 
 
 class FormatName(StrEnum):
@@ -289,6 +237,7 @@ class KafkaBackupSpec(Model):
     cluster: ClusterSpec
     topics: Topics
     consumer_groups: ConsumerGroups = ConsumerGroups()
+    cluster_state: ClusterStateMode = ClusterStateMode.ARCHIVE
     storage: StorageSpec
     format: FormatName = FormatName.KAFKA
     format_options: FormatOptions = FormatOptions()
@@ -430,6 +379,8 @@ class KafkaRestoreSpec(Model):
     point: PointSpec | None = None
     state: StorageSpec | None = None
     cluster: ClusterSpec
+    everything: bool = False
+    schema_topic: SchemaTopic | None = None
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
     confirm: tuple[TopicName, ...] = ()
@@ -447,6 +398,11 @@ class KafkaRestoreSpec(Model):
     suspend: bool = False
     spark: SparkSpec = SparkSpec()
     run_policy: RunPolicy = RunPolicy()
+
+    @model_validator(mode="after")
+    def _contradicts_nothing(self) -> KafkaRestoreSpec:
+        refuse_contradictions(self)
+        return self
 
     @model_validator(mode="after")
     def _confirms_what_is_replaced(self) -> KafkaRestoreSpec:

@@ -14,6 +14,7 @@ from functools import partial
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import keep_cluster_state
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Receipt, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -187,7 +188,7 @@ class _ConvertRun(ArchivingRun):
         chunks = open_chunks(plan, writer.state)
         self._announce(plan, chunks)
         self._convert(source, writer, plan, chunks, counted=looked)
-        self._finish(writer, plan)
+        self._finish(source, writer, plan)
 
     def _look(self, source: ConvertSource, existing: Archive | None, state: ArchiveState) -> bool:
         """Find what would be lost before anything is written, if something of a record can be lost, or if the user
@@ -341,7 +342,7 @@ class _ConvertRun(ArchivingRun):
                 full, partial(function, setting), lambda _, done: on_result(done), self._reporter.update
             )
 
-    def _finish(self, writer: Writer, plan: ConvertPlan) -> None:
+    def _finish(self, source: ConvertSource, writer: Writer, plan: ConvertPlan) -> None:
         self._reporter.phase("Finishing")
         state = writer.state
         groups = state.groups_after(plan.groups, plan.topics)
@@ -350,7 +351,9 @@ class _ConvertRun(ArchivingRun):
             empty = set(every_partition(newest_topics(state))) - set(keys)
             write_partition_indexes(self._target, state, [*keys, *sorted(empty)])
             write_consumer_offsets(self._target, state, keys, groups)
-        writer.end(RunOutcome.SUCCEEDED, "", groups)
+        users = source.cluster_state
+        kept = None if users is None else keep_cluster_state(writer.archive, self._run_id, users)
+        writer.end(RunOutcome.SUCCEEDED, "", groups, cluster_state=kept)
         self._tidy(writer, ((chunk.topic_id, chunk.partition) for chunk in plan.chunks))
 
     def result(self) -> RunResult:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -82,7 +83,8 @@ class ConvertSource:
     between others.
 
     `begins` has the intended first offset of partitions whose first offsets are missing, see
-    `archive.reading.beginnings`. `transactions.look_through` finds the `aborted` transactions.
+    `archive.reading.beginnings`. `transactions.look_through` finds the `aborted` transactions. `cluster_state` is what
+    the last run has archived of the cluster's users.
     """
 
     storage: Storage
@@ -100,6 +102,7 @@ class ConvertSource:
     begins: Mapping[Partition, int] = field(default_factory=dict)
     aborted: Mapping[Partition, Sequence[AbortedTxn]] = field(default_factory=dict)
     leaders: Mapping[Partition, Leaders] = field(default_factory=dict)
+    cluster_state: ClusterState | None = None
 
     @property
     def topic_names(self) -> dict[str, str]:
@@ -113,6 +116,7 @@ def archive_source(storage: Storage) -> ConvertSource:
     archive = Archive.open(storage)
     chosen = snapshot.choose(archive)
     state = chosen.state
+    end = next(snapshot.ends_of_runs(archive, state.commit), None)
     if not state.topics:
         raise ArchiveMismatch(
             f"The archive at {storage.uri} holds no topic: there is nothing to convert.",
@@ -132,6 +136,7 @@ def archive_source(storage: Storage) -> ConvertSource:
         notes=chosen.warnings,
         begins=missing_beginnings(archive, state),
         leaders=leaders_of(state),
+        cluster_state=None if end is None else read_cluster_state(archive, end),
     )
 
 

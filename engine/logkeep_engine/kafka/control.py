@@ -23,6 +23,7 @@ from logkeep_engine.kafka.protocol import EARLIEST, LATEST
 from logkeep_engine.kafka.queries import Where
 from logkeep_engine.kafka.survey import Answers, Ended, Survey
 from logkeep_engine.kafka.topics import TopicAdmin, TopicInfo
+from logkeep_engine.kafka.users import UserAdmin
 from logkeep_engine.kafka.witnesses import Finding, TopicStanding, Witnesses
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Bounds:
     leader_epoch: int = field(default=-1, compare=False)
 
 
-class ControlPlane(TopicAdmin, GroupAdmin):
+class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin):
     """Everything that planning asks of a cluster, and orders: see `Admin` for how it asks and what it raises."""
 
     def latest_offsets(self, partitions: Iterable[Where]) -> dict[Where, int]:

@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from logkeep_engine.archive.care.rates import expected_time
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import GroupEntry, Partition
-from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedPosition, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.dry_run import (
+    DryRunReport,
+    PlannedClusterState,
+    PlannedGroup,
+    PlannedPosition,
+    PlannedRefusal,
+    PlannedTopic,
+)
 from logkeep_engine.contract.emitting import EmittedFacts
 from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import BrokerRefused, LogkeepError
@@ -25,6 +32,7 @@ from logkeep_engine.kafka.transactions import id_refused
 from logkeep_engine.restore import groups
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.emitting import emit
+from logkeep_engine.restore.everything import check_everything, plan_cluster_state
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
 from logkeep_engine.restore.partitions import done_partitions
@@ -67,12 +75,20 @@ def find_out(context: RestoreContext) -> DryRunFindings:
     there = context.control.topic_ids(topic.target for topic in plan.topics)
     created = CreatedTopics(context.control, planned.archived, context.spec.topics)
     warnings = [*plan.warnings, *_check_creation(context, planned, created, there)]
+    if not planned.fresh:
+        with context.refusals:
+            check_everything(context, planned.archived)
     _check_rights(context, plan, there)
     report = _amounts(context, planned, created, there)
     chosen = _chosen_groups(context, planned)
     moved = _counted(chosen)
     positions, unknown = _positions(context, planned, chosen)
     at_point = of_restore(context, planned)
+    cluster_state: PlannedClusterState | None = None
+    untried: list[str] = []
+    with context.refusals:
+        cluster_state, more, untried = plan_cluster_state(context, planned.archived)
+        warnings += more
     report = report.model_copy(
         update={
             "groups": len(moved),
@@ -80,7 +96,8 @@ def find_out(context: RestoreContext) -> DryRunFindings:
             "groups_shown": tuple(moved),
             "positions_shown": tuple(positions),
             "point": "" if at_point is None else str(at_point),
-            "not_checked": (*unknown, *_not_checked(context, moved)),
+            "cluster_state": cluster_state,
+            "not_checked": (*unknown, *_not_checked(context, moved), *untried),
         }
     )
     emitted = None

@@ -28,7 +28,7 @@ MEMBERS = "the group has members"
 
 def moves_groups(spec: KafkaRestoreSpec) -> bool:
     """Whether a restore sets the positions of consumer groups."""
-    return spec.consumer_groups.restore is GroupRestore.TRANSLATE
+    return spec.everything or spec.consumer_groups.restore is GroupRestore.TRANSLATE
 
 
 def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved], list[str]]:

@@ -15,6 +15,7 @@ from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.division.step import divided_tasks, done_divided
 from logkeep_engine.restore.division.task import restore_divided
+from logkeep_engine.restore.everything import schema_topic
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
 from logkeep_engine.restore.plan import PartitionPlan, TopicPlan, pack
 from logkeep_engine.restore.selection import with_branches
@@ -33,7 +34,8 @@ _MAPS_AT_ONCE = 32
 
 
 def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summaries:
-    """Restore the partitions that have no offset map yet, and return the summaries of all."""
+    """Restore the partitions that have no offset map yet, those with schemas before all others, and return the
+    summaries of all."""
     done = {} if planned.fresh else done_partitions(context.state)
     tasks: list[RestoreTask] = []
     divided: list[tuple[TopicPlan, RestoreTask]] = []
@@ -65,8 +67,13 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
             done[where] = summary
             context.reporter.done(numbers[where], summary.records, summary.bytes)
 
+    first = schema_topic(context.spec)
     try:
-        _run(context, tasks, [task.bytes for task in tasks], restore_partitions, on_result)
+        for some in (
+            [task for task in tasks if task.source == first],
+            [task for task in tasks if task.source != first],
+        ):
+            _run(context, some, [task.bytes for task in some], restore_partitions, on_result)
         sizes = [task.bytes for _, task in divided]
         _run(context, divided_tasks(context, planned, divided), sizes, restore_divided, on_result)
     except ArchiveDamaged as error:

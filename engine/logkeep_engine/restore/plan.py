@@ -15,6 +15,7 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
+from logkeep_engine.contract.everything import SCHEMA_TOPIC
 from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import (
@@ -433,6 +434,8 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
         decides["drill"] = spec.drill.model_dump(mode="json", by_alias=True, exclude={"schedule"})
     if spec.point is not None:
         decides["point"] = spec.point.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if spec.everything:
+        decides["everything"] = spec.schema_topic or SCHEMA_TOPIC
     if spec.source.topic_ids:
         decides["topicIds"] = dict(spec.source.topic_ids)
     if spec.consumer_groups.restore is not GroupRestore.NONE:

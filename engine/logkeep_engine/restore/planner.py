@@ -23,6 +23,7 @@ from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.division.step import refuse_many_pairs
 from logkeep_engine.restore.emitting import refuse_too_many
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
+from logkeep_engine.restore.everything import check_everything
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.plan import (
@@ -209,6 +210,8 @@ class RestorePlanner:
         replaced = self._replaced(choices, existing)
         existing = {name: topic for name, topic in existing.items() if name not in replaced}
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
+        with refusals:
+            warnings += check_everything(context, archived)
         told, existing = self._check_targets(archived, choices, existing, replaced)
         extents = self._extents(archived, choices, pointed.plan)
         warnings += self._fill(archived, choices, extents)

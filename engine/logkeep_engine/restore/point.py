@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Commit, CommitKind, GroupEntry, Partition, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
@@ -247,30 +247,27 @@ class PointGroups:
 def groups_at(archive: Archive, archived: ArchiveState, point: PointSpec, plan: PointPlan) -> PointGroups:
     """The newest archived positions at or before the point: those of the last run that had ended by then. With offsets,
     of each partition the newest position that does not lie behind its offset."""
+    end = end_before(archive, archived, point)
     if point.time is not None:
-        return _before(archive, archived, point.time)
+        return PointGroups() if end is None else PointGroups(archived.in_branches(end.groups), end.run_id, end.time)
     if plan.ends:
         return PointGroups(tuple(_not_behind(archive, archived, plan)))
-    last = next(iter(_ends_of_runs(archive, archived.commit)), None)
-    return PointGroups(archived.groups) if last is None else PointGroups(archived.groups, last.run_id, last.time)
+    return PointGroups(archived.groups) if end is None else PointGroups(archived.groups, end.run_id, end.time)
 
 
-def _before(archive: Archive, archived: ArchiveState, moment: int) -> PointGroups:
+def end_before(archive: Archive, archived: ArchiveState, point: PointSpec | None) -> Commit | None:
+    """The end of the last run that succeeded, and had ended by the time of the point if it has one: a run archives
+    groups and the state of the cluster when it is planned."""
+    moment = None if point is None else point.time
+    if moment is None:
+        return next(iter(snapshot.ends_of_runs(archive, archived.commit)), None)
     ended = [
         run
         for run in archived.runs.values()
         if run.outcome is RunOutcome.SUCCEEDED and run.end_time is not None and run.end_time <= moment
     ]
     last = max(ended, key=lambda run: run.epoch, default=None)
-    end = None if last is None else snapshot.end_of(archive, last, archived.commit)
-    return PointGroups() if end is None else PointGroups(archived.in_branches(end.groups), end.run_id, end.time)
-
-
-def _ends_of_runs(archive: Archive, commit: int) -> Iterator[Commit]:
-    """The ends of runs that succeeded, the newest first."""
-    for found in archive.read_commits(range(commit, -1, -1)):
-        if found.kind is CommitKind.END and found.outcome is RunOutcome.SUCCEEDED:
-            yield found
+    return None if last is None else snapshot.end_of(archive, last, archived.commit)
 
 
 def _not_behind(archive: Archive, archived: ArchiveState, plan: PointPlan) -> list[GroupEntry]:
@@ -278,7 +275,7 @@ def _not_behind(archive: Archive, archived: ArchiveState, plan: PointPlan) -> li
     ends = {where: plan.ends.get(where[1:]) for where in wanted}
     found = {where: entry for where, entry in wanted.items() if (end := ends[where]) is None or entry.offset <= end}
     if len(found) < len(wanted):
-        for commit in _ends_of_runs(archive, archived.commit):
+        for commit in snapshot.ends_of_runs(archive, archived.commit):
             for entry in archived.in_branches(commit.groups):
                 where = (entry.group_id, entry.topic_id, entry.partition)
                 end = ends.get(where)

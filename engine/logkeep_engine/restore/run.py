@@ -4,9 +4,9 @@
 
 The steps: plan (`planner`), create topics (`targets`), restore the partitions in tasks (`partitions`), count (`count`),
 verify if asked (`verification`), set the positions of consumer groups (`groups`), give topics the source's
-configuration (`targets`), write KafkaTopics if asked (`emitting`), result. A dry run (`dry_run`) plans, reports, and
-writes nothing but these. Below `runs/<run id>/` in
-the place of its state (`state`) lie, in this order, what a driver that starts again needs to go on:
+configuration (`targets`), bring back quotas and ACLs if asked (`everything`), write KafkaTopics if asked (`emitting`),
+result. A dry run (`dry_run`) plans, reports, and writes nothing but the KafkaTopics. Below `runs/<run id>/` in the
+place of its state (`state`) lie, in this order, what a driver that starts again needs to go on:
 
     started.json          when the last driver was started: the state can be written
     alive.json            that the driver goes on, again and again, and at the end that it has ended (`alive`)
@@ -19,6 +19,7 @@ the place of its state (`state`) lie, in this order, what a driver that starts a
     verification.json     the same for programs; the topics get their own configuration only if nothing differs
     group-changes/...     the positions that consumer groups had before, written before the first one is set
     consumer-groups.json  what became of the positions of consumer groups
+    cluster-state-restored.json    what became of ACLs and quotas, and which users are to be created
     result.json           the end: a run that has succeeded is not done again
 
 Beside them, `runs/of-<digest>/restore.json` says which run a restore of this name was (`remembered`), and
@@ -50,6 +51,7 @@ from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
 from logkeep_engine.restore.emitting import emit, emits, refuse_nowhere
+from logkeep_engine.restore.everything import restore_cluster_state
 from logkeep_engine.restore.group_moves import Moved, PositionOutcome
 from logkeep_engine.restore.groups import move_groups
 from logkeep_engine.restore.offset_map import PartitionSummary
@@ -304,6 +306,8 @@ class RestoreRun(DriverRun):
         moved, warnings = move_groups(context, planned)
         told = [*_append_time_warnings(summaries.values()), *_filled_warnings(planned.plan, summaries)]
         warnings = [*told, *warnings, *topics.finish(planned.plan)]
+        cluster_state, not_set = restore_cluster_state(context, planned)
+        warnings = [*not_set, *warnings]
         if planned.plan.point is not None and not any(summary.records for summary in summaries.values()):
             warnings.append("no record of the archive lies within spec.point: the topics are empty")
         if self._verification is not None and self._verification.not_verified:
@@ -313,6 +317,7 @@ class RestoreRun(DriverRun):
             warnings=tuple([*planned.plan.warnings, *warnings][:MAX_LIST]),
             verification=self._verification,
             emitted=emit(context, planned),
+            cluster_state=cluster_state,
             end_time=time.time(),
         )
 

@@ -17,6 +17,7 @@ from logkeep_engine.archive.names import RUNS, run_file
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.errors import ObjectMissing, SpecError, StateRefused, StorageRefused
 from logkeep_engine.storage import Storage, open_storage
 
@@ -133,5 +134,5 @@ def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Storage, envi
     return RestoreState(storage, run_id, beside=_place(spec.state) == _place(spec.source.storage))
 
 
-def _place(storage: specs.StorageSpec | None) -> tuple[str, str] | None:
+def _place(storage: StorageSpec | None) -> tuple[str, str] | None:
     return None if storage is None else (storage.uri.rstrip("/"), (storage.endpoint or "").rstrip("/"))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from logkeep_engine.contract import names
-from logkeep_engine.contract import spec as specs
+from logkeep_engine.contract import storage as specs
 from logkeep_engine.errors import StorageRefused
 from logkeep_engine.storage.base import Storage
 from logkeep_engine.storage.credentials import require_ca_file, require_identity, require_keys

@@ -246,6 +246,23 @@ class VerificationStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class RestoredStateStatus(StatusPart):
+    """The outcome of bringing back the ACLs, quotas and users that `source_run` has archived."""
+
+    source_run: str | None = None
+    acls: int | None = None
+    acls_added: int | None = None
+    acls_refused: int | None = None
+    quotas: int | None = None
+    quotas_added: int | None = None
+    quotas_refused: int | None = None
+    quotas_kept: int | None = None
+    users_to_create: tuple[str, ...] = ()
+    users_total: int | None = None
+    report: str | None = None
+
+
+@dataclass(frozen=True)
 class PlannedRefusalStatus(StatusPart):
     """An error with which the run would end before it writes."""
 
@@ -291,8 +308,26 @@ class PlannedPositionStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class PlannedStateStatus(StatusPart):
+    """The ACLs, quotas and users that a restore of everything would bring back, and those that the cluster lacks."""
+
+    source_run: str = ""
+    acls: int = 0
+    acls_to_add: int = 0
+    quotas: int = 0
+    quotas_to_add: int = 0
+    quotas_kept: int = 0
+    users: int = 0
+    users_to_create: int = 0
+    acl_list: tuple[str, ...] = ()
+    quota_list: tuple[str, ...] = ()
+    user_list: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class DryRunStatus(StatusPart):
-    """The findings of a dry run. The numbers count all, the lists have the first items. `counts` is Exact or AtMost."""
+    """The findings of a dry run. The numbers count all, the lists have the first items. `counts` is Exact or AtMost.
+    Only a KafkaRestore has `cluster_state`."""
 
     end_time: str | None = None
     refused: int = 0
@@ -314,6 +349,7 @@ class DryRunStatus(StatusPart):
     topic_list: tuple[PlannedTopicStatus, ...] = ()
     group_list: tuple[PlannedGroupStatus, ...] = ()
     position_list: tuple[PlannedPositionStatus, ...] = ()
+    cluster_state: PlannedStateStatus | None = None
     not_checked: tuple[str, ...] = ()
 
 
@@ -369,8 +405,8 @@ class HistoryEntry(StatusPart):
 @dataclass(frozen=True)
 class Status(StatusWithConditions):
     """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention` and `coverage`.
-    Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`, `verification`
-    and `emitted`. Both kinds have all other fields."""
+    Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`, `verification`,
+    `cluster_state` and `emitted`. Both kinds have all other fields."""
 
     phase: Phase | None = None
     run: RunStatus | None = None
@@ -388,6 +424,7 @@ class Status(StatusWithConditions):
     restored_by: str | None = None
     offset_map: str | None = None
     verification: VerificationStatus | None = None
+    cluster_state: RestoredStateStatus | None = None
     dry_run: DryRunStatus | None = None
     drill: DrillStatus | None = None
     emitted: EmittedStatus | None = None

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.run import (
+    ClusterStateFacts,
     DrillFacts,
     LossFact,
     PartitionProgress,
@@ -129,6 +130,8 @@ def _result(document: RunResult) -> None:
         _coverage(document.coverage)
     if document.verification is not None:
         _verification(document.verification)
+    if document.cluster_state is not None:
+        _cluster_state(document.cluster_state)
     if document.drill is not None:
         _drill(document.drill)
     if document.dry_run is not None:
@@ -149,6 +152,23 @@ def _dry_run(found: DryRunReport) -> None:
     ):
         for text in texts:
             _text(f"dryRun.{name}", text)
+
+
+def _cluster_state(facts: ClusterStateFacts) -> None:
+    _text("clusterState.sourceRun", facts.source_run, MAX_ID)
+    _text("clusterState.report", facts.report, MAX_URI)
+    for user in facts.users:
+        _text("clusterState.users", user)
+    _integers(
+        acls=facts.acls,
+        aclsAdded=facts.acls_added,
+        aclsRefused=facts.acls_refused,
+        quotas=facts.quotas,
+        quotasAdded=facts.quotas_added,
+        quotasRefused=facts.quotas_refused,
+        quotasKept=facts.quotas_kept,
+        usersTotal=facts.users_total,
+    )
 
 
 def _verification(facts: VerificationFacts) -> None:

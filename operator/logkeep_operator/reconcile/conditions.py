@@ -77,9 +77,9 @@ def data_loss_unknown(message: str) -> Condition:
     return Condition("DataLoss", "Unknown", "ReportMissing", cut(message))
 
 
-def cut(message: str) -> str:
-    """At most MESSAGE_MAX characters."""
-    return message if len(message) <= MESSAGE_MAX else message[: MESSAGE_MAX - 1] + "…"
+def cut(message: str, most: int = MESSAGE_MAX) -> str:
+    """At most so many characters."""
+    return message if len(message) <= most else message[: most - 1] + "…"
 
 
 def merge(

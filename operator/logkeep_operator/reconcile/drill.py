@@ -44,14 +44,18 @@ def drill_status(resource: Resource, run_id: str, outcome: JobOutcome, end: date
     facts = outcome.result.drill if outcome.result is not None else None
     if facts is None:
         return ended
+    seconds = round(facts.recovery_seconds)
+    if good:
+        proved = f"{ended.message}; all are those of the archive, restored in {human_duration(seconds)}"
+        ended = replace(ended, message=conditions.cut(proved))
     if facts.cycle and good:
         told = f"{facts.drilled}/{facts.total}, all partitions within {facts.runs} runs"
         ended = replace(ended, total=facts.total, cycle=facts.cycle, drilled=facts.drilled, runs=facts.runs)
         ended = replace(ended, progress=told, message=conditions.cut(f"{ended.message}; drilled {told}"))
     return replace(
         ended,
-        recovery_seconds=round(facts.recovery_seconds),
-        recovery=human_duration(facts.recovery_seconds),
+        recovery_seconds=seconds,
+        recovery=human_duration(seconds),
         verified_seconds=round(facts.verified_seconds),
         partitions=facts.partitions,
         records=facts.records,

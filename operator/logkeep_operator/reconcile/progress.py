@@ -6,7 +6,7 @@ import heapq
 from dataclasses import replace
 from typing import Any
 
-from logkeep_engine.contract.dry_run import PlannedPosition, PlannedTopic
+from logkeep_engine.contract.dry_run import PlannedClusterState, PlannedPosition, PlannedTopic
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
 from logkeep_operator.api.status import (
@@ -17,7 +17,9 @@ from logkeep_operator.api.status import (
     PlannedGroupStatus,
     PlannedPositionStatus,
     PlannedRefusalStatus,
+    PlannedStateStatus,
     PlannedTopicStatus,
+    RestoredStateStatus,
     VerificationStatus,
     moment_of,
     timestamp,
@@ -106,6 +108,26 @@ def emitted_status(result: RunResult) -> EmittedStatus | None:
     return None if facts is None else EmittedStatus(facts.config_map, facts.key, facts.topics)
 
 
+def restored_state(result: RunResult) -> RestoredStateStatus | None:
+    """The outcome of bringing the cluster's state back, None if the restore was not of everything."""
+    facts = result.cluster_state
+    if facts is None:
+        return None
+    return RestoredStateStatus(
+        source_run=facts.source_run,
+        acls=facts.acls,
+        acls_added=facts.acls_added,
+        acls_refused=facts.acls_refused,
+        quotas=facts.quotas,
+        quotas_added=facts.quotas_added,
+        quotas_refused=facts.quotas_refused,
+        quotas_kept=facts.quotas_kept,
+        users_to_create=tuple(cut(user) for user in facts.users[:MAX_LISTED]),
+        users_total=facts.users_total,
+        report=facts.report,
+    )
+
+
 def dry_run_status(result: RunResult) -> DryRunStatus | None:
     """The findings of a dry run, with the first items of each list; None if the run was none."""
     if result.dry_run is None:
@@ -132,6 +154,7 @@ def dry_run_status(result: RunResult) -> DryRunStatus | None:
         topic_list=tuple(_planned_topic(topic) for topic in found.topics_shown),
         group_list=tuple(PlannedGroupStatus(cut(item.group), item.positions) for item in found.groups_shown),
         position_list=tuple(_planned_position(item) for item in found.positions_shown),
+        cluster_state=None if found.cluster_state is None else _planned_state(found.cluster_state),
         not_checked=tuple(cut(note) for note in found.not_checked),
     )
 
@@ -145,6 +168,22 @@ def _planned_position(item: PlannedPosition) -> PlannedPositionStatus:
         record=item.record,
         time=None if item.timestamp is None or item.timestamp < 0 else timestamp(moment_of(item.timestamp / 1000)),
         target_offset=item.target_offset,
+    )
+
+
+def _planned_state(state: PlannedClusterState) -> PlannedStateStatus:
+    return PlannedStateStatus(
+        source_run=cut(state.source_run),
+        acls=state.acls,
+        acls_to_add=state.acls_to_add,
+        quotas=state.quotas,
+        quotas_to_add=state.quotas_to_add,
+        quotas_kept=state.quotas_kept,
+        users=state.users,
+        users_to_create=state.users_to_create,
+        acl_list=tuple(cut(acl) for acl in state.acls_shown),
+        quota_list=tuple(cut(quota) for quota in state.quotas_shown),
+        user_list=tuple(cut(user) for user in state.users_shown),
     )
 
 

@@ -25,6 +25,7 @@ from logkeep_operator.reconcile.progress import (
     emitted_status,
     final_progress,
     loss_entries,
+    restored_state,
     verification_status,
 )
 from logkeep_operator.reconcile.risk import CONDITION as RETENTION_RISK
@@ -33,6 +34,7 @@ from logkeep_operator.reconcile.runs import is_dry_run
 from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
 INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
+_SAID_MAX = 256  # of a run in the history
 _STATES = ("Ready", "Reconciling", "Stalled", conditions.SCHEDULED_RUN)
 _REPLACED = "Another run was asked for before this one was over; what it had committed stays."
 
@@ -67,7 +69,7 @@ def _entry(
         duration_seconds=_seconds(parse_timestamp(run.start_time), end),
         attempts=run.attempt,
         executors=progress.executors if progress is not None else None,
-        message=message[:256],
+        message=conditions.cut(message, _SAID_MAX),
     )
 
 
@@ -283,6 +285,7 @@ class Step:
             with_archive(self.status, result, self.archive_uri()),
             offset_map=result.offset_map or self.status.offset_map,
             verification=verification_status(result),
+            cluster_state=restored_state(result) or self.status.cluster_state,
             loss=loss_entries(result) if told else self.status.loss,  # with the condition, which stays, too
         )
         return (*told, *self.coverage(coverage_of(result, include), run))

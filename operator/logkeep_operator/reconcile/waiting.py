@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, StorageSpec, parse_backup
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_operator.api import Status
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.resources.checks import state_problems, storage_problems

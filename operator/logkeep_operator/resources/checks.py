@@ -16,8 +16,8 @@ from logkeep_engine.contract.spec import (
     KafkaRestoreSpec,
     RunPolicy,
     SparkSpec,
-    StorageSpec,
 )
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.contract.values import parse_cores, parse_quantity
 from logkeep_operator.cron import CronTimes, parse_zone
 from logkeep_operator.errors import CronInvalid

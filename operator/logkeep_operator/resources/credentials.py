@@ -11,7 +11,7 @@ from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClusterSpec, Tls
-from logkeep_engine.contract.spec import StorageSpec, StorageTls
+from logkeep_engine.contract.storage import StorageSpec, StorageTls
 
 # A pod has one container with one user, whose uid and groups may be the platform's: there is nobody to hide files from.
 _READABLE = 0o444

@@ -12,7 +12,8 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract.emitting import Emit
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunRequest
-from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, StorageSpec
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_operator.api import Resource
 from logkeep_operator.resources import memory
 from logkeep_operator.resources.access import driver_account

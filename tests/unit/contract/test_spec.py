@@ -189,6 +189,25 @@ def test_a_restore_leaves_groups_alone_and_batches_to_the_engine() -> None:
     assert (spec.record_batches.max_records, spec.record_batches.compression) == (None, None)
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"schemaTopic": "registry"},
+        {"ifTopicExists": "Resume"},
+        {"offsets": "Same", "verify": "Full"},
+        {"dryRun": True},
+        {"onDamagedArchive": "Skip", "allowEmpty": True},
+        {"consumerGroups": {"restore": "Translate"}},
+        {"topics": {"replicationFactor": 1, "configs": {"override": {"retention.ms": "1"}, "ignore": ["segment.ms"]}}},
+        {"point": {"run": "nightly-1"}},
+        {"point": {"asOf": "2026-11-17T14:05:00Z"}},
+        {"point": {"timestamp": "2026-11-17T14:05:00Z"}},
+    ],
+)
+def test_a_restore_of_everything_may_say_how_but_not_what(beside: dict[str, Any]) -> None:
+    assert parse_restore(restore(everything=True, **beside)).everything
+
+
 def test_the_smallest_restore_restores_everything_and_refuses_existing_topics() -> None:
     spec = parse_restore(restore())
     assert spec.topics.include == (".*",)
@@ -339,6 +358,49 @@ BAD_RESTORES = [
     (restore(topics={"rename": [{"from": "(a)", "to": "\\2"}]}), "spec.topics.rename[0]", "does not fit the groups"),
     (restore(topics={"rename": [{"from": "(", "to": "x"}]}), "spec.topics.rename[0].from", "not a regular expression"),
     (restore(limits={"bytesPerSecond": "0"}), "spec.limits.bytesPerSecond", "must be at least 64Ki"),
+    (restore(schemaTopic="registry"), "spec", "schemaTopic may be set only with everything"),
+    (restore(everything=True, schemaTopic="a b"), "spec.schemaTopic", "should match pattern"),
+    *(
+        (restore(everything=True, topics={name: value}), "spec", "topics.rename and topics.partitions must be left out")
+        for name, value in (
+            ("include", ["a"]),
+            ("exclude", ["a"]),
+            ("rename", [{"from": "a", "to": "b"}]),
+            ("partitions", [{"topic": "a", "partition": 0}]),
+        )
+    ),
+    (
+        restore(everything=True, topics={"configs": {"policy": "Ignore"}}),
+        "spec",
+        "topics.configs.policy may only be Restore with everything",
+    ),
+    *(
+        (
+            restore(everything=True, consumerGroups={"restore": "Translate", name: value}),
+            "spec",
+            "consumerGroups.exclude and consumerGroups.rename must be left out with everything",
+        )
+        for name, value in (("include", ["a"]), ("exclude", ["a"]), ("rename", [{"from": "a", "to": "b"}]))
+    ),
+    (
+        restore(everything=True, topics={"partitionCount": 3}),
+        "spec",
+        "topics.partitionCount may not be given with everything",
+    ),
+    (restore(everything=True, drill={}), "spec", "drill may not be set with everything"),
+    *(
+        (restore(everything=True, point=point), "spec", "point must be that of a run, or have asOf or timestamp, with")
+        for point in (
+            {"window": {"to": "2026-11-17T14:05:00Z"}},
+            {"offsets": [{"topic": "a", "partition": 0, "offset": 3}]},
+        )
+    ),
+    (restore(everything=True, ifTopicExists="Append"), "spec", "ifTopicExists may only be Fail or Resume with"),
+    (
+        restore(everything=True, ifTopicExists="Replace", confirm=["a"]),
+        "spec",
+        "ifTopicExists may only be Fail or Resume with everything",
+    ),
     (restore(limits={"readersPerBroker": 2}), "spec.limits.readersPerBroker", "unknown field"),
     (restore(consumerGroups={"restore": "Copy"}), "spec.consumerGroups.restore", "'None' or 'Translate'"),
     (restore(consumerGroups={"include": ["("]}), "spec.consumerGroups.include[0]", "not a regular expression"),

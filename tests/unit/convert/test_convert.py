@@ -11,6 +11,7 @@ from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.removal import finish_removal
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state, state_path
 from logkeep_engine.archive.catalog.facts import (
     Coverage,
     Gap,
@@ -745,3 +746,16 @@ def test_a_plan_whose_beginning_the_target_has_lost_is_not_gone_on_with(tmp_path
         assert (result.outcome, result.error_code) == ("Failed", "ArchiveDamaged"), result
     assert convert(source, target, "Records", run_id="three").result.outcome == "Succeeded"
     assert contents(target) == {key: seen for key, seen in contents(source).items() if seen}
+
+
+def test_the_state_of_the_cluster_is_converted_too(source: LocalStorage, tmp_path: Path) -> None:
+    state = ClusterState("run-2", TIME, acls=(("TOPIC", "orders", "LITERAL", "User:a", "*", "READ", "ALLOW"),))
+    data = state.to_json()
+    with begin(source, "run-2") as writer:
+        source.put(state_path("run-2"), data)
+        writer.end(RunOutcome.SUCCEEDED, cluster_state=state.entry(data))
+    target = folder(tmp_path / "target")
+    commit = converted(source, target, "Avro").commit
+    archive = Archive.open(target)
+    found = read_cluster_state(archive, next(snapshot.ends_of_runs(archive, commit)))
+    assert found == replace(state, run_id="convert-1")

@@ -157,8 +157,8 @@ SIZES = {
         (
             "KafkaBackup",
             {
-                *("offsetMap", "verification", "lastHandledRetry", "lastHandledRunAgain", "restoredBy"),
-                *("progress.point", "emitted"),
+                *("offsetMap", "verification", "clusterState", "lastHandledRetry", "lastHandledRunAgain"),
+                *("restoredBy", "progress.point", "dryRun.clusterState", "emitted"),
             },
         ),
         (

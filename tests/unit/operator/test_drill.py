@@ -85,9 +85,18 @@ def test_a_good_drill_is_told_in_the_status_of_the_backup() -> None:
     condition = backup_of(world).status.condition("Verified")
     assert condition is not None
     assert condition.message.startswith(f"KafkaRestore again, run {world.run_id}: 1100 records")
+    assert condition.message.endswith("; all are those of the archive, restored in 12m 5s")
     assert world.told == [("Normal", "DrillSucceeded")]
     assert [one.type for one in backup_of(world).status.conditions] == ["Ready", "Verified"]
     assert world.step().told is None
+
+
+def test_seconds_and_words_of_the_recovery_time_are_the_same() -> None:
+    world = drill()
+    world.reports(result=world.result(drill=replace(FACTS, recovery_seconds=2.6), verification=GOOD))
+    world.job_is(active=0, complete=True)
+    world.settle()
+    assert (told(world).recovery_seconds, told(world).recovery) == (3, "3s")
 
 
 def test_a_failed_drill_is_told_to_both_and_keeps_the_time_of_the_last_good_one() -> None:

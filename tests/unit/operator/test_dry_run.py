@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.dry_run import DryRunReport, PlannedGroup, PlannedPosition, PlannedRefusal, PlannedTopic
+from logkeep_engine.contract.dry_run import (
+    DryRunReport,
+    PlannedClusterState,
+    PlannedGroup,
+    PlannedPosition,
+    PlannedRefusal,
+    PlannedTopic,
+)
 from logkeep_engine.contract.run import RunResult
 from logkeep_operator.api import Phase, Status, StatusOutcome
 from logkeep_operator.reconcile import is_at_rest
@@ -38,6 +45,19 @@ REPORT = DryRunReport(
     topics_shown=(TOPIC,),
     groups_shown=(PlannedGroup(group="billing", positions=2),),
     positions_shown=(POSITION,),
+    cluster_state=PlannedClusterState(
+        source_run="backup-1",
+        acls=3,
+        acls_to_add=2,
+        quotas=2,
+        quotas_to_add=1,
+        quotas_kept=1,
+        users=2,
+        users_to_create=1,
+        acls_shown=("ALLOW User:a from *: READ on TOPIC orders",),
+        quotas_shown=("request_percentage=200 of user a",),
+        users_shown=("a (SCRAM-SHA-512, 4096 iterations)",),
+    ),
     not_checked=("whether the state can be written",),
 )
 REFUSED = REPORT.model_copy(update={"refused": 1, "refusals": (REFUSAL,)})
@@ -95,6 +115,19 @@ def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
     )
     assert position.time == "2023-11-14T22:13:20Z"
     assert (told.group_list[0].group, told.not_checked) == ("billing", ("whether the state can be written",))
+    assert world.status.to_dict()["dryRun"]["clusterState"] == {
+        "sourceRun": "backup-1",
+        "acls": 3,
+        "aclsToAdd": 2,
+        "quotas": 2,
+        "quotasToAdd": 1,
+        "quotasKept": 1,
+        "users": 2,
+        "usersToCreate": 1,
+        "aclList": ["ALLOW User:a from *: READ on TOPIC orders"],
+        "quotaList": ["request_percentage=200 of user a"],
+        "userList": ["a (SCRAM-SHA-512, 4096 iterations)"],
+    }
     assert Status.from_dict(world.status.to_dict()) == world.status
     world.pass_time(minutes=11)
     assert is_at_rest(world.resource, world.now)
@@ -113,6 +146,13 @@ def test_what_would_refuse_the_run_stalls_the_resource() -> None:
     assert [(item.reason, item.message) for item in world.status.dry_run.refusals] == [
         ("TopicExists", "topic orders-copy already exists.")
     ]
+
+
+def test_the_history_shows_where_it_has_cut_a_message_short() -> None:
+    long = REPORT.model_copy(update={"refused": 1, "refusals": (REFUSAL.model_copy(update={"message": "x" * 300}),)})
+    (entry,) = found(begun(dryRun=True), long).status.history
+    assert entry.message is not None
+    assert (len(entry.message), entry.message[-2:]) == (256, "x…")
 
 
 def test_the_restore_begins_when_the_dry_run_is_not_wanted_any_more() -> None:
@@ -236,6 +276,7 @@ def test_a_status_is_small_whatever_the_number_of_topics() -> None:
             "topics_shown": tuple(TOPIC.model_copy(update={"topic": f"t{n}"}) for n in range(1000)),
             "groups_shown": tuple(PlannedGroup(group=f"g{n}") for n in range(1000)),
             "positions_shown": (POSITION,) * 1000,
+            "cluster_state": PlannedClusterState(source_run="backup-1", acls=1000, acls_shown=("x" * 5000,) * 1000),
             "refused": 1000,
             "refusals": (REFUSAL.model_copy(update={"message": "x" * 5000}),) * 1000,
         }
@@ -245,6 +286,9 @@ def test_a_status_is_small_whatever_the_number_of_topics() -> None:
     assert (told.topics, told.refused) == (1000, 1000)
     assert [len(told.topic_list), len(told.group_list), len(told.position_list), len(told.refusals)] == [20] * 4
     assert len(told.refusals[0].message) <= 1024
+    assert told.cluster_state is not None
+    assert (told.cluster_state.acls, len(told.cluster_state.acl_list)) == (1000, 20)
+    assert len(told.cluster_state.acl_list[0]) <= 1024
     result = begun().result(outcome="DryRun", dry_run=many, message=many.told("restore"))
     short = result.to_termination_message(4096)
     assert len(short.encode()) <= 4096

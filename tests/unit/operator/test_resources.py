@@ -11,7 +11,8 @@ from logkeep_engine.contract import names as contract
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spark_keys import is_for_spark
-from logkeep_engine.contract.spec import StorageSpec, parse_backup, parse_restore
+from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_operator.api import Key
 from logkeep_operator.resources import (
     RunToStart,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.spec import StorageSpec, parse_restore
+from logkeep_engine.contract.spec import parse_restore
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_operator.api import Phase
 from logkeep_operator.resources import RunToStart
 from logkeep_operator.resources.credentials import KafkaAccess

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.names import OWN_KEYS, STATE_KEYS, Keys
-from logkeep_engine.contract.spec import StorageSpec
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.errors import CredentialsMissing, StorageRefused
 from logkeep_engine.storage import open_storage
 from tests.cluster.pki import Authority

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.contract.names import STATE_KEYS
-from logkeep_engine.contract.spec import StorageSpec
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.errors import CredentialsMissing, StorageRefused
 from logkeep_engine.storage import LocalStorage, S3Storage, open_storage, open_uri
 

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from logkeep_engine.contract.names import OWN_KEYS, STATE_KEYS, Keys
-from logkeep_engine.contract.spec import StorageSpec
+from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.errors import CredentialsMissing
 from logkeep_engine.storage import open_storage
 

@@ -9,6 +9,7 @@ from logkeep_engine import collector
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.branches import Branch
+from logkeep_engine.archive.catalog.cluster_state import check_cluster_state, state_path
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -21,7 +22,8 @@ from logkeep_engine.storage import Storage
 
 @collector.paused()
 def check_catalog(archive: Archive, damage: list[Damage], epochs: set[int]) -> tuple[ArchiveState | None, int]:
-    """The state, or None if it cannot be known; the number of the catalog's objects. `epochs` gets those that began."""
+    """The state, or None if it cannot be known; the number of the catalog's objects, and of those that its
+    commits name. `epochs` gets those that began."""
     listing = archive.listing()
     count = len(listing.commits) + len(listing.checkpoints)
     # Read one at a time, when the fold has come to it: each is as large as the state.
@@ -33,6 +35,10 @@ def check_catalog(archive: Archive, damage: list[Damage], epochs: set[int]) -> t
         for commit in archive.read_commits(range(max(listing.commits, default=-1) + 1)):
             state.apply(commit)
             epochs.add(commit.epoch)
+            if commit.cluster_state is not None:
+                count += 1
+                if (found := check_cluster_state(archive, commit)) is not None:
+                    damage.append(_catalog_damage(archive, state_path(commit.run_id), found))
             for path in unread.pop(commit.number, ()):
                 _compare_checkpoint(archive, path, state, damage)
         _read_checkpoints(archive, unread, damage)

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from logkeep_engine.archive.catalog.branches import Branch
+from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.lost_tail import LostTail
@@ -151,10 +152,32 @@ class GroupInfo(_Json):
 
 
 @dataclass(frozen=True)
+class ClusterStateInfo(_Json):
+    """The state of the cluster as a run archived it at `time`: rows of words, as the object has them. A kind is null if
+    the cluster did not tell it, and `not_archived` has the reason."""
+
+    run_id: str
+    time: int
+    time_text: str
+    authorizer: bool
+    acls: tuple[tuple[str, ...], ...] | None
+    quotas: tuple[tuple[Any, ...], ...] | None
+    scram_users: tuple[tuple[Any, ...], ...] | None
+    not_archived: dict[str, str]
+
+    @classmethod
+    def of(cls, state: ClusterState) -> ClusterStateInfo:
+        """From the archived object."""
+        kinds = state.acls, state.quotas, state.users
+        return cls(state.run_id, state.time, moment(state.time), state.authorizer, *kinds, dict(state.reasons))
+
+
+@dataclass(frozen=True)
 class Description(_Json):
     """An archive after commit `commit` (-1: no commit yet). `segment_format`: Kafka, Records or Avro. `imported`: it
     was made from what another tool wrote. `digests`: how many of the segments have a digest of which algorithm.
-    `lost_commits`: what tells of commits that are gone from the catalog's end."""
+    `lost_commits`: what tells of commits that are gone from the catalog's end. `cluster_state` is that of the last
+    run that succeeded, null if it has archived none."""
 
     archive_id: str
     cluster_id: str
@@ -174,6 +197,7 @@ class Description(_Json):
     topics: tuple[InspectedTopic, ...]
     groups: tuple[GroupInfo, ...]
     lost_commits: tuple[str, ...]
+    cluster_state: ClusterStateInfo | None = None
 
 
 def describe(
@@ -185,11 +209,12 @@ def describe(
     lost_tails: Iterable[LostTail] = (),
     topics: Callable[[str], bool] | None = None,
     shows: Shows = as_counted,
+    cluster_state: ClusterState | None = None,
 ) -> Description:
     """The archive, or its topics whose name `topics` says yes to. Topics by name, then by incarnation. `beginnings` are
     those that are missing (see `archive.reading.beginnings`), `complete` the times up to which topics are (see
     `archive.reading.completeness`), `lost_tails` those of the catalog (see `archive.catalog.lost_tail`). `shows` as in
-    `incarnations.taken`."""
+    `incarnations.taken`, `cluster_state` is what the last run that succeeded has archived."""
     highest: dict[str, int] = {}
     for topic_id, partition in (*state.coverage, *state.gaps):
         highest[topic_id] = max(partition, highest.get(topic_id, -1))
@@ -220,6 +245,7 @@ def describe(
         topics=described,
         groups=_groups(state, topics),
         lost_commits=tuple(str(tail) for tail in lost_tails),
+        cluster_state=None if cluster_state is None else ClusterStateInfo.of(cluster_state),
     )
 
 

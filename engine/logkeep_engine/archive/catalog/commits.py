@@ -7,7 +7,8 @@ key, so that an altered commit is never mistaken for another:
      "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…}}],
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,"epochs":{…},
-     "leaders":{…},"branches":{…},"removedFromBranches":{…},"groups":{…},"sha256":…}
+     "leaders":{…},"branches":{…},"removedFromBranches":{…},"groups":{…},
+     "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"sha256":…}
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from logkeep_engine.archive.catalog.documents import (
     know,
     parse,
 )
-from logkeep_engine.archive.catalog.facts import Commit, CommitKind, RunOutcome
+from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit, CommitKind, RunOutcome
 from logkeep_engine.errors import ArchiveMismatch
 
 _HEAD = {  # the keys that every commit has, and their attributes
@@ -52,8 +53,9 @@ _KIND_KEYS = {
         "branches",
         "removedFromBranches",
     },
-    CommitKind.END: {"outcome", "message", "groups", "partial"},
+    CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState"},
 }
+_CLUSTER_STATE = ("sha256", "acls", "quotas", "users")
 _SHA_KEY = b',"sha256":"'
 _SHA_TAIL = len(_SHA_KEY) + 64 + 2  # the key, 64 hex digits, `"}`
 
@@ -76,6 +78,8 @@ def dump_commit(commit: Commit) -> bytes:
         document["groups"] = tables.GROUPS.out(commit.groups)
         if commit.partial:  # versions that do not know it would restore an older state, and refuse
             document["partial"] = True
+        if commit.cluster_state is not None:
+            document["clusterState"] = {key: getattr(commit.cluster_state, key) for key in _CLUSTER_STATE}
     body = dumps(document)
     return body[:-1] + _SHA_KEY + hashlib.sha256(body).hexdigest().encode() + b'"}'
 
@@ -139,6 +143,15 @@ def load_commit(data: bytes, name: str) -> Commit:
             leaders=tuple(tables.LEADERS.read(document, "leaders", name)),
             branchings=tuple(tables.BRANCHES.read(document, "branches", name)),
             partial=document.get("partial", False),
+            cluster_state=_cluster_state(document, name),
         )
 
     return building(build, name)
+
+
+def _cluster_state(document: dict[str, Any], name: str) -> ClusterStateEntry | None:
+    found = document.get("clusterState")
+    if found is None:
+        return None
+    know(found, set(_CLUSTER_STATE), name)
+    return ClusterStateEntry(*(found[key] for key in _CLUSTER_STATE))

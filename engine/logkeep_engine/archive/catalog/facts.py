@@ -19,6 +19,7 @@ Partition = tuple[str, int]  # (topic id, partition number)
 
 _BRANCH_PREFIX = "branch-"
 _ID_LENGTH = 22
+_SHA256_LENGTH = 64  # in hexadecimal digits
 _MAX_BRANCHES = 9999
 
 
@@ -168,6 +169,21 @@ class RunEntry:
     attempts: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterStateEntry:
+    """The archived state of a cluster: the SHA-256 of the object, and how many ACLs, client quotas and SCRAM users are
+    in it; None for what the cluster did not tell."""
+
+    sha256: str
+    acls: int | None
+    quotas: int | None
+    users: int | None
+
+    def __post_init__(self) -> None:
+        if len(self.sha256) != _SHA256_LENGTH or min(self.acls or 0, self.quotas or 0, self.users or 0) < 0:
+            raise ValueError(f"{self} is not the state of a cluster")
+
+
 class CommitKind(StrEnum):
     BEGIN = "Begin"
     DATA = "Data"
@@ -185,7 +201,8 @@ class Commit:
     begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
     segments. `purged`: the objects of all segments that were removed before are deleted.
 
-    An End has `outcome`, `message` and `groups`, which replace the groups of earlier runs if the run succeeded.
+    An End has `outcome`, `message` and `groups`, which replace the groups of earlier runs if the run succeeded, and
+    `cluster_state`, if the run has archived it.
     `partial`: the run failed, but it has tried everything, so all that it could archive is archived.
     """
 
@@ -211,6 +228,7 @@ class Commit:
     leaders: tuple[LeaderSeen, ...] = ()
     branchings: tuple[Branching, ...] = ()
     partial: bool = False
+    cluster_state: ClusterStateEntry | None = None
 
     @property
     def restorable(self) -> bool:

@@ -29,6 +29,7 @@ from logkeep_engine.archive.catalog.archive import Archive, SinceCheckpoint
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
     Branching,
+    ClusterStateEntry,
     Commit,
     CommitKind,
     GroupEntry,
@@ -274,11 +275,17 @@ class Writer:
             return number
 
     def end(
-        self, outcome: RunOutcome, message: str = "", groups: Iterable[GroupEntry] = (), *, partial: bool = False
+        self,
+        outcome: RunOutcome,
+        message: str = "",
+        groups: Iterable[GroupEntry] = (),
+        *,
+        partial: bool = False,
+        cluster_state: ClusterStateEntry | None = None,
     ) -> int:
-        """End the run; returns the number of its last commit. `groups` become visible if it succeeded. `partial`: it
-        failed after it had tried everything, so restores may take what it has archived. Stops the heartbeat. Afterwards
-        only `remove` and `purged` may be called."""
+        """End the run; returns the number of its last commit. `groups` and `cluster_state` become visible if it
+        succeeded. `partial`: it failed after it had tried everything, so restores may take what it has archived. Stops
+        the heartbeat. Afterwards only `remove` and `purged` may be called."""
         if outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
             raise ValueError(f"a run cannot end as {outcome}")
         with self._lock:
@@ -291,6 +298,7 @@ class Writer:
                         message=message,
                         groups=tuple(groups) if outcome is RunOutcome.SUCCEEDED else (),
                         partial=partial and outcome is RunOutcome.FAILED,
+                        cluster_state=cluster_state if outcome is RunOutcome.SUCCEEDED else None,
                     )
                 )
             self._checkpoint_if_due()

@@ -15,7 +15,7 @@ from itertools import islice
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.beginnings import PLAN_FILE
+from logkeep_engine.archive.reading.beginnings import PLAN_FILE, plan_files
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.errors import ObjectMissing
 
@@ -35,16 +35,27 @@ def complete_until(archive: Archive, state: ArchiveState, topic_ids: Collection[
     for run in islice(succeeded, MAX_PLANS):
         if not left:
             break
-        for topic_id in left & _topics_of(archive, run):
+        for topic_id in left & _topics_in(archive, run, PLAN_FILE):
             found[topic_id] = run.begin_time
             left.discard(topic_id)
     return found
 
 
-def _topics_of(archive: Archive, run: RunEntry) -> set[str]:
-    """The ids of the topics in the plan of a run that have not turned out to be deleted; none if it cannot be read.
+def topics_of_run(archive: Archive, run: RunEntry) -> set[str]:
+    """The ids of the topics that a backup has found, in all its attempts; none if its plan cannot be read."""
+    found: set[str] = set()
+    for name in plan_files():
+        more = _topics_in(archive, run, name)
+        if not more:
+            break
+        found |= more
+    return found
+
+
+def _topics_in(archive: Archive, run: RunEntry, name: str) -> set[str]:
+    """The ids of the topics in a plan of a run that have not turned out to be deleted; none if it cannot be read.
     Topics that a later attempt added were not there when the run began."""
-    path = archive.run_file(run.run_id, PLAN_FILE)
+    path = archive.run_file(run.run_id, name)
     try:
         plan = json.loads(archive.storage.read(path))
         gone = {topic["topic_id"] for topic in plan.get("gone", ())}

@@ -12,11 +12,12 @@ cluster may have been lost during the first backup. In both cases it is known ho
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Commit, RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import Commit, CommitKind, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged
 
@@ -56,6 +57,14 @@ def end_of(archive: Archive, run: RunEntry, last: int) -> Commit | None:
         if found.epoch != run.epoch or found.restorable:
             return found if found.epoch == run.epoch else None
     return None
+
+
+def ends_of_runs(archive: Archive, commit: int) -> Iterator[Commit]:
+    """The ends of runs that succeeded up to a commit, the newest first. Raises ArchiveDamaged if the catalog is
+    damaged."""
+    for found in archive.read_commits(range(commit, -1, -1)):
+        if found.kind is CommitKind.END and found.outcome is RunOutcome.SUCCEEDED:
+            yield found
 
 
 def _told_partial(end: Commit) -> tuple[str, ...]:

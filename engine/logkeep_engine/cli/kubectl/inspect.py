@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.inspect import At, Partitions, show
+from logkeep_engine.cli.inspect import At, Partitions, ShowsClusterState, show
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
 from logkeep_engine.cli.kubectl.status import resource_named
@@ -26,7 +26,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.references import S3SecretRef
-from logkeep_engine.contract.spec import StorageSpec, StorageTls
+from logkeep_engine.contract.storage import StorageSpec, StorageTls
 from logkeep_engine.errors import CredentialsMissing, SpecError, StorageRefused
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def inspect(
     name: Resource,
     endpoint: Endpoint = None,
     partitions: Partitions = False,
+    cluster_state: ShowsClusterState = False,
     at: At = None,
     *,
     where: Where,
@@ -65,7 +66,7 @@ def inspect(
         with ExitStack() as files:
             storage = _open(cluster, spec, files)
             storage.check()
-            show(Archive.open(storage), output, partitions=partitions, at=at)
+            show(Archive.open(storage), output, partitions=partitions, at=at, cluster_state=cluster_state)
 
 
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:

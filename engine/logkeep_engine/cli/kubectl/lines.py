@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from logkeep_engine.cli.output import byte_count
+from logkeep_engine.contract.dry_run import DRY_RUN
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, RESTORE
 from logkeep_engine.contract.values import human_bytes, human_duration, parse_timestamp
 
@@ -142,6 +143,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
     rows += _dry_run(status)
     rows += _emitted(status)
     rows += _verification(status)
+    rows += _cluster_state(status)
     rows += _archive(status)
     rows += _times(body, status, now)
     rows += _coverage(status)
@@ -170,7 +172,7 @@ def _run(status: Body, now: datetime) -> list[Row]:
     rows = [("run", f"{run.get('id')} {outcome}"), ("began", ago(run.get("startTime"), now))]
     if run.get("endTime"):
         rows.append(("ended", ago(run.get("endTime"), now)))
-    if isinstance(part(status, "progress"), Mapping):
+    if isinstance(part(status, "progress"), Mapping) and run.get("outcome") != DRY_RUN:
         rows.append(("progress", progress_line(part(status, "progress"))))
         if part(status, "progress").get("point"):
             rows.append(("point", str(part(status, "progress")["point"])))
@@ -190,9 +192,18 @@ def _dry_run(status: Body) -> list[Row]:
         rows.append(("expected time", f"about {human_duration(int(found['seconds']))}: {found.get('rate')}"))
     if found.get("groups"):
         rows.append(("groups", f"{found['groups']}, {found.get('positions')} positions"))
+    state = part(found, "clusterState")
+    if isinstance(state, Mapping):
+        rows.append(("ACLs", f"{state.get('acls', 0)} archived, {state.get('aclsToAdd', 0)} to be added"))
+        rows.append(("client quotas", f"{state.get('quotas', 0)} archived, {state.get('quotasToAdd', 0)} to be added"))
+        rows.append(("users to create", str(state.get("usersToCreate", 0))))
     if found.get("point"):
         rows.append(("point", str(found["point"])))
-    return [*rows, ("would be refused", f"for {found['refused']} reasons" if found.get("refused") else "no")]
+    refused = int(found.get("refused") or 0)
+    return [
+        *rows,
+        ("would be refused", f"for {refused} {'reason' if refused == 1 else 'reasons'}" if refused else "no"),
+    ]
 
 
 def _emitted(status: Body) -> list[Row]:
@@ -248,6 +259,27 @@ def _verification(status: Body) -> list[Row]:
     if count is not None and known is not None:
         told += f" ({known} of {count} partitions are verified)"
     return [("verification", told), *((("report", str(found["report"])),) if found.get("report") else ())]
+
+
+def _cluster_state(status: Body) -> list[Row]:
+    """The ACLs and quotas that a restore of everything has brought back, and the users whom somebody must create."""
+    found = part(status, "clusterState")
+    if not isinstance(found, Mapping):
+        return []
+    told = [
+        f"{found.get('acls', 0)} archived, {found.get('aclsAdded', 0)} added, {found.get('aclsRefused', 0)} refused",
+        f"{found.get('quotas', 0)} archived, {found.get('quotasAdded', 0)} added, "
+        f"{found.get('quotasRefused', 0)} refused, {found.get('quotasKept', 0)} kept",
+    ]
+    users = [str(user) for user in found.get("usersToCreate") or ()]
+    more = int(found.get("usersTotal") or 0) - len(users)
+    named = "; ".join(users) + (f" and {more} more" if more > 0 else "")
+    return [
+        ("ACLs", told[0]),
+        ("client quotas", told[1]),
+        ("users to create", named or "none"),
+        ("ACLs, quotas, users", str(found.get("report"))),
+    ]
 
 
 def progress_line(progress: Body) -> str:

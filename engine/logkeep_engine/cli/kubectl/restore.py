@@ -18,7 +18,14 @@ from logkeep_engine.cli.kubectl.waiting import follow
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say
 from logkeep_engine.contract.names import BACKUP, RESTORE
-from logkeep_engine.contract.spec import API_VERSION, GroupRestore, IfTopicExists, RestoreOffsets, parse_restore
+from logkeep_engine.contract.spec import (
+    API_VERSION,
+    GroupRestore,
+    IfTopicExists,
+    RestoreOffsets,
+    RestoreVerification,
+    parse_restore,
+)
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -42,6 +49,9 @@ Rename = Annotated[
 ]  # fmt: skip
 Exists = Annotated[IfTopicExists | None, typer.Option(help="What to do with a topic that is there; Fail by default.")]
 Offsets = Annotated[RestoreOffsets | None, typer.Option(help="Same: records keep their offsets; Any by default.")]
+Verify = Annotated[
+    RestoreVerification | None, typer.Option(help="Full: read it back and compare every record; Counts by default.")
+]
 AsOf = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="The state of a time, such as 2026-11-17T14:05:00Z (spec.point.asOf)."),
@@ -51,6 +61,10 @@ AsDryRun = Annotated[
     typer.Option(
         "--as-dry-run", help="Make it with spec.dryRun: it only finds out what it would do, and what would refuse it."
     ),
+]
+Everything = Annotated[
+    bool,
+    typer.Option("--everything", help="Bring a whole cluster back: topics, groups, quotas and ACLs (spec.everything)."),
 ]
 Groups = Annotated[bool, typer.Option("--groups", help="Set consumer groups to where they stood.")]
 
@@ -73,7 +87,9 @@ class ChoiceOptions:
     if_topic_exists: Exists = None
     confirm: Confirm = None
     offsets: Offsets = None
+    verify: Verify = None
     groups: Groups = False
+    everything: Everything = False
     as_of: AsOf = None
     as_dry_run: AsDryRun = False
 
@@ -115,7 +131,8 @@ def restore(
             _print(body, output)
             return
         body = cluster.create(body)
-        say(f"krst/{made} restores KafkaBackup {source}")
+        does = "finds out how to restore" if chosen.as_dry_run else "restores"
+        say(f"krst/{made} {does} KafkaBackup {source}")
         if wait:
             _wait(cluster, made, timeout, output)
         elif output is Output.JSON:
@@ -140,10 +157,14 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         spec["confirm"] = list(chosen.confirm)
     if chosen.offsets is not None:
         spec["offsets"] = chosen.offsets.value
+    if chosen.verify is not None:
+        spec["verify"] = chosen.verify.value
     if chosen.as_of is not None:
         spec["point"] = {"asOf": chosen.as_of}
     if chosen.as_dry_run:
         spec["dryRun"] = True
+    if chosen.everything:
+        spec["everything"] = True
     if chosen.groups:
         spec["consumerGroups"] = {"restore": GroupRestore.TRANSLATE.value}
     return spec

@@ -1,0 +1,144 @@
+"""The state of a cluster as a run has archived it: its ACLs, client quotas and names of SCRAM users. Format 1.
+
+It is one object of the run, `runs/<run id>/cluster-state.json`, written while the run is planned. The commit that ends
+the run has its SHA-256; without that it is not in the archive.
+
+    {"format":1,"runId":…,"time":…,"authorizer":true,
+     "acls":{"columns":["resource","name","pattern","principal","host","operation","permission"],"rows":[[…]]},
+     "quotas":{"columns":["entity","key","value"],"rows":[[[["user","alice"]],"producer_byte_rate",1000000.0]]},
+     "scramUsers":{"columns":["name","mechanism","iterations"],"rows":[[…]]},
+     "notArchived":{"quotas":"CLUSTER_AUTHORIZATION_FAILED: …"}}
+
+A kind that the cluster did not tell has no table, and its reason stands under `notArchived`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.documents import FORMAT, building, damaged, dumps, know, parse, rows_of
+from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit
+from logkeep_engine.archive.names import run_file
+from logkeep_engine.errors import ArchiveDamaged, ObjectMissing
+
+CLUSTER_STATE = "cluster-state.json"
+KINDS = {"acls": "ACLs", "quotas": "client quotas", "scramUsers": "names of SCRAM users"}
+"""The kinds by their keys in the object, in words for people."""
+
+_ACLS = ["resource", "name", "pattern", "principal", "host", "operation", "permission"]
+_QUOTAS = ["entity", "key", "value"]
+_USERS = ["name", "mechanism", "iterations"]
+_KEYS = {"format", "runId", "time", "authorizer", "acls", "quotas", "scramUsers", "notArchived"}
+
+AclRow = tuple[str, str, str, str, str, str, str]
+"""An ACL in the words of Kafka's own tools: resource, name, pattern, principal, host, operation, permission."""
+QuotaRow = tuple[tuple[tuple[str, str | None], ...], str, float]
+"""(types and names of the entity, key, value); the name None is the default."""
+UserRow = tuple[str, str, int]
+"""(name, mechanism, iterations)"""
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """The users of a cluster at `time` (ms since the epoch). A kind is None if the cluster did not tell it: `reasons`
+    has the reason by its key. Without an `authorizer` a cluster has no ACLs.
+    """
+
+    run_id: str
+    time: int
+    acls: tuple[AclRow, ...] | None = None
+    quotas: tuple[QuotaRow, ...] | None = None
+    users: tuple[UserRow, ...] | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    authorizer: bool = True
+
+    def entry(self, data: bytes) -> ClusterStateEntry:
+        """The fact of the commit that ends the run. `data` is the object."""
+        counts = (None if kind is None else len(kind) for kind in (self.acls, self.quotas, self.users))
+        return ClusterStateEntry(hashlib.sha256(data).hexdigest(), *counts)
+
+    def to_json(self) -> bytes:
+        """The object."""
+        document: dict[str, Any] = {"format": FORMAT, "runId": self.run_id, "time": self.time}
+        document["authorizer"] = self.authorizer
+        tables = (("acls", _ACLS, self.acls), ("quotas", _QUOTAS, self.quotas), ("scramUsers", _USERS, self.users))
+        for key, columns, rows in tables:
+            if rows is not None:
+                document[key] = {"columns": columns, "rows": rows}
+        return dumps(document | {"notArchived": dict(self.reasons)})
+
+    @classmethod
+    def from_json(cls, data: bytes, name: str) -> ClusterState:
+        """The state in the object `name`. Raises ArchiveDamaged, and ArchiveMismatch for another format."""
+        document = parse(data, name)
+        know(document, _KEYS, name)
+
+        def rows(key: str, columns: list[str]) -> list[list[Any]] | None:
+            return rows_of(document, key, columns, name) if key in document else None
+
+        def build() -> ClusterState:
+            acls, quotas, users = rows("acls", _ACLS), rows("quotas", _QUOTAS), rows("scramUsers", _USERS)
+            return cls(
+                run_id=document["runId"],
+                time=document["time"],
+                acls=None if acls is None else tuple(_acl(*row) for row in acls),
+                quotas=None
+                if quotas is None
+                else tuple((tuple((kind, name) for kind, name in row[0]), row[1], float(row[2])) for row in quotas),
+                users=None if users is None else tuple((str(row[0]), str(row[1]), int(row[2])) for row in users),
+                reasons=document["notArchived"],
+                authorizer=document["authorizer"],
+            )
+
+        return building(build, name)
+
+
+def _acl(*row: str) -> AclRow:
+    resource, name, pattern, principal, host, operation, permission = row
+    return resource, name, pattern, principal, host, operation, permission
+
+
+def state_path(run_id: str) -> str:
+    """The object with what a run has archived of its cluster."""
+    return run_file(run_id, CLUSTER_STATE)
+
+
+def keep_cluster_state(archive: Archive, run_id: str, state: ClusterState) -> ClusterStateEntry:
+    """Store the state that another archive has as that of a run of this one. Returns the fact for the commit that ends
+    the run."""
+    kept = replace(state, run_id=run_id)
+    data = kept.to_json()
+    archive.storage.put(state_path(run_id), data)
+    return kept.entry(data)
+
+
+def read_cluster_state(archive: Archive, end: Commit) -> ClusterState | None:
+    """The state of the cluster that the run which this commit ended has archived; None if it has archived none.
+
+    Raises ArchiveDamaged if the object is missing, or not the one that the commit names.
+    """
+    entry = end.cluster_state
+    if entry is None:
+        return None
+    path = state_path(end.run_id)
+    name = f"{archive.storage.uri}/{path}"
+    try:
+        data = archive.storage.read(path)
+    except ObjectMissing as error:
+        raise damaged(name, "it is missing") from error
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise damaged(name, f"its SHA-256 is not the one that commit {end.number} names")
+    return ClusterState.from_json(data, name)
+
+
+def check_cluster_state(archive: Archive, commit: Commit) -> ArchiveDamaged | None:
+    """The damage of the object that this commit names; None if it names none, or it is whole."""
+    try:
+        read_cluster_state(archive, commit)
+    except ArchiveDamaged as error:
+        return error
+    return None

@@ -1,0 +1,79 @@
+"""Archives what a cluster knows of its users beside topics and groups: ACLs, client quotas, names of SCRAM users.
+
+It is read while the run is planned, once for all its attempts, so it belongs to the same moment as the ends of the logs
+and the positions of groups. What the user may not read is named, and no run fails for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import KINDS, ClusterState, state_path
+from logkeep_engine.archive.catalog.facts import ClusterStateEntry
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.users import REQUEST_UNKNOWN, Known
+
+T = TypeVar("T")
+
+_NEEDED = {"acls": "DESCRIBE", "quotas": "DESCRIBE_CONFIGS", "scramUsers": "DESCRIBE"}
+"""The operation on the cluster that the user needs, by the key of the kind."""
+
+
+def archive_cluster_state(run_id: str, archive: Archive, control: ControlPlane) -> tuple[ClusterStateEntry, list[str]]:
+    """Read the state of the cluster, unless an earlier attempt of the run has, and store it. Returns the fact for the
+    commit that ends the run, and warnings about what was not told.
+    """
+    storage, path = archive.storage, state_path(run_id)
+    try:
+        data = storage.read(path)
+    except ObjectMissing:
+        data = _read(run_id, control).to_json()
+        try:
+            storage.create(path, data)
+        except ObjectExists:  # another attempt was faster, or the answer to this very call was lost
+            data = storage.read(path)
+    state = ClusterState.from_json(data, f"{storage.uri}/{path}")
+    return state.entry(data), _warnings(state)
+
+
+def _read(run_id: str, control: ControlPlane) -> ClusterState:
+    acls, quotas, users = _asked(control.acls), _asked(control.quotas), _asked(control.scram_users)
+    found: dict[str, Known[Any]] = {"acls": acls, "quotas": quotas, "scramUsers": users}
+    return ClusterState(
+        run_id=run_id,
+        time=int(time.time() * 1000),
+        acls=None if acls.items is None else tuple(sorted(acls.items)),
+        quotas=None
+        if quotas.items is None
+        else tuple(
+            sorted(((item.entity, item.key, item.value) for item in quotas.items if item.value is not None), key=repr)
+        ),
+        users=None if users.items is None else tuple(sorted(users.items)),
+        reasons={key: known.reason for key, known in found.items() if known.items is None},
+        authorizer=not acls.switched_off,
+    )
+
+
+def _asked(question: Callable[[], Known[T]]) -> Known[T]:
+    """The answer. A cluster that does not answer this question may still be archived."""
+    try:
+        return question()
+    except (BrokerRefused, BrokerUnavailable) as error:
+        return Known(None, error.message)
+
+
+def _warnings(state: ClusterState) -> list[str]:
+    """The warning about what the cluster has not told. Brokers that do not know a request cannot be made to."""
+    told = {key: reason for key, reason in state.reasons.items() if reason != REQUEST_UNKNOWN}
+    if not told:
+        return []
+    kinds = "; ".join(f"{KINDS[key]} ({reason})" for key, reason in told.items())
+    rights = " and ".join(sorted({_NEEDED[key] for key in told}))
+    return [
+        f"not archived of the cluster: {kinds}: give the user the ACL {rights} on the cluster, or set "
+        "spec.clusterState to Ignore"
+    ]

@@ -1,0 +1,69 @@
+"""Fields about what a cluster has beside topics and groups: its ACLs, client quotas and SCRAM users."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, Field
+
+from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicName
+
+if TYPE_CHECKING:
+    from logkeep_engine.contract.spec import KafkaRestoreSpec
+
+SCHEMA_TOPIC = "_schemas"
+"""The topic in which Confluent's Schema Registry, and those that do as it does, keep their schemas."""
+
+SchemaTopic = Annotated[TopicName, Field(pattern=r"^[a-zA-Z0-9._-]+$")]
+
+
+class ClusterStateMode(StrEnum):
+    """`Archive`: each run archives ACLs, client quotas and names of SCRAM users, as far as its user may see them."""
+
+    ARCHIVE = "Archive"
+    IGNORE = "Ignore"
+
+
+def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
+    """Raises ValueError for fields that have no place beside `everything`, or only there."""
+    if not spec.everything:
+        if spec.schema_topic is not None:
+            raise ValueError("schemaTopic may be set only with everything")
+        return
+    topics, groups, point = spec.topics, spec.consumer_groups, spec.point
+    if _is_set(topics, "include", "exclude", "rename", "partitions"):
+        raise ValueError(
+            "topics.include, topics.exclude, topics.rename and topics.partitions must be left out with everything, "
+            "which restores all topics as a whole under their names"
+        )
+    if topics.partition_count is not None:
+        raise ValueError(
+            "topics.partitionCount may not be given with everything, which sets the positions of all consumer groups"
+        )
+    if topics.configs.policy is not ConfigPolicy.RESTORE:
+        raise ValueError(
+            "topics.configs.policy may only be Restore with everything, which brings configurations back; override and "
+            "ignore may name single keys"
+        )
+    if _is_set(groups, "include", "exclude", "rename"):
+        raise ValueError(
+            "consumerGroups.include, consumerGroups.exclude and consumerGroups.rename must be left out with "
+            "everything, which restores all groups under their names"
+        )
+    if spec.if_topic_exists.value not in ("Fail", "Resume"):
+        raise ValueError(
+            "ifTopicExists may only be Fail or Resume with everything, which changes no topic that the cluster has"
+        )
+    if spec.drill is not None:
+        raise ValueError("drill may not be set with everything, which writes to the cluster itself")
+    if point is not None and (point.offsets is not None or point.window is not None):
+        raise ValueError(
+            "point must be that of a run, or have asOf or timestamp, with everything: the state of a cluster is that "
+            "of a run"
+        )
+
+
+def _is_set(part: BaseModel, *names: str) -> bool:
+    """Whether one of the fields is not what it is by default."""
+    return any(getattr(part, name) != type(part).model_fields[name].default for name in names)

@@ -1,0 +1,64 @@
+"""The place of an archive, or of the state of a restore: `spec.storage`, `spec.source.storage`, `spec.state`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.references import CaRef, S3SecretRef
+from logkeep_engine.contract.values import Name
+
+
+class WorkloadIdentity(Model):
+    pass
+
+
+class Credentials(Model):
+    secret_ref: S3SecretRef | None = None
+    workload_identity: WorkloadIdentity | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Credentials:
+        if (self.secret_ref is None) == (self.workload_identity is None):
+            raise ValueError("exactly one of secretRef and workloadIdentity must be set")
+        return self
+
+
+class Volume(Model):
+    claim_name: Name
+
+
+class StorageTls(Model):
+    """Whom to trust as the object store."""
+
+    ca_secret_ref: CaRef | None = None
+    ca_config_map_ref: CaRef | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> StorageTls:
+        if (self.ca_secret_ref is None) == (self.ca_config_map_ref is None):
+            raise ValueError("exactly one of caSecretRef and caConfigMapRef must be set")
+        return self
+
+
+class StorageSpec(Model):
+    uri: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)*/?|file:///[^?#]+)$")]
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")] | None = None
+    region: Annotated[str, Field(min_length=1)] | None = None
+    credentials: Credentials | None = None
+    tls: StorageTls | None = None
+    volume: Volume | None = None
+
+    @model_validator(mode="after")
+    def _fits_scheme(self) -> StorageSpec:
+        if self.uri.startswith("file:"):
+            for name in ("endpoint", "region", "credentials", "tls"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} may be set only with an s3:// uri")
+        elif self.volume is not None:
+            raise ValueError("volume may be set only with a file:// uri")
+        if self.tls is not None and self.endpoint is not None and self.endpoint.startswith("http:"):
+            raise ValueError("tls has no effect with an endpoint of http://")
+        return self

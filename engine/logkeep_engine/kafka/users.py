@@ -1,0 +1,158 @@
+"""Users of a cluster: their ACLs, quotas and SCRAM names, asked for and set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Generic, TypeVar
+
+from confluent_kafka.admin import AclOperation
+
+from logkeep_engine.errors import BrokerRefused
+from logkeep_engine.kafka.admin import Admin
+from logkeep_engine.kafka.codes import RETRIABLE, Code
+from logkeep_engine.kafka.encoding import Call
+from logkeep_engine.kafka.survey import Survey, in_parts
+from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.kafka.user_requests import (
+    Acl,
+    Described,
+    Quota,
+    Results,
+    ScramUser,
+    alter_quotas,
+    create_acls,
+    describe_acls,
+    describe_quotas,
+    describe_scram_users,
+)
+
+T = TypeVar("T")
+
+REQUEST_UNKNOWN = "the brokers do not know the request"
+_A_REQUEST = 500
+_SECONDS = 30.0  # a broker may have a hundred thousand ACLs to list
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[T]):
+    """Everything of a kind that the cluster has; or None, and the reason why it does not tell this user.
+    `switched_off`: the cluster cannot have any, since it has no authorizer."""
+
+    items: tuple[T, ...] | None
+    reason: str = ""
+    switched_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetRefused(Generic[T]):
+    """An item that the cluster did not take, and why."""
+
+    item: T
+    reason: str
+
+
+class UserAdmin(Admin):
+    """Questions and orders about users."""
+
+    def acls(self) -> Known[Acl]:
+        """All ACLs."""
+        return self._described(describe_acls(), "list ACLs")
+
+    def quotas(self) -> Known[Quota]:
+        """All client quotas."""
+        return self._described(describe_quotas(), "list client quotas")
+
+    def scram_users(self) -> Known[ScramUser]:
+        """The names of all SCRAM users."""
+        return self._described(describe_scram_users(), "list SCRAM users")
+
+    def cluster_operations(self) -> frozenset[str]:
+        """The operations on the cluster that this user may do, such as ALTER: all, if nobody checks."""
+        found = self._retry(
+            lambda: self._admin.describe_cluster(
+                include_authorized_operations=True, request_timeout=self._request_timeout()
+            ),
+            "describe the cluster",
+        )
+        return frozenset(AclOperation(item).name for item in found.authorized_operations or ())
+
+    def create_acls(self, acls: Sequence[Acl]) -> list[SetRefused[Acl]]:
+        """Add ACLs; returns those that the cluster does not take. Safe to repeat. Raises BrokerRefused for a user who
+        may not."""
+        refused: list[SetRefused[Acl]] = []
+        for part in in_parts(acls, _A_REQUEST):
+            refused += _refused(part, self._ordered(create_acls(part), "add ACLs"), "add ACLs", "ALTER")
+        return refused
+
+    def set_quotas(self, quotas: Sequence[Quota], *, only_check: bool = False) -> list[SetRefused[Quota]]:
+        """Set these values; returns those that the cluster does not take. Safe to repeat. `only_check`: nothing is
+        set. Raises BrokerRefused for a user who may not."""
+        refused: list[SetRefused[Quota]] = []
+        by_entity = [
+            (entity, list(found)) for entity, found in groupby(sorted(quotas, key=repr), key=lambda item: item.entity)
+        ]
+        for part in in_parts(by_entity, _A_REQUEST):
+            results = self._ordered(alter_quotas(part, only_check=only_check), "set client quotas")
+            for refusal in _refused(part, results, "set client quotas", "ALTER_CONFIGS"):
+                items = refusal.item[1]
+                if len(items) == 1:
+                    refused.append(SetRefused(items[0], refusal.reason))
+                else:  # the cluster takes all values of an entity or none
+                    for quota in items:
+                        refused += self.set_quotas([quota], only_check=only_check)
+        return refused
+
+    def _described(self, call: Call[Described[T]], what: str) -> Known[T]:
+        async def ask(survey: Survey) -> Known[T]:
+            node = survey.pool.any_node()
+            if not await survey.pool.speaks(node, call):
+                return Known(None, REQUEST_UNKNOWN)
+            answer = await survey.pool.ask(node, call, _SECONDS)
+            if answer.code == Code.NONE:
+                return Known(answer.items)
+            if answer.code == Code.SECURITY_DISABLED:
+                return Known((), _told(answer.code, answer.reason), switched_off=True)
+            if answer.code in RETRIABLE:
+                raise BrokerTrouble(f"{survey.pool.name(node)} says {_told(answer.code, answer.reason)}")
+            return Known(None, _told(answer.code, answer.reason))
+
+        return self._ask(ask, what)
+
+    def _ordered(self, call: Call[Results], what: str) -> Results:
+        async def ask(survey: Survey) -> Results:
+            node = survey.pool.any_node()
+            results = await survey.pool.send(node, 0, call)
+            for code, reason in results.items:
+                if code in RETRIABLE or code == _NOT_CONTROLLER:
+                    raise BrokerTrouble(f"{survey.pool.name(node)} says {_told(code, reason)}")
+            return results
+
+        return self._ask(ask, what)
+
+
+_NOT_CONTROLLER = 41
+
+
+def _refused(items: Sequence[T], results: Results, what: str, operation: str) -> list[SetRefused[T]]:
+    if any(code == Code.CLUSTER_AUTHORIZATION_FAILED for code, _ in results.items):
+        raise BrokerRefused(
+            f"The user may not {what}: {Code.CLUSTER_AUTHORIZATION_FAILED.name}.",
+            hint=f"Give the user the ACL {operation} on the cluster, and try again.",
+        )
+    if len(items) != len(results.items):
+        raise BrokerRefused(
+            f"The cluster answers {len(results.items)} of {len(items)} orders.", hint="The broker's log says more."
+        )
+    return [
+        SetRefused(item, _told(code, reason))
+        for item, (code, reason) in zip(items, results.items, strict=True)
+        if code != Code.NONE
+    ]
+
+
+def _told(code: int, reason: str) -> str:
+    name = Code.name_of(code)
+    # The broker's reason for the first says which of its own objects it has looked at.
+    return name if code == Code.CLUSTER_AUTHORIZATION_FAILED or not reason else f"{name}: {reason}"

@@ -1,0 +1,111 @@
+"""The state of a cluster is one object of the archive, which the commit that ends the run names."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state, state_path
+from logkeep_engine.archive.catalog.commits import dump_commit, load_commit
+from logkeep_engine.archive.catalog.facts import ClusterStateEntry, RunOutcome
+from logkeep_engine.archive.reading.snapshot import ends_of_runs
+from logkeep_engine.cli import app
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import ORDERS, begin
+
+STATE = ClusterState(
+    "run-1",
+    1_795_434_362_000,
+    acls=(("TOPIC", "orders", "PREFIXED", "User:alice", "*", "READ", "ALLOW"),),
+    quotas=(((("user", "alice"), ("client-id", None)), "producer_byte_rate", 1e6),),
+    users=None,
+    reasons={"scramUsers": "CLUSTER_AUTHORIZATION_FAILED: no"},
+)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+@pytest.fixture
+def archive(storage: Storage) -> Archive:
+    data = STATE.to_json()
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS])
+        storage.put(state_path("run-1"), data)
+        writer.end(RunOutcome.SUCCEEDED, cluster_state=STATE.entry(data))
+    return Archive.open(storage)
+
+
+def test_a_state_is_read_as_it_was_written() -> None:
+    assert ClusterState.from_json(STATE.to_json(), "x") == STATE
+    everything = replace(STATE, users=(("alice", "SCRAM-SHA-512", 4096),), reasons={}, authorizer=False)
+    assert ClusterState.from_json(everything.to_json(), "x") == everything
+
+
+def test_the_end_of_a_run_names_what_it_has_archived(archive: Archive) -> None:
+    end = next(ends_of_runs(archive, archive.load().commit))
+    assert end.cluster_state is not None
+    assert (end.cluster_state.acls, end.cluster_state.quotas, end.cluster_state.users) == (1, 1, None)
+    assert load_commit(dump_commit(end), "x") == end
+    assert read_cluster_state(archive, end) == STATE
+    assert verify(archive).whole
+
+
+def test_a_run_that_fails_names_nothing(storage: Storage) -> None:
+    with begin(storage) as writer:
+        writer.end(RunOutcome.FAILED, "no", cluster_state=STATE.entry(STATE.to_json()))
+    archive = Archive.open(storage)
+    assert archive.read_commit(archive.load().commit).cluster_state is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda storage: storage.delete([state_path("run-1")]), "it is missing"),
+        (lambda storage: storage.put(state_path("run-1"), STATE.to_json() + b" "), "its SHA-256 is not the one"),
+    ],
+)
+def test_damage_is_found(archive: Archive, storage: Storage, damage: object, said: str) -> None:
+    assert callable(damage)
+    damage(storage)
+    with pytest.raises(ArchiveDamaged, match=said):
+        read_cluster_state(archive, next(ends_of_runs(archive, archive.load().commit)))
+    (fault,) = verify(archive).faults
+    assert "runs/run-1/cluster-state.json" in str(fault)
+    assert said in fault.what
+
+
+def test_an_object_of_a_newer_version_is_refused() -> None:
+    newer = json.dumps({**json.loads(STATE.to_json()), "tokens": []}).encode()
+    with pytest.raises(ArchiveMismatch, match="unknown keys tokens"):
+        ClusterState.from_json(newer, "x")
+    with pytest.raises(ArchiveDamaged, match="runId"):
+        ClusterState.from_json(b'{"format":1}', "x")
+
+
+@pytest.mark.parametrize("entry", [("short", 1, 1, 1), ("0" * 64, -1, 0, 0)])
+def test_an_impossible_entry_is_refused(entry: tuple[str, int, int, int]) -> None:
+    with pytest.raises(ValueError, match="is not the state of a cluster"):
+        ClusterStateEntry(*entry)
+
+
+def test_inspect_shows_it(archive: Archive, storage: Storage) -> None:
+    shown = CliRunner().invoke(app, ["inspect", storage.uri, "--cluster-state"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    assert "1 ACLs, 1 client quotas, not archived SCRAM users, at 2026-11-23T" in shown.output
+    assert "PREFIXED" in shown.output
+    assert "user alice, client-id <default>" in shown.output
+    assert "not archived: scramUsers: CLUSTER_AUTHORIZATION_FAILED: no" in shown.output
+    found = json.loads(CliRunner().invoke(app, ["inspect", storage.uri, "--output", "json"]).stdout)
+    assert found["clusterState"]["acls"] == [["TOPIC", "orders", "PREFIXED", "User:alice", "*", "READ", "ALLOW"]]
+    storage.delete([state_path("run-1")])
+    without = CliRunner().invoke(app, ["inspect", storage.uri], env={"COLUMNS": "200"})
+    assert without.exit_code == 0
+    assert "cluster-state.json: it is missing" in without.output

@@ -1,0 +1,66 @@
+"""The status of a restore of everything says what became of ACLs, quotas and users."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.run import ClusterStateFacts, RunResult
+from logkeep_operator.api import Phase
+from logkeep_operator.reconcile import documents
+from tests.unit.operator.test_reconcile import started
+
+FACTS = ClusterStateFacts(
+    source_run="backup-1",
+    acls=41,
+    acls_added=40,
+    acls_refused=1,
+    quotas=5,
+    quotas_added=3,
+    quotas_refused=1,
+    quotas_kept=1,
+    users_total=30,
+    users=tuple(f"user-{number} (SCRAM-SHA-512, 4096 iterations)" for number in range(20)),
+    report="s3://backups/runs/r/cluster-state-restored.json",
+)
+
+
+def test_the_status_has_what_the_result_says() -> None:
+    world = started("KafkaRestore")
+    world.reports(result=world.result(cluster_state=FACTS))
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    found = world.status.to_dict()["clusterState"]
+    assert len(found.pop("usersToCreate")) == 20
+    assert found == {
+        "sourceRun": "backup-1",
+        "acls": 41,
+        "aclsAdded": 40,
+        "aclsRefused": 1,
+        "quotas": 5,
+        "quotasAdded": 3,
+        "quotasRefused": 1,
+        "quotasKept": 1,
+        "usersTotal": 30,
+        "report": "s3://backups/runs/r/cluster-state-restored.json",
+    }
+
+
+@pytest.mark.parametrize("change", [{"aclsAdded": -1}, {"report": 5}, {"users": [7]}, {"quotas": "many"}])
+def test_a_result_that_lies_is_not_believed(change: dict[str, Any]) -> None:
+    world = started("KafkaRestore")
+    told = json.loads(world.result(cluster_state=FACTS).to_json())
+    text = json.dumps({**told, "clusterState": {**told["clusterState"], **change}})
+    data = {"metadata": {"name": "c", "labels": {"logkeep.dev/run": world.run_id}}, "data": {"result.json": text}}
+    found = documents([data])[world.run_id]
+    assert found.result is None
+    assert found.unreadable
+
+
+def test_a_result_comes_back_from_json_as_it_was() -> None:
+    result = RunResult("r", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, cluster_state=FACTS)
+    assert RunResult.from_json(result.to_json()) == result
+    short = RunResult.from_json(result.to_termination_message(900))
+    assert short.cluster_state == replace(FACTS, users=())
+    assert "clusterState" not in replace(result, cluster_state=None).to_json()
