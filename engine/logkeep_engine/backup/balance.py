@@ -61,8 +61,7 @@ def balance(plan: BackupPlan, slots: int, connection: KafkaConnection) -> Backup
 
 def share(chunks: Iterable[Chunk], slots: int) -> int:
     """The bytes of a run that one task may do so that no other task waits for it in the end."""
-    shares = SHARES_PER_SLOT * slots if slots > 1 else 1  # one slot waits for no other
-    return max(MIN_CHUNK_BYTES, sum(chunk.bytes for chunk in chunks) // shares)
+    return max(MIN_CHUNK_BYTES, sum(chunk.bytes for chunk in chunks) // (SHARES_PER_SLOT * max(1, slots)))
 
 
 def heavy(chunks: Sequence[Chunk], slots: int) -> dict[Key, Chunk]:

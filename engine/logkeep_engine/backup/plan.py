@@ -27,6 +27,7 @@ CHUNK_BYTES = 496 << 20  # a little less than a segment (512Mi by default), so t
 TASK_BYTES = 1 << 30
 TASKS_PER_SLOT = 2  # with fewer and larger tasks each has several chunks to read at once
 SMALL_TASK_BYTES = 20 << 20  # a smaller task waits for connections, first answers and the disk more than it works
+ONE_SLOT_BYTES = 512 << 20  # up to here a crash undoes little, and who watches does not wait long for a first partition
 EXCESS = 16  # a task may have this part of its share besides
 MAX_CHUNKS_PER_TASK = 256
 UNKNOWN_RECORD_BYTES = 100  # a guess, where the broker does not tell the size of a log
@@ -290,15 +291,16 @@ def pack(pieces: Sequence[Piece], slots: int, *, limited: bool = False) -> list[
 
     A task holds at most TASK_BYTES (one piece may be larger) and MAX_CHUNKS_PER_TASK pieces, and there are at least
     TASKS_PER_SLOT tasks for each of `slots` executor cores while there are pieces enough, or one for each if these
-    would have less than SMALL_TASK_BYTES. One core alone gets as few as can be: no other waits for it in the end, and
-    between two tasks it waits for the last disk write of one and the first answer of the other. A task may have a
-    little more than its share: the partitions of a topic are seldom quite equal, and what does not fit would be a task
-    more. A run whose bytes a second are `limited` takes its time with few bytes, which a crash should not undo. Pieces
-    of one leader stay together, so a task talks to few brokers; a piece of unknown size counts as a small one.
+    would have less than SMALL_TASK_BYTES. One core alone gets one for up to ONE_SLOT_BYTES: no other waits for it
+    in the end, and between two tasks it waits for the last disk write of one and the first answer of the other. A
+    task may have a little more than its share: the partitions of a topic are seldom quite equal, and what does not
+    fit would be a task more. A run whose bytes a second are `limited` takes its time with few bytes, which a crash
+    should not undo. Pieces of one leader stay together, so a task talks to few brokers; a piece of unknown size
+    counts as a small one.
     """
     total = sum(piece.bytes for piece in pieces)
     wanted = max(1, slots) * TASKS_PER_SLOT
-    few = slots <= 1 or total < wanted * SMALL_TASK_BYTES
+    few = total < wanted * SMALL_TASK_BYTES or (slots <= 1 and total <= ONE_SLOT_BYTES)
     if few and not limited and all(piece.bytes for piece in pieces):
         wanted = max(1, slots)
     share = total // wanted

@@ -561,11 +561,11 @@ def test_partitions_that_are_about_equal_make_no_task_more() -> None:
     assert [sum(one.bytes for one in task) // MIB for task in uneven] == [120, 120, 120, 90, 30]
 
 
-def test_one_slot_gets_one_task_as_long_as_it_may_be_so_large() -> None:
+def test_one_slot_gets_one_task_while_there_is_little_to_do() -> None:
     """There is nobody to wait for in the end, and each task more waits for an answer and for the disk."""
-    assert [len(task) for task in pack([piece(number, 100 * MIB) for number in range(10)], 1)] == [10]
-    assert [len(task) for task in pack([piece(number, 100 * MIB) for number in range(20)], 1)] == [10, 10]
-    assert [len(task) for task in pack([piece(number, 100 * MIB) for number in range(10)], 1, limited=True)] == [5, 5]
+    assert [len(task) for task in pack([piece(number, 128 * MIB) for number in range(4)], 1)] == [4]
+    assert [len(task) for task in pack([piece(number, 128 * MIB) for number in range(6)], 1)] == [3, 3]
+    assert [len(task) for task in pack([piece(number, 128 * MIB) for number in range(4)], 1, limited=True)] == [2, 2]
 
 
 def test_tasks_are_bounded_by_bytes_and_count() -> None:
