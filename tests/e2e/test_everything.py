@@ -89,7 +89,7 @@ def rights(broker: KafkaBroker) -> tuple[set[Acl], set[Quota]]:
 
 
 def records(broker: KafkaBroker) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
-    """What a committed consumer reads of each partition."""
+    """The records that a committed consumer reads of each partition."""
     return {
         (topic, number): [
             (message.key(), message.value(), message.headers(), message.timestamp())
