@@ -83,7 +83,7 @@ class Log:
         return len(self.records)
 
     async def stream(
-        self, topic: str, partition: int, start: int, end: int, *, max_bytes: int
+        self, topic: str, partition: int, start: int, end: int, *, max_bytes: int, committed: bool
     ) -> AsyncGenerator[Fetched, None]:
         for at in range(start // 500 * 500, end, 500):
             some = [Record(r.offset, r.timestamp or 0, r.key, r.value, ()) for r in self.records[at : at + 500]]

@@ -180,7 +180,8 @@ class _Verification:
         begins = await self._client.start_offset(target, partition)
         if self._has_lost_beginning(begins):
             return True
-        end = await self._client.end_offset(target, partition, committed=True)
+        self._reader.stable = await self._client.end_offset(target, partition, committed=True)
+        end = await self._client.end_offset(target, partition, committed=False)
         extent = self._restored.extent
         # A marker that was written twice may be behind the end; records there are found by the comparison.
         if extent is not None and (begins != extent.start or end < extent.end):
@@ -291,7 +292,8 @@ class _Verification:
         return True
 
     async def _aligned(self, archived: ListedRecords, records: int, target: ListedRecords, end: int) -> Alignment:
-        """The differences of the current stretch, which has the first `records` of the archived ones. If more was added than is listed, the target is listed without it."""
+        """The differences of the current stretch, which has the first `records` of the archived ones. If more was added
+        than is listed, the target is listed without it."""
 
         async def aligned(*, pair_up: bool) -> Alignment:
             offsets = self._task.offsets
