@@ -108,7 +108,7 @@ def _read(context: RestoreContext, end: Commit) -> ClusterState:
         raise _nothing_archived(
             f"run {end.run_id} has not archived them (spec.clusterState of the backup, or an earlier version)"
         )
-    if not may_lack and state.acls is state.quotas is state.users is None:
+    if not may_lack and all(kind is None for kind in (state.acls, state.quotas, state.users)):
         reasons = "; ".join(f"{KINDS.get(key, key)}: {reason}" for key, reason in state.reasons.items())
         raise _nothing_archived(f"run {end.run_id} was told none of them ({reasons})")
     return state
