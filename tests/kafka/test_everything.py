@@ -509,6 +509,37 @@ def test_acls_of_the_cluster_that_take_the_rights_of_the_user_come_last(
         assert (found.acls_added, found.acls_refused, found.quotas_added) == (41, 0, 5)
 
 
+def test_a_run_that_is_killed_behind_acls_that_take_its_rights_ends(
+    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = ControlPlane.create_acls
+
+    def dying(self: ControlPlane, acls: Any) -> Any:
+        refused = create(self, acls)
+        if acls[0].resource == "CLUSTER":
+            raise ConnectionAbortedError
+        return refused
+
+    with cluster(**{"allow.everyone.if.no.acl.found": "true"}) as broker:
+        for (resource, name), some in RIGHTS.items():
+            if resource != "CLUSTER":
+                grant(broker, resource, name, *some)
+        spec = as_the_user(broker, lost.root, tmp_path, monkeypatch)
+        with monkeypatch.context() as patched:
+            patched.setattr(ControlPlane, "create_acls", dying)
+            with pytest.raises(ConnectionAbortedError):
+                bring_back(spec)
+        eventually(lambda: look(broker).acls > lost.had.acls)
+        result = bring_back(spec)
+        assert replace(look(broker), acls=lost.had.acls) == lost.had
+        found = result.cluster_state
+        assert found is not None
+        assert (found.acls_added, found.acls_refused, found.quotas_added, found.users_total) == (41, 0, 5, 2)
+        assert len(found.users) == 2
+        assert any("the user may no longer set or see ACLs" in text for text in result.warnings)
+        assert bring_back(spec) == result
+
+
 def test_topics_that_the_cluster_had_no_more_are_named(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
     kept, gone = f"{unique}-kept", f"{unique}-gone"
     for name in (kept, gone):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
@@ -28,7 +28,7 @@ from logkeep_engine.contract.everything import SCHEMA_TOPIC
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST, ClusterStateFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
-from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, SpecError, TargetUnsuitable
+from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, ObjectMissing, SpecError, TargetUnsuitable
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 from logkeep_engine.kafka.user_requests import Acl, Quota, ScramUser
@@ -39,6 +39,7 @@ from logkeep_engine.restore.selection import shown
 
 FORMAT = 1
 REPORT = "cluster-state-restored.json"
+SENT = "acls-sent.json"
 
 T = TypeVar("T", bound=Acl | Quota)
 
@@ -268,13 +269,53 @@ class _Brought(Generic[T]):
 def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[ClusterStateFacts | None, list[str]]:
     """Add the quotas and ACLs of the archive that the cluster lacks, and write down what became of each. Returns the
     facts, None for a restore of topics only, and warnings.
+
+    An ACL of the cluster may take the rights of the user who restores. So what is known is noted before these are sent.
+    A later start of the run that is refused then ends with the note. Raises BrokerRefused without one.
     """
     if not context.spec.everything:
         return None, []
     state, control = _read(context, _end(context, planned.archived)), context.control
-    users = _users_to_create(state, control.scram_users())
-    quotas = _bring_quotas(state, control)
-    acls = _bring_acls(state, control)
+    noted = _noted(context)
+    try:
+        users = _users_to_create(state, control.scram_users())
+        quotas = _bring_quotas(state, control)
+
+        def note(acls: _Brought[Acl]) -> None:
+            facts, warnings = _written(context, state, quotas, acls, users)
+            document = {"format": FORMAT, "facts": asdict(facts), "warnings": warnings}
+            context.state.storage.put(context.state.file(SENT), json.dumps(document).encode())
+
+        return _written(context, state, quotas, _bring_acls(state, control, note), users)
+    except BrokerRefused as error:
+        if noted is None:  # brokers have refused what this start has asked for: it has sent nothing of it
+            context.state.storage.put(context.state.file(SENT), json.dumps({"format": FORMAT, "facts": None}).encode())
+            raise
+        facts, warnings = noted
+        return facts, [
+            f"the user may no longer set or see ACLs ({error.message.rstrip('.')}): an earlier start has sent "
+            f"those of the cluster itself, which may have taken that right; compare them with {facts.report}",
+            *warnings,
+        ]
+
+
+def _noted(context: RestoreContext) -> tuple[ClusterStateFacts, list[str]] | None:
+    """The facts and warnings that an earlier start of the run has noted before it has sent the ACLs of the cluster,
+    None if none has."""
+    try:
+        document = json.loads(context.state.storage.read(context.state.file(SENT)))
+    except ObjectMissing:
+        return None
+    if document["facts"] is None:
+        return None
+    facts = ClusterStateFacts(**document["facts"])
+    return replace(facts, users=tuple(facts.users)), document["warnings"]
+
+
+def _written(
+    context: RestoreContext, state: ClusterState, quotas: _Brought[Quota], acls: _Brought[Acl], users: list[UserRow]
+) -> tuple[ClusterStateFacts, list[str]]:
+    """Write the document that names what became of each item. Returns the facts, and warnings."""
     document = context.state.name(REPORT)
     context.state.storage.put(context.state.file(REPORT), _report(state, quotas, acls, users))
     facts = ClusterStateFacts(
@@ -299,11 +340,15 @@ def _bring_quotas(state: ClusterState, control: ControlPlane) -> _Brought[Quota]
     return _added(compared, control.set_quotas(compared.missing), look)
 
 
-def _bring_acls(state: ClusterState, control: ControlPlane) -> _Brought[Acl]:
+def _bring_acls(state: ClusterState, control: ControlPlane, note: Callable[[_Brought[Acl]], None]) -> _Brought[Acl]:
+    """Add the missing ACLs. Before those of the cluster, `note` is told what comes of it if it takes these."""
     look = _look(control.acls, state.acls)
     compared = _compared_acls(state, look())
     refused: list[SetRefused[Acl]] = []
-    for _, acls in groupby(compared.missing, key=_turn):
+    for (of_cluster, _), acls in groupby(compared.missing, key=_turn):
+        if of_cluster:
+            no = {item.item for item in refused}
+            note(_Brought(compared, tuple(acl for acl in compared.missing if acl not in no), tuple(refused)))
         refused += control.create_acls(list(acls))
     return _added(compared, refused, look)
 

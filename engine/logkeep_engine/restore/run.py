@@ -19,6 +19,7 @@ place of its state (`state`) lie, in this order, what a driver that starts again
     verification.json     the same for programs; the topics get their own configuration only if nothing differs
     group-changes/...     the positions that consumer groups had before, written before the first one is set
     consumer-groups.json  what became of the positions of consumer groups
+    acls-sent.json        what is known before the ACLs of the cluster are sent, which may take the user's rights
     cluster-state-restored.json    what became of ACLs and quotas, and which users are to be created
     result.json           the end: a run that has succeeded is not done again
 
