@@ -48,7 +48,7 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.count import count_all, is_counted
+from logkeep_engine.restore.count import check_counted, count_all, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
 from logkeep_engine.restore.emitting import emit, emits, refuse_nowhere
 from logkeep_engine.restore.everything import restore_cluster_state
@@ -298,7 +298,9 @@ class RestoreRun(DriverRun):
             topics.create(planned.plan, fresh=planned.fresh)
         summaries = restore_open_partitions(context, planned)
         context.reporter.phase("Finishing")
-        if not counted:
+        if counted:
+            check_counted(context, planned, summaries)
+        else:
             summaries = count_all(context, planned, summaries)
         if self._spec.verify is RestoreVerification.FULL:
             self._verification = earlier_facts(context) or verify_restored(context, planned)
