@@ -10,6 +10,7 @@ place of its state (`state`) lie, in this order, what a driver that starts again
 
     started.json          when the last driver was started: the state can be written
     alive.json            that the driver goes on, again and again, and at the end that it has ended (`alive`)
+    taken-over.json       which other run goes on with this one, which must not go on any more (`taking_over`)
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
