@@ -195,7 +195,9 @@ def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> li
 def _without_mark(control: ControlPlane, items: Sequence[Written], patience: float) -> list[Written]:
     """Those whose last record is not in the log of the leader."""
     epochs = _epochs(control, items, patience)
-    return [item for item in items if item.mark is not None and not item.mark.is_in(epochs[item.where, item.mark.epoch])]
+    return [
+        item for item in items if item.mark is not None and not item.mark.is_in(epochs[item.where, item.mark.epoch])
+    ]
 
 
 def _epochs(control: ControlPlane, items: Iterable[Written], patience: float) -> dict[tuple[Where, int], Ended]:

@@ -7,7 +7,8 @@ noted.
 
 A run that resumes takes over the plan of that run: the producer ids, the ends of existing topics, the ids of topics
 that are replaced. So it finds in the target what that run has written, as a later start of that run would. The offset
-maps of partitions that are done come along. From then on it is a run as any other.
+maps of partitions that are done come along, and so do the positions that consumer groups had before. From then on it
+is a run as any other.
 
 The run that was taken over must not go on beside it. So `runs/<its id>/taken-over.json` names the run that has done it
 (`taking_over`).
@@ -24,6 +25,7 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.restore.context import RestoreContext
+from logkeep_engine.restore.group_changes import copy_changes
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.remembered import FILE, FORMAT, noted_run
 from logkeep_engine.restore.state import COUNTED, PLAN, RestoreState
@@ -105,6 +107,7 @@ def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
         storage.delete([info.path for info in storage.list(own)])
         for info in storage.list(old):
             storage.put(own + info.path[len(old) :], storage.read(info.path))
+    copy_changes(other, state)
     if storage.list(other.file(COUNTED)):
         storage.put(state.file(COUNTED), storage.read(other.file(COUNTED)))
     storage.put(state.file(PLAN), plan.to_json())
