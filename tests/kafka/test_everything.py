@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 )
 
 from logkeep_engine.archive.catalog.cluster_state import state_path
+from logkeep_engine.backup import cluster_state
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import (
@@ -39,6 +40,7 @@ from logkeep_engine.errors import (
 )
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.user_requests import Acl, Quota
+from logkeep_engine.kafka.users import Known
 from logkeep_engine.restore import planner
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
@@ -549,7 +551,9 @@ def test_a_damaged_state_of_the_cluster_is_refused_or_left_out(kafka: KafkaBroke
     (told,) = [text for text in result.warnings if "does not have" in text]
     assert told.startswith("the archive does not have the ACLs, client quotas, names of SCRAM users of run backup-1: ")
     assert "its SHA-256 is not the one" in told
-    assert result.cluster_state is not None
+    found = result.cluster_state
+    assert found is not None
+    assert (found.acls, found.acls_added, found.quotas, found.quotas_kept, found.users_total) == (None,) * 5
     report = json.loads((tmp_path / "runs/restore-2/cluster-state-restored.json").read_text())
     assert set(report["notArchived"]) == {"acls", "quotas", "scramUsers"}
 
@@ -571,6 +575,36 @@ def test_an_archive_without_the_state_of_its_cluster_is_refused(
     (tmp_path / state_path("backup-2")).write_text("{}")
     with pytest.raises(ArchiveDamaged, match="its SHA-256 is not the one"):
         bring_back(everything(strict, tmp_path), "damaged")
+
+
+def test_an_archive_of_a_cluster_that_told_nothing_is_refused(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(kafka.bootstrap, unique, 1)
+    produce(kafka.bootstrap, unique, records(unique, 1))
+    spec = backup_spec(kafka, tmp_path, unique)
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster_state, "_asked", lambda _: Known(None, "CLUSTER_AUTHORIZATION_FAILED"))
+        back_up(spec)
+        patched.setattr(ControlPlane, "acls", lambda _: Known(None, "CLUSTER_AUTHORIZATION_FAILED"))
+        patched.setattr(cluster_state, "_asked", lambda question: question())
+        back_up(spec, "backup-2")
+    delete_topic(kafka, unique)
+    first = {"point": {"run": "backup-1"}}
+    with pytest.raises(SpecError, match="backup-1 was told none of them \\(ACLs: CLUSTER_AUTHORIZATION_FAILED; client"):
+        bring_back(everything(kafka, tmp_path, **first))
+    report = bring_back(everything(kafka, tmp_path, dryRun=True, **first), "dry-1").dry_run
+    assert report is not None
+    assert [refusal.code for refusal in report.refusals] == [SpecError.code]
+    assert unique not in topic_names(kafka.bootstrap)
+    report = bring_back(everything(kafka, tmp_path, dryRun=True), "dry-2").dry_run
+    assert report is not None
+    assert report.cluster_state is not None
+    assert (report.cluster_state.acls, report.cluster_state.acls_to_add) == (None, None)
+    assert report.cluster_state.quotas is not None
+    found = bring_back(everything(kafka, tmp_path), "restore-2").cluster_state
+    assert found is not None
+    assert (found.acls, found.acls_added, found.acls_refused, found.quotas_refused) == (None, None, None, 0)
 
 
 def test_a_point_brings_back_the_acls_of_its_time(strict: KafkaBroker, unique: str, tmp_path: Path) -> None:

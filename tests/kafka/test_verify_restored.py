@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark import SparkContext
 
@@ -489,6 +489,42 @@ def test_a_run_that_has_restored_nothing_cannot_be_verified(kafka: KafkaBroker, 
     back_up(backup_spec(kafka, tmp_path, unique))
     with pytest.raises(SpecError, match="has restored nothing"):
         again(restore_spec(kafka, tmp_path))
+
+
+@pytest.mark.parametrize("existing", [True, False], ids=["topic that was there", "topic of the restore"])
+def test_an_open_transaction_of_others_hides_no_restored_record(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, existing: bool
+) -> None:
+    copy = f"{unique}-copy"
+    create_topic(kafka.bootstrap, unique)
+    produce(kafka.bootstrap, unique, numbered(100))
+    back_up(backup_spec(kafka, tmp_path, unique))
+    spec = restore_spec(kafka, tmp_path)
+    if existing:
+        create_topic(kafka.bootstrap, copy)
+        transactions(kafka, copy, [3, -2])
+        spec |= {"ifTopicExists": "Append"}
+    other = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": unique})
+    other.init_transactions(60)
+
+    def begin(value: bytes) -> None:
+        other.begin_transaction()
+        other.produce(copy, value, partition=0)
+        assert other.flush(30) == 0
+
+    if existing:
+        begin(b"in front")
+        assert facts_of(bring_back({**spec, **FULL})).outcome == "Verified"
+        other.abort_transaction(60)
+        eventually(lambda: facts_of(again(spec)).outcome == "Verified")
+    else:
+        bring_back(spec)
+    begin(b"behind")
+    facts = facts_of(again(spec))
+    assert (facts.outcome, facts.different, facts.records) == ("NotVerified", 0, 100)
+    assert "others have written 1 record to the target" in facts.message
+    other.abort_transaction(60)
+    eventually(lambda: facts_of(again(spec)).outcome == "Verified")
 
 
 def test_transactions_in_the_target_are_read_as_a_consumer_reads_them(

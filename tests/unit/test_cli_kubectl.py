@@ -130,6 +130,10 @@ def test_details_of_a_restore_of_everything_name_the_users_to_create() -> None:
     assert rows["client quotas"] == "5 archived, 4 added, 0 refused, 1 kept"
     assert rows["users to create"] == "reader (SCRAM-SHA-256, 8192 iterations) and 2 more"
     assert rows["ACLs, quotas, users"] == "s3://r"
+    state = {"quotas": 0}
+    rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {"clusterState": state}}, NOW))
+    assert (rows["ACLs"], rows["users to create"]) == ("not archived", "not archived")
+    assert rows["client quotas"] == "0 archived, 0 added, 0 refused, 0 kept"
     planned = {"acls": 41, "aclsToAdd": 40, "quotas": 5, "quotasToAdd": 4, "usersToCreate": 2}
     body = {"kind": "KafkaRestore", "metadata": {}, "status": {"dryRun": {"records": 5, "clusterState": planned}}}
     rows = dict(lines.detail(body, NOW))

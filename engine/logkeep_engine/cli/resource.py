@@ -206,9 +206,13 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
     if result.cluster_state is not None:
         state = result.cluster_state
         rows += [
-            ("ACLs", f"{state.acls} archived, {state.acls_added} added"),
-            ("client quotas", f"{state.quotas} archived, {state.quotas_added} added"),
-            ("users to create", str(state.users_total)),
+            ("ACLs", _brought(state.acls, state.acls_added)),
+            ("client quotas", _brought(state.quotas, state.quotas_added)),
+            ("users to create", "not archived" if state.users_total is None else str(state.users_total)),
             ("ACLs, quotas, users", state.report),
         ]
     return rows
+
+
+def _brought(archived: int | None, added: int | None) -> str:
+    return "not archived" if archived is None else f"{archived} archived, {added} added"

@@ -70,16 +70,16 @@ class PlannedPosition(Model):
 class PlannedClusterState(Model):
     """The cluster state that a restore of everything would bring back: how much of it `source_run` has archived, and
     what the cluster lacks. `quotas_kept` have another value there, which would stay. Of SCRAM users the restore would
-    only tell the names."""
+    only tell the names. The numbers of a kind that was not archived are None."""
 
     source_run: Text
-    acls: Count = 0
-    acls_to_add: Count = 0
-    quotas: Count = 0
-    quotas_to_add: Count = 0
-    quotas_kept: Count = 0
-    users: Count = 0
-    users_to_create: Count = 0
+    acls: Count | None = None
+    acls_to_add: Count | None = None
+    quotas: Count | None = None
+    quotas_to_add: Count | None = None
+    quotas_kept: Count | None = None
+    users: Count | None = None
+    users_to_create: Count | None = None
     acls_shown: tuple[Text, ...] = ()
     quotas_shown: tuple[Text, ...] = ()
     users_shown: tuple[Text, ...] = ()

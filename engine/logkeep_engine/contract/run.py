@@ -259,20 +259,21 @@ class VerificationFacts:
 @dataclass(frozen=True)
 class ClusterStateFacts:
     """The outcome of bringing back the cluster state that `source_run` has archived. Of ACLs and quotas: how many there
-    are, how many were added, and how many the cluster did not take. `kept` quotas have another value in the target,
+    are, how many were added, and how many the cluster did not take. The numbers of a kind that was not archived are
+    None. `kept` quotas have another value in the target,
     which stays. `users` are the SCRAM users that the target lacks, to be created with new passwords: the first MAX_LIST
     of `users_total`. `report` is the URI of the document that names all of it.
     """
 
     source_run: str
-    acls: int = 0
-    acls_added: int = 0
-    acls_refused: int = 0
-    quotas: int = 0
-    quotas_added: int = 0
-    quotas_refused: int = 0
-    quotas_kept: int = 0
-    users_total: int = 0
+    acls: int | None = None
+    acls_added: int | None = None
+    acls_refused: int | None = None
+    quotas: int | None = None
+    quotas_added: int | None = None
+    quotas_refused: int | None = None
+    quotas_kept: int | None = None
+    users_total: int | None = None
     users: tuple[str, ...] = ()
     report: str = ""
 

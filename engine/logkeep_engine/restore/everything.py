@@ -93,12 +93,13 @@ def _end(context: RestoreContext, archived: ArchiveState) -> Commit:
 
 
 def _read(context: RestoreContext, end: Commit) -> ClusterState:
-    """The state that the run has archived; one without anything, and why, if it is damaged and may be left out. Raises
-    SpecError if the run has archived none, and ArchiveDamaged."""
+    """The state that the run has archived; one without anything, and why, if that may be left out. Raises SpecError if
+    the run has archived none, or of no kind, and ArchiveDamaged."""
+    may_lack = context.spec.on_damaged_archive is OnDamagedArchive.SKIP
     try:
         state = read_cluster_state(context.archive, end)
     except ArchiveDamaged as error:
-        if context.spec.on_damaged_archive is OnDamagedArchive.SKIP:
+        if may_lack:
             return ClusterState(end.run_id, end.time, reasons=dict.fromkeys(KINDS, error.message.rstrip(".")))
         raise ArchiveDamaged(
             error.message, hint=f"{error.hint} spec.onDamagedArchive: Skip restores all but ACLs, quotas and users."
@@ -107,6 +108,9 @@ def _read(context: RestoreContext, end: Commit) -> ClusterState:
         raise _nothing_archived(
             f"run {end.run_id} has not archived them (spec.clusterState of the backup, or an earlier version)"
         )
+    if not may_lack and all(kind is None for kind in (state.acls, state.quotas, state.users)):
+        reasons = "; ".join(f"{KINDS.get(key, key)}: {reason}" for key, reason in state.reasons.items())
+        raise _nothing_archived(f"run {end.run_id} was told none of them ({reasons})")
     return state
 
 
@@ -207,6 +211,11 @@ def _users_to_create(state: ClusterState, known: Known[ScramUser]) -> list[UserR
     return [user for user in state.users or () if user[:2] not in there]
 
 
+def _known(kind: Collection[Any] | None, items: Collection[Any]) -> int | None:
+    """The number of these items of an archived kind, None if the archive does not have that kind."""
+    return None if kind is None else len(items)
+
+
 def _names(users: Iterable[UserRow]) -> list[str]:
     return [f"{name} ({mechanism}, {iterations} iterations)" for name, mechanism, iterations in users]
 
@@ -228,13 +237,13 @@ def plan_cluster_state(
     refused = control.set_quotas(quotas.missing, only_check=True) if may_set else []
     planned = PlannedClusterState(
         source_run=state.run_id,
-        acls=len(acls.wanted),
-        acls_to_add=len(acls.missing),
-        quotas=len(quotas.wanted),
-        quotas_to_add=len(quotas.missing) - len(refused),
-        quotas_kept=len(quotas.kept),
-        users=len(state.users or ()),
-        users_to_create=len(users),
+        acls=_known(state.acls, acls.wanted),
+        acls_to_add=_known(state.acls, acls.missing),
+        quotas=_known(state.quotas, quotas.wanted),
+        quotas_to_add=None if state.quotas is None else len(quotas.missing) - len(refused),
+        quotas_kept=_known(state.quotas, quotas.kept),
+        users=_known(state.users, state.users or ()),
+        users_to_create=_known(state.users, users),
         acls_shown=tuple(map(str, acls.missing)),
         quotas_shown=tuple(map(str, quotas.missing)),
         users_shown=tuple(_names(users)),
@@ -270,14 +279,14 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
     context.state.storage.put(context.state.file(REPORT), _report(state, quotas, acls, users))
     facts = ClusterStateFacts(
         source_run=state.run_id,
-        acls=len(acls.compared.wanted),
-        acls_added=len(acls.added),
-        acls_refused=len(acls.refused),
-        quotas=len(quotas.compared.wanted),
-        quotas_added=len(quotas.added),
-        quotas_refused=len(quotas.refused),
-        quotas_kept=len(quotas.compared.kept),
-        users_total=len(users),
+        acls=_known(state.acls, acls.compared.wanted),
+        acls_added=_known(state.acls, acls.added),
+        acls_refused=_known(state.acls, acls.refused),
+        quotas=_known(state.quotas, quotas.compared.wanted),
+        quotas_added=_known(state.quotas, quotas.added),
+        quotas_refused=_known(state.quotas, quotas.refused),
+        quotas_kept=_known(state.quotas, quotas.compared.kept),
+        users_total=_known(state.users, users),
         users=tuple(_names(users)[:MAX_LIST]),
         report=document,
     )

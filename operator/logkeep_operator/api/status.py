@@ -312,13 +312,13 @@ class PlannedStateStatus(StatusPart):
     """The ACLs, quotas and users that a restore of everything would bring back, and those that the cluster lacks."""
 
     source_run: str = ""
-    acls: int = 0
-    acls_to_add: int = 0
-    quotas: int = 0
-    quotas_to_add: int = 0
-    quotas_kept: int = 0
-    users: int = 0
-    users_to_create: int = 0
+    acls: int | None = None
+    acls_to_add: int | None = None
+    quotas: int | None = None
+    quotas_to_add: int | None = None
+    quotas_kept: int | None = None
+    users: int | None = None
+    users_to_create: int | None = None
     acl_list: tuple[str, ...] = ()
     quota_list: tuple[str, ...] = ()
     user_list: tuple[str, ...] = ()

@@ -159,16 +159,17 @@ def _cluster_state(facts: ClusterStateFacts) -> None:
     _text("clusterState.report", facts.report, MAX_URI)
     for user in facts.users:
         _text("clusterState.users", user)
-    _integers(
-        acls=facts.acls,
-        aclsAdded=facts.acls_added,
-        aclsRefused=facts.acls_refused,
-        quotas=facts.quotas,
-        quotasAdded=facts.quotas_added,
-        quotasRefused=facts.quotas_refused,
-        quotasKept=facts.quotas_kept,
-        usersTotal=facts.users_total,
-    )
+    numbers = {
+        "acls": facts.acls,
+        "aclsAdded": facts.acls_added,
+        "aclsRefused": facts.acls_refused,
+        "quotas": facts.quotas,
+        "quotasAdded": facts.quotas_added,
+        "quotasRefused": facts.quotas_refused,
+        "quotasKept": facts.quotas_kept,
+        "usersTotal": facts.users_total,
+    }
+    _integers(**{name: number for name, number in numbers.items() if number is not None})
 
 
 def _verification(facts: VerificationFacts) -> None:

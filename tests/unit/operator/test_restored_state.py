@@ -47,6 +47,14 @@ def test_the_status_has_what_the_result_says() -> None:
     }
 
 
+def test_the_status_has_no_number_of_what_was_not_archived() -> None:
+    world = started("KafkaRestore")
+    world.reports(result=world.result(cluster_state=ClusterStateFacts("backup-1", quotas=0, quotas_added=0)))
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert world.status.to_dict()["clusterState"].keys() - {"report"} == {"sourceRun", "quotas", "quotasAdded"}
+
+
 @pytest.mark.parametrize("change", [{"aclsAdded": -1}, {"report": 5}, {"users": [7]}, {"quotas": "many"}])
 def test_a_result_that_lies_is_not_believed(change: dict[str, Any]) -> None:
     world = started("KafkaRestore")

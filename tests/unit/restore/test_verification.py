@@ -142,6 +142,12 @@ def rows(found: Sequence[RecordDifference]) -> list[Row]:
 
 
 class TestAlignment:
+    @pytest.mark.parametrize("target", [(0, 1), (0, 1, 9)])
+    @pytest.mark.parametrize("pair_up", [True, False])
+    def test_no_more_records_are_aligned_than_there_are(self, target: tuple[int, ...], pair_up: bool) -> None:
+        found = align(listed(*numbered(0, 1)), listed(*numbered(*target)), 3, most=20, pair_up=pair_up)
+        assert (found.differences, found.taken, found.apart) == ((), 2, None)
+
     @pytest.mark.parametrize(
         ("target", "expected", "taken"),
         [

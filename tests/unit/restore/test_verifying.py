@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -35,7 +36,7 @@ from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.straddling import Straddling
 from logkeep_engine.restore.verification import wanted
-from logkeep_engine.restore.verification.aligning import ListedRecords
+from logkeep_engine.restore.verification.aligning import AHEAD, ListedRecords
 from logkeep_engine.restore.verification.idle import idle_partitions
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition, VerifyTask, _Verification
 from logkeep_engine.restore.verification.wanted import RestoredRecords
@@ -82,7 +83,7 @@ class Log:
         return len(self.records)
 
     async def stream(
-        self, topic: str, partition: int, start: int, end: int, *, max_bytes: int
+        self, topic: str, partition: int, start: int, end: int, *, max_bytes: int, committed: bool
     ) -> AsyncGenerator[Fetched, None]:
         for at in range(start // 500 * 500, end, 500):
             some = [Record(r.offset, r.timestamp or 0, r.key, r.value, ()) for r in self.records[at : at + 500]]
@@ -119,7 +120,10 @@ def stretches(records: Sequence[PlainRecord]) -> Iterator[StretchDigest]:
         yield StretchDigest.of(at, at + len(some), digest)
 
 
-def verified(archived: int, log: Log, tmp_path: Path) -> VerifiedPartition:
+def verified(
+    archived: int, log: Log, tmp_path: Path, claimed: Callable[[int, StretchDigest], StretchDigest] | None = None
+) -> VerifiedPartition:
+    """The log beside an archive of so many records. `claimed` alters the digests that were kept of it, by number."""
     records = [record(number, number) for number in range(archived)]
     storage = open_uri(tmp_path.as_uri())
     connection = KafkaConnection(("127.0.0.1:1",))
@@ -127,7 +131,10 @@ def verified(archived: int, log: Log, tmp_path: Path) -> VerifiedPartition:
     own |= {"source": "orders", "topic_id": "x", "partition": 3, "target": "copy", "created": True, "fresh": False}
     own |= {"max_batch_bytes": 1 << 20, "rule": Rule.BY_UNPACKED_SIZE, "producer_id": OURS, "start": 0}
     restored = RestoreTask(**own, segments=(), survey=None, map_path="m")
-    task = VerifyTask(restored, packed_stretches(stretches(records)))
+    kept = list(stretches(records))
+    if claimed is not None:
+        kept = [claimed(number, stretch) for number, stretch in enumerate(kept)]
+    task = VerifyTask(restored, packed_stretches(kept))
 
     async def verify() -> VerifiedPartition:
         context = Context(0)
@@ -229,6 +236,26 @@ def test_of_very_many_changes_the_first_are_named(tmp_path: Path) -> None:
 
 
 # ---- partitions to which nothing is restored
+
+
+@pytest.mark.parametrize("more", [1, 2 * AHEAD])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_digests_that_name_more_records_than_there_are_are_wrong_and_not_the_target(
+    tmp_path: Path, number: int, more: int
+) -> None:
+    def claimed(at: int, stretch: StretchDigest) -> StretchDigest:
+        return replace(stretch, records=stretch.records + more) if at == number else stretch
+
+    found = verified(5000, Log(range(5000)), tmp_path, claimed)
+    assert (found.verdict, found.records, told(found)) == (Verdict.NOT_VERIFIED, 5000, [])
+    assert found.reasons == (
+        f"the digests of the archive's offsets {number * STRETCH} to {min((number + 1) * STRETCH, 5000) - 1} are not "
+        "those of its records: delete them, and verify again",
+    )
+    log = Log([*range(4900), *range(9000, 9100 + 3 * AHEAD)])
+    found = verified(5000, log, tmp_path, claimed)
+    assert found.verdict is Verdict.DIFFERENT
+    assert told(found)[0] == ("Changed", 4900, 4900, 1)
 
 
 def idle(

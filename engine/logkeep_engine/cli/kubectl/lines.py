@@ -20,6 +20,7 @@ Row = tuple[str, str]
 NOTHING = "-"
 _COLUMNS = ("KIND", "NAME", "PHASE", "READY", "DONE", "LAST SUCCESS", "RECOVERABLE", "NEXT RUN", "SIZE", "AGE")
 SHORT_NAMES = {BACKUP: "kbak", RESTORE: "krst", BACKUP_RUN: "kbrun"}
+_NOT_ARCHIVED = "not archived"
 _STATES = ("Ready", "Reconciling", "Stalled", "ScheduledRun")
 
 
@@ -194,9 +195,9 @@ def _dry_run(status: Body) -> list[Row]:
         rows.append(("groups", f"{found['groups']}, {found.get('positions')} positions"))
     state = part(found, "clusterState")
     if isinstance(state, Mapping):
-        rows.append(("ACLs", f"{state.get('acls', 0)} archived, {state.get('aclsToAdd', 0)} to be added"))
-        rows.append(("client quotas", f"{state.get('quotas', 0)} archived, {state.get('quotasToAdd', 0)} to be added"))
-        rows.append(("users to create", str(state.get("usersToCreate", 0))))
+        rows.append(("ACLs", _of_kind(state, "acls", {"aclsToAdd": "to be added"})))
+        rows.append(("client quotas", _of_kind(state, "quotas", {"quotasToAdd": "to be added"})))
+        rows.append(("users to create", str(state.get("usersToCreate", _NOT_ARCHIVED))))
     if found.get("point"):
         rows.append(("point", str(found["point"])))
     refused = int(found.get("refused") or 0)
@@ -266,20 +267,24 @@ def _cluster_state(status: Body) -> list[Row]:
     found = part(status, "clusterState")
     if not isinstance(found, Mapping):
         return []
-    told = [
-        f"{found.get('acls', 0)} archived, {found.get('aclsAdded', 0)} added, {found.get('aclsRefused', 0)} refused",
-        f"{found.get('quotas', 0)} archived, {found.get('quotasAdded', 0)} added, "
-        f"{found.get('quotasRefused', 0)} refused, {found.get('quotasKept', 0)} kept",
-    ]
+    acls = {"aclsAdded": "added", "aclsRefused": "refused"}
+    quotas = {"quotasAdded": "added", "quotasRefused": "refused", "quotasKept": "kept"}
     users = [str(user) for user in found.get("usersToCreate") or ()]
     more = int(found.get("usersTotal") or 0) - len(users)
     named = "; ".join(users) + (f" and {more} more" if more > 0 else "")
     return [
-        ("ACLs", told[0]),
-        ("client quotas", told[1]),
-        ("users to create", named or "none"),
+        ("ACLs", _of_kind(found, "acls", acls)),
+        ("client quotas", _of_kind(found, "quotas", quotas)),
+        ("users to create", named or ("none" if "usersTotal" in found else _NOT_ARCHIVED)),
         ("ACLs, quotas, users", str(found.get("report"))),
     ]
+
+
+def _of_kind(found: Body, kind: str, more: Mapping[str, str]) -> str:
+    """The numbers of a kind of the cluster's state. It has none if the kind was not archived."""
+    if found.get(kind) is None:
+        return _NOT_ARCHIVED
+    return ", ".join([f"{found[kind]} archived", *(f"{found.get(key, 0)} {word}" for key, word in more.items())])
 
 
 def progress_line(progress: Body) -> str:

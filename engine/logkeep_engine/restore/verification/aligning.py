@@ -107,12 +107,13 @@ def align(
     offsets: bool = False,
     pair_up: bool = True,
 ) -> Alignment:
-    """Align the first `records` archived ones with the target, until `most` differences are found. Both lists go on
-    behind them, by AHEAD records where there are so many. Records that stand for each other where nothing more is
-    common have changed, or with `pair_up` False it ends there.
+    """Align the first `records` archived ones, or all if there are fewer, with the target, until `most` differences are
+    found. Both lists go on behind them, by AHEAD records where there are so many. Records that stand for each other
+    where nothing more is common have changed, or with `pair_up` False it ends there.
 
     What this costs grows with the number of records, and not with that of the differences.
     """
+    records = min(records, len(archived))
     found = _Found(most)
     known = set(archived.digests)
     places = _Places(target.digests)

@@ -108,7 +108,8 @@ def raise_if_different(facts: VerificationFacts) -> None:
         raise RecordsDiffer(
             f"the target does not have what the archive has: {facts.message}",
             hint=f"All that was found is in {facts.report}. Somebody else may have written to the topics, or the "
-            "cluster has lost or altered records: delete the topics and restore again under another run id.",
+            "cluster has lost or altered records: delete those of the topics that the restore has created, and restore "
+            "again under another run id. Leave topics that were there before.",
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.committed import CommittedBatches
 from logkeep_engine.limits import Throttle
-from logkeep_engine.log.batch import Headers, Stretch
+from logkeep_engine.log.batch import MAX_OFFSET, Headers, Stretch
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.rows import RecordDigest, Rows, rows_of_batch
 from logkeep_engine.restore.verification.aligning import ListedRecords, digests_of_each
@@ -35,6 +35,10 @@ class OtherRecords:
 class TargetReader:
     """Reads one partition. In a topic that the run has created (`created`), all records are compared, and those of
     other producers are `others` beside that. In a topic that was there before, only the run's own are compared.
+
+    `stable` is the last stable offset, where a transaction of others may be open. No restored record is part of one. So
+    the run's own records are read behind it, too; what others have there is not compared, since nobody knows yet
+    whether it will be seen.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class TargetReader:
         self._created = created
         self.others = OtherRecords()
         self.bytes = 0
+        self.stable = MAX_OFFSET
         self._seen_until = -1
 
     async def stretches(self, start: int, end: int) -> AsyncGenerator[Stretch, None]:
@@ -106,19 +111,29 @@ class TargetReader:
                             yield wanted
 
     async def _stretches(self, start: int, end: int, size: int) -> AsyncGenerator[Stretch, None]:
-        committed = CommittedBatches()
-        stream = self._client.stream(self._topic, self._partition, start, end, max_bytes=size)
+        decided = min(end, max(start, self.stable))
+        for first, last, committed in ((start, decided, True), (decided, end, False)):
+            if first < last:
+                async with aclosing(self._batches(first, last, size, committed=committed)) as batches:
+                    async for stretch in batches:
+                        yield stretch
+
+    async def _batches(self, start: int, end: int, size: int, *, committed: bool) -> AsyncGenerator[Stretch, None]:
+        """The batches that are compared at [start, end), which lies before the last stable offset, or without
+        `committed` behind it."""
+        seen = CommittedBatches()
+        stream = self._client.stream(self._topic, self._partition, start, end, max_bytes=size, committed=committed)
         async with aclosing(stream):
             async for fetched in stream:
                 await self._throttle.pace(len(fetched.data))
                 self.bytes += len(fetched.data)
-                for headers in committed.of(fetched, end):
-                    for own in self._own(headers, start):
+                for headers in seen.of(fetched, end):
+                    for own in self._own(headers, start, others=self._created and committed):
                         yield fetched.data, own
                 fetched.release()
 
-    def _own(self, headers: Headers, start: int) -> Iterator[Headers]:
-        """The batches that are compared. Those of others are counted, once."""
+    def _own(self, headers: Headers, start: int, *, others: bool) -> Iterator[Headers]:
+        """The batches that are compared, with those of others or without. Those are counted, once."""
         at = 0
         for number, (_, header) in enumerate(headers):
             if header.next_offset <= start:
@@ -127,7 +142,7 @@ class TargetReader:
                 if header.base_offset > self._seen_until:
                     self.others.add(max(header.base_offset, start), max(header.record_count, 1))
                     self._seen_until = header.last_offset
-                if not self._created:
+                if not others:
                     if number > at:
                         yield headers[at:number]
                     at = number + 1

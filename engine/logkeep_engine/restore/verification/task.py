@@ -180,7 +180,8 @@ class _Verification:
         begins = await self._client.start_offset(target, partition)
         if self._has_lost_beginning(begins):
             return True
-        end = await self._client.end_offset(target, partition, committed=True)
+        self._reader.stable = await self._client.end_offset(target, partition, committed=True)
+        end = await self._client.end_offset(target, partition, committed=False)
         extent = self._restored.extent
         # A marker that was written twice may be behind the end; records there are found by the comparison.
         if extent is not None and (begins != extent.start or end < extent.end):
@@ -260,16 +261,17 @@ class _Verification:
             return True
         most = stretch.records + AHEAD
         archived = await self._off_loop(self._wanted.listed, stretch.start, most)
+        records = min(stretch.records, sum(offset < stretch.end for offset in archived.offsets))
         while True:
             with self._of_target():
                 target = await self._reader.listed(comparison.began, end, most)
             goes_on = len(target) == most
-            found = await self._aligned(archived, target, end)
+            found = await self._aligned(archived, records, target, end)
             if found.taken < len(target) or not goes_on or most >= _MOST_LISTED * stretch.records:
                 break
             most *= 2
         self._differing.append((stretch.start, stretch.end))
-        if not found.differences:
+        if not found.differences or records < stretch.records:
             self._reasons.append(
                 f"the digests of the archive's offsets {stretch.start} to {stretch.end - 1} are not those of its "
                 "records: delete them, and verify again"
@@ -289,13 +291,12 @@ class _Verification:
             return False
         return True
 
-    async def _aligned(self, archived: ListedRecords, target: ListedRecords, end: int) -> Alignment:
-        """The differences of the current stretch. If more was added than is listed, the target is listed without it."""
-        stretch = self._comparison.stretch
-        assert stretch is not None
+    async def _aligned(self, archived: ListedRecords, records: int, target: ListedRecords, end: int) -> Alignment:
+        """The differences of the current stretch, which has the first `records` of the archived ones. If more was added
+        than is listed, the target is listed without it."""
 
         async def aligned(*, pair_up: bool) -> Alignment:
-            records, offsets = stretch.records, self._task.offsets
+            offsets = self._task.offsets
             return await self._off_loop(
                 lambda: align(archived, target, records, most=MAX_DIFFERENCES, offsets=offsets, pair_up=pair_up)
             )
@@ -307,7 +308,7 @@ class _Verification:
         lost_until = await self._found_in_archive(archived.offsets[-1] + 1, frozenset(behind))
         if lost_until is not None:
             self._lost_until = lost_until
-            first, count = archived.offsets[found.apart], stretch.records - found.apart
+            first, count = archived.offsets[found.apart], records - found.apart
             lost = RecordDifference(RecordDifferenceKind.LOST, first, None, count)
             return Alignment((*found.differences, lost), found.taken)
         wanted = frozenset(archived.digests[found.apart : found.apart + AHEAD])
@@ -316,12 +317,12 @@ class _Verification:
             place = await self._reader.first_of(first, end, most, wanted)
             if place is None:
                 return await aligned(pair_up=True)
-            records, following = place
-            rest = await self._reader.listed(following, end, stretch.records - found.apart + AHEAD)
+            more, following = place
+            rest = await self._reader.listed(following, end, records - found.apart + AHEAD)
         del target.offsets[found.taken :], target.digests[found.taken :]
         target.follow(rest)
         found = await aligned(pair_up=True)
-        added = RecordDifference(RecordDifferenceKind.ADDED, None, first, records)
+        added = RecordDifference(RecordDifferenceKind.ADDED, None, first, more)
         return replace(found, differences=(added, *found.differences))
 
     async def _found_in_archive(self, start: int, digests: frozenset[bytes]) -> int | None:
