@@ -54,7 +54,7 @@ def test_one_of_two_that_resume_at_once_goes_on(
     kafka: KafkaBroker, unique: str, dead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, found = threading.Barrier(2), dict[str, Any]()
-    watch = taking_over.refuse_alive
+    watch = alive.refuse_alive
 
     def together(state: RestoreState) -> Any:
         note = watch(state)
@@ -100,7 +100,7 @@ def test_a_run_that_took_over_and_died_before_it_had_a_plan_is_taken_over_in_its
 def test_a_claim_is_dropped_if_the_driver_has_started_meanwhile(
     kafka: KafkaBroker, tmp_path: Path, dead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = taking_over.refuse_alive
+    watch = alive.refuse_alive
 
     def starts_then(state: RestoreState) -> Any:
         note = watch(state)
