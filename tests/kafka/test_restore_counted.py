@@ -19,7 +19,7 @@ from tests.kafka.test_restore_shape import numbered
 
 @pytest.fixture
 def counted(kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a run has noted that has counted its records, and has died before it moved groups."""
+    """The note of a run that has counted its records, and has died before it moved groups."""
 
     def dies(*_: Any) -> None:
         raise ConnectionAbortedError

@@ -80,13 +80,13 @@ def test_one_of_two_that_resume_at_once_goes_on(
 def test_a_run_that_took_over_and_died_before_it_had_a_plan_is_taken_over_in_its_turn(
     kafka: KafkaBroker, unique: str, dead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class DiesBehindIt(taking_over.Claim):
+    class DiesBehindIt(taking_over.RunClaim):
         def make(self) -> None:
             super().make()
             raise ConnectionAbortedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(resuming, "Claim", DiesBehindIt)
+        patched.setattr(resuming, "RunClaim", DiesBehindIt)
         with pytest.raises(ConnectionAbortedError):
             bring_back(dead, "restore-2")
     with pytest.raises(ConnectionAbortedError):

@@ -29,7 +29,7 @@ from logkeep_engine.restore.group_changes import copy_changes
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.remembered import FILE, FORMAT, noted_run
 from logkeep_engine.restore.state import COUNTED, PLAN, RestoreState
-from logkeep_engine.restore.taking_over import Claim, refuse_taken_over
+from logkeep_engine.restore.taking_over import RunClaim, refuse_taken_over
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def begun_run(context: RestoreContext) -> RestoreState | None:
     """The state of another run that was begun with these settings, and whose plan would be taken over. None if none
     was."""
     noted = _noted(context)
-    return None if noted is None else Claim.after(noted, context.state).planned
+    return None if noted is None else RunClaim.after(noted, context.state).planned
 
 
 def _noted(context: RestoreContext) -> RestoreState | None:
@@ -90,7 +90,7 @@ def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
     state, noted = context.state, _noted(context)
     if noted is None:
         return None
-    claim = Claim.after(noted, state)
+    claim = RunClaim.after(noted, state)
     storage, other = state.storage, claim.planned
     try:
         begun = RestorePlan.from_json(storage.read(other.file(PLAN)), other.name(PLAN))

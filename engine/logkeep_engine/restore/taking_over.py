@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 @dataclass
-class Claim:
+class RunClaim:
     """The claim of the run of `taker` on the run `last`. The newest plan is that of `planned`."""
 
     taker: RestoreState
@@ -32,7 +32,7 @@ class Claim:
     _seen: dict[str, Any] | None = field(default=None, init=False)
 
     @classmethod
-    def after(cls, begun: RestoreState, taker: RestoreState) -> Claim:
+    def after(cls, begun: RestoreState, taker: RestoreState) -> RunClaim:
         """The claim on the last run that goes on with `begun`, which may be that one. Raises ArchiveDamaged."""
         last = planned = begun
         passed = {begun.run_id}
