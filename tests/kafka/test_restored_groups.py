@@ -101,6 +101,26 @@ class TestEarlierPositions:
             assert (row["offset"], row["outcome"]) == (None, "set")
         assert positions(kafka, unique) == positions(kafka, f"{unique}-b") == {}
 
+    def test_of_a_restore_that_was_resumed_are_those_before_the_first_run(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        archive(tmp_path, unique, {unique: 6})
+        spec = restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE)
+
+        def power_cut(*_: Any) -> None:
+            raise RuntimeError("power cut")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("logkeep_engine.restore.run.restore_cluster_state", power_cut)
+            with pytest.raises(RuntimeError, match="power cut"):
+                bring_back(spec)
+        assert positions(kafka, unique) != {}
+        spec["ifTopicExists"] = "Resume"
+        bring_back(spec, "restore-2")
+        found = said(run("rollback", tmp_path, spec, "--run-id", "restore-2", "-o", "json"))["positions"]
+        assert [(row["offset"], row["outcome"]) for row in found] == [(None, "set")]
+        assert positions(kafka, unique) == {}
+
     def test_of_groups_that_a_restore_leaves_alone_are_not_taken_back(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:

@@ -64,26 +64,35 @@ class AliveNote:
         self._state.storage.put(self._state.file(ALIVE), json.dumps(note).encode())
 
 
-def refuse_alive(state: RestoreState) -> None:
-    """Raises RestoreBusy if the driver of this run goes on. If it has not said that it has ended, it is watched."""
-    first = _note_of(state)
+def refuse_alive(state: RestoreState) -> dict[str, Any] | None:
+    """The note of a run whose driver does not go on. If it has not said that it has ended, it is watched.
+
+    Raises RestoreBusy if it goes on.
+    """
+    first = note_of(state)
     if first is None or first.get("ended") is True:
-        return
+        return first
     log.info("run %s has not ended: watching for %.0f s whether its driver goes on", state.run_id, WATCH_SECONDS)
     deadline = time.monotonic() + WATCH_SECONDS
     while time.monotonic() < deadline:
         time.sleep(min(_LOOK_SECONDS, WATCH_SECONDS))
-        now = _note_of(state)
+        now = note_of(state)
         if now is None or now.get("ended") is True:
-            return
+            return now
         if now != first:
-            raise RestoreBusy(
-                f"Run {state.run_id} has begun this restore, and its driver goes on; nothing was written.",
-                hint="Wait for its end, or stop it: delete or suspend its KafkaRestore.",
-            )
+            raise busy(state)
+    return first
 
 
-def _note_of(state: RestoreState) -> dict[str, Any] | None:
+def busy(state: RestoreState) -> RestoreBusy:
+    """The error about a run whose driver goes on."""
+    return RestoreBusy(
+        f"Run {state.run_id} has begun this restore, and its driver goes on; nothing was written.",
+        hint="Wait for its end, or stop it: delete or suspend its KafkaRestore.",
+    )
+
+
+def note_of(state: RestoreState) -> dict[str, Any] | None:
     """The note of a run; None if it has none: earlier versions write none, and no driver rests on it."""
     try:
         note = json.loads(state.storage.read(state.file(ALIVE)))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.errors import BrokerUnavailable, TargetChanged, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.kafka.survey import Ended
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.division.summary import DividedSummary, PairSummary
@@ -23,11 +24,12 @@ from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
 from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.state import COUNTED, RestoreState
-from logkeep_engine.restore.targets import check_same
+from logkeep_engine.restore.targets import check_ids, check_same
 
 log = logging.getLogger(__name__)
 
 _ROUNDS = 5  # a partition may lose what was written once more while the rest is sent again
+_COUNTED_IN = "in which this restore has counted its records"
 
 Where = tuple[str, int]
 
@@ -52,6 +54,51 @@ def is_counted(state: RestoreState) -> bool:
     return bool(state.storage.list(state.file(COUNTED)))
 
 
+def check_counted(context: RestoreContext, planned: Planned, summaries: Summaries) -> None:
+    """Check that the created topics are still those in which an earlier start has counted its records.
+
+    Earlier versions have noted no topic ids, and some brokers know none: then the leaders are asked once more for what
+    was written. Raises TargetChanged, TopicGone, and BrokerUnavailable if it cannot be known.
+    """
+    known = _counted_ids(context.state)
+    check_ids(context.control, known, _COUNTED_IN)
+    created = {topic.target for topic in planned.plan.topics if topic.created}
+    if created <= known.keys():
+        return
+    now = _created_ids(context.control, planned.plan)
+    items = [item for item in written(planned.plan, summaries) if item.target.topic not in known]
+    missing = _without_mark(context.control, items, context.connection.limits.outage)
+    if missing:
+        raise TargetChanged(
+            f"{missing[0].target} lacks records that an earlier start of this restore has counted there",
+            hint="The topic was deleted and created again, or its leader has lost them: begin a new restore under "
+            "another run id.",
+        )
+    check_ids(context.control, now, _COUNTED_IN)
+    _note_counted(context.state, summaries, {**now, **known})
+
+
+def _counted_ids(state: RestoreState) -> dict[str, str]:
+    """The ids of the created topics in which an earlier start has counted, as far as it has noted them."""
+    try:
+        found = json.loads(state.storage.read(state.file(COUNTED))).get("topicIds", {})
+        return {str(name): str(topic_id) for name, topic_id in found.items()}
+    except (ValueError, AttributeError):
+        return {}  # what it does not say is counted again
+
+
+def _created_ids(control: ControlPlane, plan: RestorePlan) -> dict[str, str]:
+    """The ids of the topics that the run has created, as far as the brokers know ids."""
+    names = [topic.target for topic in plan.topics if topic.created]
+    found = control.topic_ids(names) if names else {}
+    return {name: topic_id for name, topic_id in found.items() if topic_id not in ("", NO_TOPIC_ID)}
+
+
+def _note_counted(state: RestoreState, summaries: Summaries, topic_ids: Mapping[str, str]) -> None:
+    counted = {"format": 1, "partitions": len(summaries), "topicIds": dict(sorted(topic_ids.items()))}
+    state.storage.put(state.file(COUNTED), json.dumps(counted).encode())
+
+
 def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -> Summaries:
     """Check that all that was written is there, and note it.
 
@@ -60,11 +107,12 @@ def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -
     """
     state = context.state
     for _ in range(_ROUNDS):
+        ids = _created_ids(context.control, planned.plan)
         missing = lost(context.control, written(planned.plan, summaries), context.connection.limits.outage)
         if not missing:
             check_same(context.control, planned.plan)
-            counted = json.dumps({"format": 1, "partitions": len(summaries)}).encode()
-            state.storage.put(state.file(COUNTED), counted)
+            check_ids(context.control, ids, _COUNTED_IN)
+            _note_counted(state, summaries, ids)
             return summaries
         log.warning("%s and %d more partitions have lost records since: sent again", missing[0], len(missing) - 1)
         state.storage.delete(_notes_of(missing, planned.plan, state))
@@ -135,16 +183,21 @@ def lost(control: ControlPlane, items: Sequence[Written], patience: float) -> li
     Raises TargetChanged if somebody else has written to a created topic, TopicGone, and BrokerUnavailable where nobody
     answers for `patience` seconds: such records are neither there nor lost.
     """
-    epochs = _epochs(control, items, patience)
-    gone = [
-        item for item in items if item.mark is not None and not item.mark.is_in(epochs[item.where, item.mark.epoch])
-    ]
+    gone = _without_mark(control, items, patience)
     short = {item.where for item in gone}
     alone = {item.where: item for item in items if item.target.created and item.where not in short}
     for where, ended in _ask(control, dict.fromkeys(alone), patience).items():
         if not _is_end(alone[where], ended.end_offset):
             gone += [item for item in items if item.where == where]  # the leader has changed between the two questions
     return [item.target for item in gone]
+
+
+def _without_mark(control: ControlPlane, items: Sequence[Written], patience: float) -> list[Written]:
+    """Those whose last record is not in the log of the leader."""
+    epochs = _epochs(control, items, patience)
+    return [
+        item for item in items if item.mark is not None and not item.mark.is_in(epochs[item.where, item.mark.epoch])
+    ]
 
 
 def _epochs(control: ControlPlane, items: Iterable[Written], patience: float) -> dict[tuple[Where, int], Ended]:

@@ -70,6 +70,17 @@ class KeptChange:
     rolled_back: bool
 
 
+def copy_changes(earlier: RestoreState, own: RestoreState) -> None:
+    """Take over the changes that an earlier run of the same restore has made, in place of own ones. Those that were
+    taken back are left out: the groups have again what they had before."""
+    storage, folder, from_folder = own.storage, f"{own.file(FOLDER)}/", f"{earlier.file(FOLDER)}/"
+    storage.delete([info.path for info in storage.list(folder)])
+    names = {info.path.removeprefix(from_folder) for info in storage.list(from_folder)}
+    for name in sorted(names):
+        if not name.endswith(_ROLLED_BACK) and name.removesuffix(".json") + _ROLLED_BACK not in names:
+            storage.put(folder + name, storage.read(from_folder + name))
+
+
 class ChangeLog:
     """The changes that a run of a restore, and commands after it, have made."""
 

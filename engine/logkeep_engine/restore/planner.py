@@ -49,6 +49,7 @@ from logkeep_engine.restore.same import (
 )
 from logkeep_engine.restore.selection import Choice, only_chosen, select_topics, with_branches
 from logkeep_engine.restore.state import PLAN
+from logkeep_engine.restore.taking_over import refuse_taken_over
 from logkeep_engine.restore.targets import check_created, check_same
 from logkeep_engine.restore.topics import (
     BROKER_KEYS,
@@ -82,8 +83,11 @@ class RestorePlanner:
     def load_or_make(self) -> Planned:
         """The plan of an earlier start of this run, or a new one.
 
-        Raises SpecError if the run was begun with another spec, archive or cluster.
+        Raises SpecError if the run was begun with another spec, archive or cluster, and RestoreBusy if another run has
+        taken it over.
         """
+        with self._context.refusals:
+            refuse_taken_over(self._context.state)
         known = self._load()
         if known is None and self._spec.if_topic_exists is IfTopicExists.RESUME:
             known = take_over(self._context, self._digest)

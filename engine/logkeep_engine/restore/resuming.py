@@ -7,7 +7,11 @@ noted.
 
 A run that resumes takes over the plan of that run: the producer ids, the ends of existing topics, the ids of topics
 that are replaced. So it finds in the target what that run has written, as a later start of that run would. The offset
-maps of partitions that are done come along. From then on it is a run as any other.
+maps of partitions that are done come along, and so do the positions that consumer groups had before. From then on it
+is a run as any other.
+
+The run that was taken over must not go on beside it. So `runs/<its id>/taken-over.json` names the run that has done it
+(`taking_over`).
 """
 
 from __future__ import annotations
@@ -20,11 +24,12 @@ from logkeep_engine.archive.names import run_file
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec
 from logkeep_engine.errors import ObjectMissing
-from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import RestoreContext
+from logkeep_engine.restore.group_changes import copy_changes
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.remembered import FILE, FORMAT, noted_run
 from logkeep_engine.restore.state import COUNTED, PLAN, RestoreState
+from logkeep_engine.restore.taking_over import RunClaim, refuse_taken_over
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,9 @@ class RestoreSettings:
 
 
 def note_begun(context: RestoreContext) -> None:
-    """Note that the run has a plan, before it writes anything to Kafka."""
+    """Note that the run has a plan, before it writes anything to Kafka. Raises RestoreBusy if another one has taken
+    it over."""
+    refuse_taken_over(context.state)
     note = {"format": FORMAT, "runId": context.run_id, "clusterId": context.cluster_id}
     context.state.storage.put(_settings(context).path, json.dumps(note).encode())
 
@@ -65,7 +72,13 @@ def finished_before(settings: RestoreSettings, state: RestoreState) -> RunResult
 
 
 def begun_run(context: RestoreContext) -> RestoreState | None:
-    """The state of another run that was begun with these settings, None if none was."""
+    """The state of another run that was begun with these settings, and whose plan would be taken over. None if none
+    was."""
+    noted = _noted(context)
+    return None if noted is None else RunClaim.after(noted, context.state).planned
+
+
+def _noted(context: RestoreContext) -> RestoreState | None:
     known = noted_run(_settings(context).path, context.state)
     return None if known in (None, context.state.run_id) else context.state.of_run(str(known))
 
@@ -74,24 +87,27 @@ def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
     """Take over the plan of the run that was begun with these settings, and what it has finished; None if none was.
     `digest` is that of the spec of this run. Raises RestoreBusy if that run goes on.
     """
-    state, other = context.state, begun_run(context)
-    if other is None:
+    state, noted = context.state, _noted(context)
+    if noted is None:
         return None
-    storage = state.storage
+    claim = RunClaim.after(noted, state)
+    storage, other = state.storage, claim.planned
     try:
         begun = RestorePlan.from_json(storage.read(other.file(PLAN)), other.name(PLAN))
     except ObjectMissing:
         return None
     with context.refusals:
-        refuse_alive(other)
+        claim.refuse_alive()
     plan = replace(begun, run_id=state.run_id, spec_digest=digest)
     if context.dry_run:
         return plan
+    claim.make()
     # The plan comes last: without it, a later start begins here again.
     for old, own in ((other.maps_folder, state.maps_folder), (other.divided_folder, state.divided_folder)):
         storage.delete([info.path for info in storage.list(own)])
         for info in storage.list(old):
             storage.put(own + info.path[len(old) :], storage.read(info.path))
+    copy_changes(other, state)
     if storage.list(other.file(COUNTED)):
         storage.put(state.file(COUNTED), storage.read(other.file(COUNTED)))
     storage.put(state.file(PLAN), plan.to_json())

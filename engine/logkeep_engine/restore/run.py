@@ -10,6 +10,7 @@ place of its state (`state`) lie, in this order, what a driver that starts again
 
     started.json          when the last driver was started: the state can be written
     alive.json            that the driver goes on, again and again, and at the end that it has ended (`alive`)
+    taken-over.json       which other run goes on with this one, which must not go on any more (`taking_over`)
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
@@ -49,7 +50,7 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.count import count_all, is_counted
+from logkeep_engine.restore.count import check_counted, count_all, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
 from logkeep_engine.restore.emitting import emit, emits, refuse_nowhere
 from logkeep_engine.restore.everything import restore_cluster_state
@@ -299,7 +300,9 @@ class RestoreRun(DriverRun):
             topics.create(planned.plan, fresh=planned.fresh)
         summaries = restore_open_partitions(context, planned)
         context.reporter.phase("Finishing")
-        if not counted:
+        if counted:
+            check_counted(context, planned, summaries)
+        else:
             summaries = count_all(context, planned, summaries)
         if self._spec.verify is RestoreVerification.FULL:
             self._verification = earlier_facts(context) or verify_restored(context, planned)

@@ -195,25 +195,32 @@ def check_same(control: ControlPlane, plan: RestorePlan) -> None:
     Raises TargetChanged, TopicGone, and BrokerUnavailable if it cannot be known.
     """
     ids = {topic.target: topic.target_id for topic in plan.topics if topic.target_id}
+    check_ids(control, ids, "this restore was planned for")
+
+
+def check_ids(control: ControlPlane, ids: Mapping[str, str], which: str) -> None:
+    """Check that the topics of these names still have these ids. `which` says to people which topic each was.
+
+    Raises as `check_same`.
+    """
     if not ids:
         return
     for name, standing in control.standings(ids).items():
         if standing.fate is Fate.RECREATED:
             raise TargetChanged(
-                f"topic {name!r} is another topic than the one this restore was planned for ({ids[name]}): it was "
-                "deleted and created again",
+                f"topic {name!r} is another topic than the one {which} ({ids[name]}): it was deleted and created again",
                 hint="Begin a new restore under another run id. Delete before it what this one may have written to "
                 "the topic since.",
             )
         if standing.fate is Fate.GONE:
             raise TopicGone(
-                f"topic {name!r} is gone: it was there when this restore was planned",
+                f"topic {name!r} is gone: it is the one {which}",
                 hint="Somebody has deleted it: begin a new restore under another run id.",
             )
         if standing.fate is Fate.NOT_KNOWN or standing.contested:
             reason = standing.reason or "brokers do not agree on its topic id"
             raise BrokerUnavailable(
-                f"It cannot be seen whether topic {name!r} is the one this restore was planned for: {reason}.",
+                f"It cannot be seen whether topic {name!r} is the one {which}: {reason}.",
                 hint="Check that the brokers are healthy and that this user may describe the topic, then start the "
                 "same run again: it goes on from here.",
             )

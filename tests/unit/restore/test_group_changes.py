@@ -6,7 +6,7 @@ import pytest
 
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.kafka.groups import GroupPosition
-from logkeep_engine.restore.group_changes import OF_RESTORE, ChangeLog, PositionChange
+from logkeep_engine.restore.group_changes import OF_RESTORE, ChangeLog, PositionChange, copy_changes
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.storage import open_uri
 
@@ -42,6 +42,22 @@ def test_changes_are_taken_back_the_newest_first(state: RestoreState) -> None:
         log.note_rolled_back(kept.number)
     assert found == [2, 1, OF_RESTORE]
     assert log.keep([PositionChange(position(6), position(7))]) == 3
+
+
+def test_another_run_takes_over_what_was_not_taken_back(state: RestoreState) -> None:
+    log, other = ChangeLog(state, "cluster"), state.of_run("run-2")
+    log.keep_for_restore([PositionChange(position(1), position(5))])
+    log.keep([PositionChange(position(5), position(6))])
+    log.note_rolled_back(1)
+    ChangeLog(other, "cluster").keep([PositionChange(position(7), position(8))])  # of a start that was cut
+    copy_changes(state, other)
+    ChangeLog(other, "cluster").keep_for_restore([PositionChange(position(5), position(5))])
+    kept = ChangeLog(other, "cluster").newest()
+    assert kept is not None
+    assert (kept.number, kept.changes) == (OF_RESTORE, (PositionChange(position(1), position(5)),))
+    log.note_rolled_back(OF_RESTORE)
+    copy_changes(state, other)
+    assert ChangeLog(other, "cluster").newest() is None
 
 
 def test_a_restore_without_changes_writes_nothing(state: RestoreState) -> None:

@@ -1,0 +1,110 @@
+"""The object that says which run goes on with another one: `runs/<its id>/taken-over.json` in the place of the state.
+
+Who resumes a run makes this object, on condition that there is none, and so one of several does. The run itself looks
+for it whenever it starts, behind its first note that it is alive (`alive`). Who has made the object looks at that note
+once more. So whichever of the two comes later sees the other one.
+
+A run that was taken over names the next one, and that one may have been taken over, too. Who resumes goes on with the
+last of them. If that one has died before it had a plan, the plan of an earlier one is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from logkeep_engine.errors import ArchiveDamaged, ObjectExists, ObjectMissing, RestoreBusy
+from logkeep_engine.restore.alive import busy, note_of, refuse_alive
+from logkeep_engine.restore.state import RestoreState
+
+FILE = "taken-over.json"
+FORMAT = 1
+
+
+@dataclass
+class RunClaim:
+    """The claim of the run of `taker` on the run `last`. The newest plan is that of `planned`."""
+
+    taker: RestoreState
+    last: RestoreState
+    planned: RestoreState
+    _seen: dict[str, Any] | None = field(default=None, init=False)
+
+    @classmethod
+    def after(cls, begun: RestoreState, taker: RestoreState) -> RunClaim:
+        """The claim on the last run that goes on with `begun`, which may be that one. Raises ArchiveDamaged."""
+        last = planned = begun
+        passed = {begun.run_id}
+        while (by := taken_over_by(last)) not in (None, taker.run_id):
+            if by in passed:
+                raise _damaged(last, "runs have taken over one another")
+            passed.add(str(by))
+            last = last.of_run(str(by))
+            if last.is_planned():
+                planned = last
+        return cls(taker, last, planned)
+
+    def refuse_alive(self) -> None:
+        """Raises RestoreBusy if a driver goes on. A claim that an earlier start has made is dropped then."""
+        try:
+            if self.planned != self.last:
+                refuse_alive(self.planned)
+            self._seen = refuse_alive(self.last)
+        except RestoreBusy:
+            if taken_over_by(self.last) == self.taker.run_id:
+                self._drop()
+            raise
+
+    def make(self) -> None:
+        """Make the claim, behind `refuse_alive`. Raises RestoreBusy if another run was faster, or the driver has
+        started meanwhile."""
+        note = {"format": FORMAT, "by": self.taker.run_id}
+        try:
+            self.last.storage.create(self.last.file(FILE), json.dumps(note).encode())
+        except ObjectExists:
+            by = taken_over_by(self.last)
+            if by != self.taker.run_id:  # else an earlier start has made it, or the answer to this very call was lost
+                raise _taken(self.last, by) from None
+        if note_of(self.last) != self._seen:
+            self._drop()
+            raise busy(self.last)
+
+    def _drop(self) -> None:
+        self.last.storage.delete([self.last.file(FILE)])
+
+
+def refuse_taken_over(state: RestoreState) -> None:
+    """Raises RestoreBusy if another run goes on with this one."""
+    by = taken_over_by(state)
+    if by is not None:
+        raise _taken(state, by)
+
+
+def taken_over_by(state: RestoreState) -> str | None:
+    """The run that goes on with this one, None if none does. Raises ArchiveDamaged."""
+    try:
+        note = json.loads(state.storage.read(state.file(FILE)))
+        if note["format"] != FORMAT:
+            raise ValueError(f"format {note['format']!r}")
+        by = str(note["by"])
+        state.of_run(by).file(FILE)
+        return by
+    except ObjectMissing:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(state, f"does not name a run: {error!r}") from error
+
+
+def _taken(state: RestoreState, by: str | None) -> RestoreBusy:
+    return RestoreBusy(
+        f"Run {by} has taken over run {state.run_id}, and goes on in its place; nothing was written.",
+        hint="Look how that run ends. If it was deleted, go on in another KafkaRestore with ifTopicExists: Resume.",
+    )
+
+
+def _damaged(state: RestoreState, reason: str) -> ArchiveDamaged:
+    return ArchiveDamaged(
+        f"{state.name(FILE)}: {reason}",
+        hint="The object was altered. Find out which run goes on with this restore. If none does, delete the object.",
+    )

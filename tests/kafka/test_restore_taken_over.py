@@ -1,0 +1,115 @@
+"""One run goes on with a restore: that which has taken it over last. The others are told."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import RestoreBusy
+from logkeep_engine.restore import alive, resuming, taking_over
+from logkeep_engine.restore.state import RestoreState
+from tests.cluster.kafka import KafkaBroker
+from tests.data.topics import create_topic, produce
+from tests.kafka.restores import ThreadRunner, back_up, backup_spec, bring_back, committed, restore_spec
+from tests.kafka.test_restore_alive import Held
+from tests.kafka.test_restore_shape import DiesAfter, numbered
+
+
+@pytest.fixture
+def dead(kafka: KafkaBroker, unique: str, tmp_path: Path) -> dict[str, Any]:
+    """The spec that resumes a run which has died behind its first partition."""
+    create_topic(kafka.bootstrap, unique, 2, {"retention.ms": "-1"})
+    for partition in range(2):
+        produce(kafka.bootstrap, unique, numbered(100, partition=partition))
+    back_up(backup_spec(kafka, tmp_path, unique))
+    with pytest.raises(ConnectionAbortedError):
+        bring_back(restore_spec(kafka, tmp_path), runner=DiesAfter(1))
+    return restore_spec(kafka, tmp_path, ifTopicExists="Resume")
+
+
+def test_a_run_that_was_taken_over_does_not_go_on(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, dead: dict[str, Any]
+) -> None:
+    held, found = Held(), list[RunResult]()
+    second = threading.Thread(
+        target=lambda: found.append(bring_back(dead, "restore-2", runner=ThreadRunner(before=held)))
+    )
+    second.start()
+    try:
+        assert held.reached.wait(240)
+        with pytest.raises(RestoreBusy, match="Run restore-2 has taken over run restore-1, and goes on in its place"):
+            bring_back(restore_spec(kafka, tmp_path))
+    finally:
+        held.released.set()
+        second.join()
+    assert [(result.outcome, result.records) for result in found] == [("Succeeded", 200)]
+    with pytest.raises(RestoreBusy, match="Run restore-2 has taken over"):
+        bring_back(restore_spec(kafka, tmp_path))
+    assert bring_back(dead, "restore-3").earlier_run == "restore-2"
+
+
+def test_one_of_two_that_resume_at_once_goes_on(
+    kafka: KafkaBroker, unique: str, dead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, found = threading.Barrier(2), dict[str, Any]()
+    watch = alive.refuse_alive
+
+    def together(state: RestoreState) -> Any:
+        note = watch(state)
+        both.wait(240)
+        return note
+
+    def resume(name: str) -> None:
+        try:
+            found[name] = bring_back(dead, name).records
+        except RestoreBusy as error:
+            found[name] = error.code
+
+    monkeypatch.setattr(taking_over, "refuse_alive", together)
+    threads = [threading.Thread(target=resume, args=(f"restore-{number}",)) for number in (2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found.values(), key=str) == [200, "RestoreBusy"]
+    assert [len(committed(kafka, f"{unique}-copy", partition)) for partition in range(2)] == [100, 100]
+
+
+def test_a_run_that_took_over_and_died_before_it_had_a_plan_is_taken_over_in_its_turn(
+    kafka: KafkaBroker, unique: str, dead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class DiesBehindIt(taking_over.RunClaim):
+        def make(self) -> None:
+            super().make()
+            raise ConnectionAbortedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(resuming, "RunClaim", DiesBehindIt)
+        with pytest.raises(ConnectionAbortedError):
+            bring_back(dead, "restore-2")
+    with pytest.raises(ConnectionAbortedError):
+        bring_back(dead, "restore-3", runner=DiesAfter(0))
+    with pytest.raises(RestoreBusy, match="Run restore-3 has taken over run restore-2"):
+        bring_back(dead, "restore-2")
+    assert bring_back(dead, "restore-4").records == 200
+    assert [len(committed(kafka, f"{unique}-copy", partition)) for partition in range(2)] == [100, 100]
+
+
+def test_a_claim_is_dropped_if_the_driver_has_started_meanwhile(
+    kafka: KafkaBroker, tmp_path: Path, dead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = alive.refuse_alive
+
+    def starts_then(state: RestoreState) -> Any:
+        note = watch(state)
+        alive.AliveNote(state).__enter__().__exit__(None, None, None)
+        return note
+
+    with monkeypatch.context() as patched:
+        patched.setattr(taking_over, "refuse_alive", starts_then)
+        with pytest.raises(RestoreBusy, match="Run restore-1 has begun this restore, and its driver goes on"):
+            bring_back(dead, "restore-2")
+    assert not (tmp_path / "runs" / "restore-1" / "taken-over.json").exists()
+    assert bring_back(restore_spec(kafka, tmp_path)).records == 200
