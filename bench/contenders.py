@@ -287,8 +287,7 @@ def floor_restore(stage: Stage) -> Sample:
 def engine_restore(stage: Stage, *, processes: int = 1, label: str = "", verified: bool = False) -> Sample:
     """A restore run from an archive that `engine_backup` kept. `verified`: the run verifies what it has restored, and
     its work is that alone, with the digests of the archive made anew."""
-    storage = stage.bed.storage(stage.storage, _archive_name(stage, label))
-    spec = restore_spec(stage.bed.bootstrap, storage, **({"verify": "Full"} if verified else {}))
+    spec = restore_spec(stage.bed.bootstrap, _kept_archive(stage, label), **({"verify": "Full"} if verified else {}))
     if verified:
         stage.bed.drop(stage.storage, f"{_archive_name(stage, label)}/digests")
     command = worker("engine", kind="KafkaRestore", spec=spec, processes=processes, verified=verified)
@@ -318,8 +317,8 @@ def engine_drill(stage: Stage) -> Sample:
     return measured(stage, worker("engine", kind="KafkaRestore", spec=spec), records=stage.loaded.visible)
 
 
-def _kept_archive(stage: Stage) -> dict[str, str]:
-    return stage.bed.storage(stage.storage, _archive_name(stage, ""))
+def _kept_archive(stage: Stage, label: str = "") -> dict[str, str]:
+    return stage.bed.storage(stage.storage, _archive_name(stage, label))
 
 
 def spark_restore(stage: Stage, *, cores: int = 2) -> Sample:

@@ -16,8 +16,6 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from logkeep_engine.kafka.connection import KafkaConnection
-from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from tests.cluster.kafka import CALM, STEADY, KafkaBroker
 from tests.cluster.kube_api import Document
@@ -26,6 +24,8 @@ from tests.data.compare import read_committed
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
 from tests.e2e.home import Home
 from tests.kafka.raw import eventually
+from tests.kafka.test_cluster_state import control_plane
+from tests.kafka.test_everything import CHECKS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -36,10 +36,6 @@ ACLS = {
     Acl("GROUP", "bill", "PREFIXED", "User:alice", "10.1.2.3", "READ", "ALLOW"),
 }
 QUOTAS = {Quota((("user", "alice"),), "consumer_byte_rate", 1_048_576.0)}
-CHECKS = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
-}
 
 
 @contextmanager
@@ -47,10 +43,6 @@ def cluster(node: Node) -> Iterator[KafkaBroker]:
     """A broker that looks at ACLs, on the node's address."""
     with KafkaBroker(host=node.ip, netns=node.netns, overrides={**STEADY, **CALM, **CHECKS}) as broker:
         yield broker
-
-
-def control_plane(broker: KafkaBroker) -> ControlPlane:
-    return ControlPlane(KafkaConnection((broker.bootstrap,)))
 
 
 def fill(broker: KafkaBroker) -> None:

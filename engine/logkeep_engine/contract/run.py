@@ -260,9 +260,9 @@ class VerificationFacts:
 class ClusterStateFacts:
     """The outcome of bringing back the cluster state that `source_run` has archived. Of ACLs and quotas: how many there
     are, how many were added, and how many the cluster did not take. The numbers of a kind that was not archived are
-    None. `kept` quotas have another value in the target,
-    which stays. `users` are the SCRAM users that the target lacks, to be created with new passwords: the first MAX_LIST
-    of `users_total`. `report` is the URI of the document that names all of it.
+    None. `kept` quotas have another value in the target, which stays. `users` are the SCRAM users that the target
+    lacks, to be created with new passwords: the first MAX_LIST of `users_total`. `report` is the URI of the document
+    that names all of it.
     """
 
     source_run: str

@@ -125,14 +125,11 @@ class UserAdmin(Admin):
             node = survey.pool.any_node()
             results = await survey.pool.send(node, 0, call)
             for code, reason in results.items:
-                if code in RETRIABLE or code == _NOT_CONTROLLER:
+                if code in RETRIABLE or code == Code.NOT_CONTROLLER:
                     raise BrokerTrouble(f"{survey.pool.name(node)} says {_told(code, reason)}")
             return results
 
         return self._ask(ask, what)
-
-
-_NOT_CONTROLLER = 41
 
 
 def _refused(items: Sequence[T], results: Results, what: str, operation: str) -> list[SetRefused[T]]:

@@ -22,7 +22,7 @@ from logkeep_engine.collector import paused
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log import legacy, records
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, parse_header
-from logkeep_engine.log.compression import Codec, compress, decompress_into, too_large
+from logkeep_engine.log.compression import Codec, decompress_into, too_large
 from logkeep_engine.log.consumed import LogRecord, PlainRecord
 from logkeep_engine.log.memory import SMALL_BYTES, ScratchMemory, lent, listed_most, unpacked_most
 
@@ -40,7 +40,6 @@ MOST_ROWS = 1 << 15
 """Rows of a part of a large batch: a row takes about 50 bytes."""
 
 _MAGIC = 2
-_TRANSACTIONAL = 0x10
 _CREATE_TIME = 0
 _APPEND_TIME = 1
 _APPEND_TIME_BIT = 0x08
@@ -267,19 +266,17 @@ def packed_batch(
         raise ValueError("a batch needs at least one record")
     body, base_timestamp, max_timestamp, append_times, source = packed_rows(parts, None if dense else base_offset)
     last_offset = next(rows.last_offset for rows in reversed(parts) if len(rows))
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        leader_epoch=leader_epoch,
-        magic=_MAGIC,
-        crc=0,
-        attributes=codec | (_TRANSACTIONAL if transactional else 0),
+    batch = records.made_batch(
+        codec,
+        body,
+        count=count,
+        times=(base_timestamp, max_timestamp),
         last_offset_delta=count - 1 if dense else last_offset - base_offset,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        transactional=transactional,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=count,
     )
-    return records.sealed(compress(codec, body), header), source, append_times
+    return batch, source, append_times

@@ -5,15 +5,14 @@ from __future__ import annotations
 from logkeep_kernel import Merger, Packed
 
 from logkeep_engine.log.batch import BatchHeader, pack_header
-from logkeep_engine.log.compression import Codec, compress
-from logkeep_engine.log.records import damage_of, sealed
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import damage_of, made_batch
 
 __all__ = ["Made", "Merger", "Packer", "repacked_size"]
 
 Made = tuple[int, int, int, bytes | None, tuple[tuple[int, int], ...], int, int | None]
 """A batch that a `Merger` has made. Its stub says what is in it."""
 
-_MAGIC = 2
 _GROWTH = 16  # time, offset and length may grow from one byte each to 10, 5 and 5
 
 
@@ -49,24 +48,14 @@ class Packer:
 
     def batch(self, codec: Codec, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
         """All records taken over, at least one, as one batch from offset 0."""
-        base_timestamp, max_timestamp = self._packed.times
-        return sealed(
-            compress(codec, self._packed.body),
-            BatchHeader(
-                base_offset=0,
-                batch_length=0,
-                leader_epoch=-1,
-                magic=_MAGIC,
-                crc=0,
-                attributes=codec,
-                last_offset_delta=self.count - 1,
-                base_timestamp=base_timestamp,
-                max_timestamp=max_timestamp,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=base_sequence,
-                record_count=self.count,
-            ),
+        return made_batch(
+            codec,
+            self._packed.body,
+            count=self.count,
+            times=self._packed.times,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
         )
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, parse_header, rewritten_header
-from logkeep_engine.log.compression import Codec, compress
-from logkeep_engine.log.records import sealed
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import made_batch
 from logkeep_engine.log.varints import pack_varint
 
 MOST_RECORDS = 100_000
 """A batch of so many takes about 60 kB."""
 
-_MAGIC = 2
-_TRANSACTIONAL = 0x10
 _NO_TIMESTAMP = -1  # a search by time passes such records over, and retention by time does not count them
 _EMPTY_RECORD = b"\x01\x01\x00"  # no key, no value, no headers
 
@@ -48,20 +46,6 @@ def _made(count: int) -> tuple[memoryview, BatchHeader]:
         record += _EMPTY_RECORD
         pack_varint(body, len(record))
         body += record
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        leader_epoch=-1,
-        magic=_MAGIC,
-        crc=0,
-        attributes=Codec.ZSTD | _TRANSACTIONAL,
-        last_offset_delta=count - 1,
-        base_timestamp=_NO_TIMESTAMP,
-        max_timestamp=_NO_TIMESTAMP,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        record_count=count,
-    )
-    batch = memoryview(sealed(compress(Codec.ZSTD, body), header))
+    times = _NO_TIMESTAMP, _NO_TIMESTAMP
+    batch = memoryview(made_batch(Codec.ZSTD, body, count=count, times=times, transactional=True))
     return batch, parse_header(batch)

@@ -159,6 +159,37 @@ def encode(
                 )
             _pack(body, record, delta, record.timestamp - base_timestamp)
             last_delta = delta
+    return made_batch(
+        codec,
+        body,
+        count=len(records),
+        times=(base_timestamp, max(record.timestamp for record in records)),
+        last_offset_delta=last_delta,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        transactional=transactional,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+def made_batch(
+    codec: Codec,
+    body: bytes | bytearray,
+    *,
+    count: int,
+    times: tuple[int, int],
+    last_offset_delta: int | None = None,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    transactional: bool = False,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """A batch of create time of `count` packed records. `times` are its base and max timestamp (ms). Without
+    `last_offset_delta` its offsets have no gap."""
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,
@@ -166,13 +197,13 @@ def encode(
         magic=_MAGIC,
         crc=0,
         attributes=codec | (_TRANSACTIONAL if transactional else 0),
-        last_offset_delta=last_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp for record in records),
+        last_offset_delta=count - 1 if last_offset_delta is None else last_offset_delta,
+        base_timestamp=times[0],
+        max_timestamp=times[1],
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=len(records),
+        record_count=count,
     )
     return sealed(compress(codec, body), header)
 

@@ -245,8 +245,7 @@ def test_bounds_are_the_same_with_another_compressor(codec: Codec, monkeypatch: 
     batches = _compacted(codec)
     older = [Rule.UNMERGED, Rule.BY_STORED_SIZE]
     here = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in Rule}
-    for module in ("log.packer", "log.codec"):
-        monkeypatch.setattr(f"logkeep_engine.{module}.compress", _worse)
+    monkeypatch.setattr("logkeep_engine.log.records.compress", _worse)
     monkeypatch.setattr(merge_in_python, "compress", _worse)
     there = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in older}
     there[Rule.BY_UNPACKED_SIZE] = merge_in_python.in_python(batches, aborted=NONE, max_bytes=12_000)
@@ -269,8 +268,7 @@ def test_what_surely_fits_does(limit: int, codec: Codec, seed: int) -> None:
 def test_old_messages_are_cut_by_their_size_before_compression(monkeypatch: pytest.MonkeyPatch) -> None:
     wrapper = hostile.wrapper(1, Codec.GZIP, [b"some text, again and again " * 20] * 100)
     here = stream([wrapper], max_bytes=6000)
-    for module in ("packer", "records"):
-        monkeypatch.setattr(f"logkeep_engine.log.{module}.compress", _worse)
+    monkeypatch.setattr("logkeep_engine.log.records.compress", _worse)
     there = stream([wrapper], max_bytes=6000)
     check(here, [wrapper])
     assert _bounds(here) == _bounds(there)

@@ -176,7 +176,7 @@ def test_bounds_are_the_same_with_another_compressor(monkeypatch: pytest.MonkeyP
     records = [record(at, b"", headers=[("\N{SNOWMAN}" * 20, None)]) for at in range(3000)]
     batching = Batching(3000, 900_000, Codec.GZIP)
     here = {rule: sent([records], batching, limit=20_000, rule=rule) for rule in Rule}
-    monkeypatch.setattr("logkeep_engine.log.codec.compress", _stored)
+    monkeypatch.setattr("logkeep_engine.log.records.compress", _stored)
     there = {rule: sent([records], batching, limit=20_000, rule=rule) for rule in Rule}
     for rule in Rule:
         assert contents(here[rule]) == contents(there[rule])

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, parse_header
-from logkeep_engine.log.compression import Codec, compress
+from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.divider import Divider, Share
 from logkeep_engine.log.memory import SMALL_BYTES, alone
-from logkeep_engine.log.records import damage_of, sealed, unpack
+from logkeep_engine.log.records import damage_of, made_batch, unpack
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing
 from logkeep_engine.restore.merge import packed_limit
 from logkeep_engine.restore.task import archived_place, stream_of
 
-_MAGIC = 2
 # The bytes of a batch before compression. All pairs of an archived partition have one in the making.
 _MOST_BYTES = 256 << 10
 _LEAST_BYTES = 4 << 10
@@ -111,20 +110,13 @@ def _taken(divider: Divider, packed: bytes | memoryview, header: BatchHeader, it
 def _batch(share: Share, producer_id: int, index: int) -> Outgoing:
     """The batch of a pair; `index` is the number of the pair's records before it."""
     _, codec, count, body, first_time, highest_time, source_end = share
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        leader_epoch=-1,
-        magic=_MAGIC,
-        crc=0,
-        attributes=codec,
-        last_offset_delta=count - 1,
-        base_timestamp=first_time,
-        max_timestamp=highest_time,
+    data = made_batch(
+        Codec(codec),
+        body,
+        count=count,
+        times=(first_time, highest_time),
         producer_id=producer_id,
         producer_epoch=PRODUCER_EPOCH,
         base_sequence=index % SEQUENCE_SPACE,
-        record_count=count,
     )
-    data = sealed(compress(Codec(codec), body), header)
     return Outgoing(index, count, len(data), (data,), ((source_end - 1, 1),), 0)
