@@ -42,7 +42,7 @@ class Point:
         return {"point": {self.kind: iso(self.time)}, "allowEmpty": True}
 
     def __str__(self) -> str:
-        return self.kind or "everything"
+        return self.kind or "all records"
 
 
 def iso(ms: int) -> str:

@@ -23,10 +23,12 @@ from logkeep_engine.tasks import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class PairPlace:
-    """The part of a pair that is in the target: its first `records`, up to `mark`."""
+    """The part of a pair that is in the target: its first `records`, up to `mark`. `end`: where the log ended when it
+    was looked at; None: nobody has looked, since nothing was written before."""
 
     records: int = 0
     mark: Mark | None = None
+    end: int | None = None
 
     def landed(self) -> Landed:
         """The same, without the offsets of the records."""
@@ -70,7 +72,7 @@ async def places_of(client: RawClient, task: PlacesTask, throttle: Throttle) -> 
                 hint="The cluster has lost records that it had acknowledged. Begin a new restore under another run id.",
             )
         if end == target.start:
-            return dict.fromkeys(task.wanted, PairPlace())
+            return dict.fromkeys(task.wanted, PairPlace(end=end))
         try:
             return await _read(client, task, end, throttle)
         except BrokerTrouble as trouble:
@@ -100,7 +102,7 @@ async def _read(client: RawClient, task: PlacesTask, end: int, throttle: Throttl
     if log_start > target.start:
         _refuse_removed(target, log_start, readers.values())
     found = {producer_id: reader.landed() for producer_id, reader in readers.items()}
-    return {producer_id: PairPlace(landed.records, landed.mark) for producer_id, landed in found.items()}
+    return {producer_id: PairPlace(landed.records, landed.mark, end) for producer_id, landed in found.items()}
 
 
 def _refuse_other(task: PlacesTask, header: BatchHeader) -> None:

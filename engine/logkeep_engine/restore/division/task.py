@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,10 +65,9 @@ class DividedTask:
             self.archived, producer_id=pair.producer_id, start=pair.start, to=pair.target, created=False, extent=None
         )
 
-    def places_task(self, pair: Pair) -> PlacesTask:
-        """The look for what a pair has written. Records of others are found when all are counted."""
-        task = self.of_pair(pair)
-        return PlacesTask(task.connection, task.place, (pair.producer_id,), None)
+    def going_on(self, places: Mapping[int, PairPlace]) -> DividedTask:
+        """The same, with what is known of the places of its pairs, by producer id."""
+        return replace(self, pairs=tuple(replace(pair, known=places.get(pair.producer_id)) for pair in self.pairs))
 
 
 def restore_divided(tasks: tuple[DividedTask, ...], context: TaskContext) -> tuple[DividedSummary, ...]:
@@ -85,15 +84,21 @@ async def _restore_all(
     progress = TaskProgress(context)
     budget = MemoryBudget(_MEMORY)
     async with RawClient(tasks[0].archived.connection) as client:
+        done: list[DividedSummary | None] = [None] * len(tasks)
+        if context.attempt:
+            loop = asyncio.get_running_loop()
+            done = list(await asyncio.gather(*(loop.run_in_executor(pool, _finished, task) for task in tasks)))
+            left = [task for task, known in zip(tasks, done, strict=True) if known is None]
+            places = await _look(client, left, context.throttle)
+            tasks = [task.going_on(places) for task in tasks]
 
-        async def one(task: DividedTask) -> DividedSummary:
+        async def one(task: DividedTask, known: DividedSummary | None) -> DividedSummary:
+            if known is not None:
+                return known
             async with budget.taken(task.memory):
-                known = (
-                    await asyncio.get_running_loop().run_in_executor(pool, _finished, task) if context.attempt else None
-                )
-                return known or await _Division(task, client, pool, progress, context).restore()
+                return await _Division(task, client, pool, progress, context).restore()
 
-        running = [asyncio.create_task(one(task)) for task in tasks]
+        running = [asyncio.create_task(one(task, known)) for task, known in zip(tasks, done, strict=True)]
         try:
             return tuple(await asyncio.gather(*running))
         finally:
@@ -105,6 +110,32 @@ async def _stopped(running: Iterable[asyncio.Task[Any]]) -> None:
     for item in waiting:
         item.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _look(client: RawClient, tasks: Sequence[DividedTask], throttle: Throttle) -> dict[int, PairPlace]:
+    """The places of all pairs of these archived partitions, by producer id. Each partition of a target is read once."""
+    slots = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+    async def one(read: PlacesTask) -> dict[int, PairPlace]:
+        async with slots:
+            return await places_of(client, read, throttle)
+
+    found: dict[int, PairPlace] = {}
+    for places in await asyncio.gather(*(one(read) for read in _reads(tasks))):
+        found |= places
+    return found
+
+
+def _reads(tasks: Iterable[DividedTask]) -> list[PlacesTask]:
+    """The looks for what the pairs have written. Records of others are found when all are counted."""
+    wanted: dict[tuple[str, int], list[RestoreTask]] = {}
+    for task in tasks:
+        for pair in task.pairs:
+            wanted.setdefault((task.archived.target, pair.target), []).append(task.of_pair(pair))
+    return [
+        PlacesTask(pairs[0].connection, pairs[0].place, tuple(pair.producer_id for pair in pairs), None)
+        for pairs in wanted.values()
+    ]
 
 
 def _finished(task: DividedTask) -> DividedSummary | None:
@@ -132,8 +163,7 @@ class _Division:
         self._pool = pool
         self._progress = progress
         self._throttle = context.throttle
-        self._first = context.attempt == 0
-        self._fresh = task.archived.fresh and self._first
+        self._fresh = task.archived.fresh and context.attempt == 0
 
     async def restore(self) -> DividedSummary:
         task, resumes, best = self._task, 0, -1
@@ -165,20 +195,12 @@ class _Division:
     async def _begin(self) -> list[PairPlace]:
         if self._fresh:
             return [PairPlace()] * len(self._task.pairs)
-        known = [pair.known for pair in self._task.pairs]
-        if self._first and None not in known:
-            return [place for place in known if place is not None]
-        return await self._look()
+        known = [pair.known for pair in self._task.pairs if pair.known is not None]
+        return known if len(known) == len(self._task.pairs) else await self._look()
 
     async def _look(self) -> list[PairPlace]:
-        slots = asyncio.Semaphore(_LOOKS_AT_ONCE)
-
-        async def one(pair: Pair) -> PairPlace:
-            async with slots:
-                found = await places_of(self._client, self._task.places_task(pair), self._throttle)
-                return found[pair.producer_id]
-
-        return list(await asyncio.gather(*(one(pair) for pair in self._task.pairs)))
+        found = await _look(self._client, [self._task], self._throttle)
+        return [found[pair.producer_id] for pair in self._task.pairs]
 
 
 class _Pass:
@@ -289,6 +311,7 @@ class PairAttempt(Attempt):
         contested: bool,
     ) -> None:
         super().__init__(task, place.landed(), progress, pool, throttle, contested=contested)
+        self._looked_to = place.end
         self._map.close()
         self._map = _NoMap()
         self._window = window
@@ -299,8 +322,12 @@ class PairAttempt(Attempt):
 
     async def run(self, client: RawClient, ahead: OutgoingBatches) -> PartitionSummary:
         if self._mark is None:
-            # What others have written before is not looked at again when an answer gets lost.
-            self._end = max(self._end, await client.log_end(self._task.target, self._task.target_partition))
+            # What others have written before is not looked at again when an answer gets lost. What came behind the look
+            # may be an earlier attempt's.
+            end = self._looked_to
+            if end is None:
+                end = await client.log_end(self._task.target, self._task.target_partition)
+            self._end = max(self._end, end)
         return await super().run(client, ahead)
 
     def _take_over(self, records: int) -> None:
