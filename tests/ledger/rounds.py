@@ -28,7 +28,16 @@ from tests.kafka.restores import seen
 from tests.ledger.drivers import Driver
 from tests.ledger.ledger import Fate, Found, Sent, by_pairs, differences, divided, doubled, problems
 from tests.ledger.nemesis import Nemesis, Prey
-from tests.ledger.points import Point, chosen, end_offsets, positions_of, promised, transactions_in, within
+from tests.ledger.points import (
+    Point,
+    chosen,
+    end_offsets,
+    ends_of_logs,
+    positions_of,
+    promised,
+    transactions_in,
+    within,
+)
 from tests.ledger.producers import KINDS, PARTITIONS, Writer
 from tests.ledger.shapes import Shape
 from tests.ledger.users import Users
@@ -36,6 +45,7 @@ from tests.ledger.users import Users
 _LEAST_RECORDS = 100  # of each producer: some transactions, some of them aborted
 _ATTEMPTS = 8  # of a run that fails, as a Job that tries again
 _BEGUN_ANEW = 4
+_SETTLED_SECONDS = 1.0  # in which a leader learns from its followers what they have
 _TWICE = "the marker of a transaction twice"
 
 
@@ -282,15 +292,24 @@ class Round:
                 yield f"partition {number}: the group was behind {passed} records, and is behind {stands}: {there}"
 
     def _read(self, topic: str, partitions: int) -> dict[int, list[Found]]:
-        return {
-            partition: [
-                Found(key, value, time, headers, offset)
-                for offset, key, value, headers, time in map(
-                    seen, read_committed(self._cluster.bootstrap, topic, partition)
-                )
-            ]
-            for partition in range(partitions)
-        }
+        ends = ends_of_logs(self._cluster.bootstrap, topic, partitions)
+        return {partition: self._read_to_end(topic, partition, end) for partition, end in ends.items()}
+
+    def _read_to_end(self, topic: str, partition: int, end: int) -> list[Found]:
+        """The records of a partition whose log ends at `end`. A leader that is new may tell consumers of an earlier
+        end; and markers may lie behind the last record. So what seems to end early is read until it grows no more."""
+        found = self._read_once(topic, partition)
+        while found and found[-1].offset + 1 < end:
+            time.sleep(_SETTLED_SECONDS)
+            again = self._read_once(topic, partition)
+            if len(again) == len(found):
+                break
+            found = again
+        return found
+
+    def _read_once(self, topic: str, partition: int) -> list[Found]:
+        messages = map(seen, read_committed(self._cluster.bootstrap, topic, partition))
+        return [Found(key, value, at, headers, offset) for offset, key, value, headers, at in messages]
 
     def _seconds(self) -> float:
         return time.monotonic() - self._began

@@ -12,6 +12,7 @@ from tests.ledger.points import POINTS
 from tests.ledger.producers import PARTITIONS
 
 _COUNTS = (5, 2, 7, 1, 4)
+_DIVIDED_RATE = "1Mi"  # of some megabytes: most kills come in the middle
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Shape:
         if self.everything:
             return {**common, "everything": True}
         if self.divided:
-            return {**common, "topics": {"rename": rename, "partitionCount": self.partitions}}
+            topics = {"rename": rename, "partitionCount": self.partitions}
+            return {**common, "topics": topics, "limits": {"bytesPerSecond": _DIVIDED_RATE}}
         groups = {"restore": "Translate", "include": [group]}
         return {**common, "topics": {"rename": rename}, "consumerGroups": groups}
 
