@@ -46,7 +46,7 @@ from logkeep_engine.errors import LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter
+from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -263,7 +263,7 @@ class RestoreRun(DriverRun):
                     return replace(begun, end_time=time.time())
                 found = find_out(context)
                 report = found.report
-                begun = replace(begun, warnings=tuple(found.warnings[:MAX_LIST]), emitted=found.emitted)
+                begun = replace(begun, warnings=told_warnings(found.warnings), emitted=found.emitted)
         except Refused as error:
             refusals.add(error)
         report = with_refusals(report, refusals.found)
@@ -318,7 +318,7 @@ class RestoreRun(DriverRun):
             warnings.insert(0, f"not verified: {self._verification.message}")
         return replace(
             facts_of_run(begun, context, planned, summaries, moved),
-            warnings=tuple([*planned.plan.warnings, *warnings][:MAX_LIST]),
+            warnings=told_warnings([*planned.plan.warnings, *warnings]),
             verification=self._verification,
             emitted=emit(context, planned),
             cluster_state=cluster_state,
