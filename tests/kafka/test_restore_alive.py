@@ -1,5 +1,6 @@
 """A restore whose driver goes on is not resumed by another one."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import RestoreBusy
 from logkeep_engine.restore import alive
+from logkeep_engine.storage import LocalStorage
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 from tests.data.topics import create_topic, produce
@@ -72,10 +74,20 @@ def test_a_restore_that_has_failed_is_resumed_at_once(
     def watch(seconds: float) -> None:
         raise AssertionError("it watches a run that has said that it has ended")
 
+    put, stored = LocalStorage.put, list[str]()
+
+    def noted(self: LocalStorage, path: str, data: bytes) -> None:
+        name = path.rpartition("/")[2]
+        if name == "result.json" or (name == "alive.json" and json.loads(data)["ended"]):
+            stored.append(name)
+        put(self, path, data)
+
+    monkeypatch.setattr(LocalStorage, "put", noted)
     with pytest.raises(ConnectionAbortedError):
         bring_back(restore_spec(kafka, tmp_path), runner=DiesAfter(1))
     monkeypatch.setattr("logkeep_engine.restore.alive.time.sleep", watch)
     assert bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Resume"), "restore-2").records == 200
+    assert stored == ["result.json", "alive.json"] * 2, "it says that it has ended before its result is there"
 
 
 def test_a_restore_whose_driver_was_killed_is_resumed_when_nothing_of_it_was_seen(

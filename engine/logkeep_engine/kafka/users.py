@@ -83,6 +83,7 @@ class UserAdmin(Admin):
         may not."""
         refused: list[SetRefused[Acl]] = []
         for part in in_parts(acls, _A_REQUEST):
+            self._permit()
             refused += _refused(part, self._ordered(create_acls(part), "add ACLs"), "add ACLs", "ALTER")
         return refused
 
@@ -94,6 +95,8 @@ class UserAdmin(Admin):
             (entity, list(found)) for entity, found in groupby(sorted(quotas, key=repr), key=lambda item: item.entity)
         ]
         for part in in_parts(by_entity, _A_REQUEST):
+            if not only_check:
+                self._permit()
             results = self._ordered(alter_quotas(part, only_check=only_check), "set client quotas")
             for refusal in _refused(part, results, "set client quotas", "ALTER_CONFIGS"):
                 items = refusal.item[1]

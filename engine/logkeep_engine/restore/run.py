@@ -35,7 +35,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -48,25 +49,23 @@ from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore import remembered
-from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import check_counted, count_all, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
 from logkeep_engine.restore.emitting import emit, emits, refuse_nowhere
 from logkeep_engine.restore.everything import restore_cluster_state
-from logkeep_engine.restore.group_moves import Moved, PositionOutcome
+from logkeep_engine.restore.facts import facts_of_run, told_of_records
+from logkeep_engine.restore.fence import RunFence
 from logkeep_engine.restore.groups import move_groups
-from logkeep_engine.restore.offset_map import PartitionSummary
-from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
-from logkeep_engine.restore.plan import RestorePlan, spec_digest
+from logkeep_engine.restore.partitions import restore_open_partitions
+from logkeep_engine.restore.plan import spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.refusals import Refusals
 from logkeep_engine.restore.resuming import RestoreSettings, finished_before, note_begun
-from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
+from logkeep_engine.restore.state import RESULT, RestoreState, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
-from logkeep_engine.restore.work import with_task
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import Expect, TaskRunner
 
@@ -166,17 +165,22 @@ class RestoreRun(DriverRun):
         self._earlier: RunResult | None = None
         self._done: RunResult | None = None
         self._verification: VerificationFacts | None = None
+        # What shows that the driver goes on must do so until the result is stored: else the run could be taken over.
+        self._until_stored = ExitStack()
+        self._permit: Callable[[], None] = lambda: None
 
     def perform_or_raise(self) -> RunResult:
         """Do the run, as any. A result that is stored tells a later start of the run that it has succeeded."""
-        result = super().perform_or_raise()
-        if result.dry_run is not None:
-            return replace(result, outcome=DRY_RUN)
-        if self._begun is not None:
-            self._done = None  # a run whose result cannot be stored has failed
-            _, state = self._begun
-            state.storage.put(state.file(RESULT), result.to_json().encode())
-        return result
+        with self._until_stored:
+            result = super().perform_or_raise()
+            if result.dry_run is not None:
+                return replace(result, outcome=DRY_RUN)
+            if self._begun is not None:
+                self._done = None  # a run whose result cannot be stored has failed
+                self._permit()
+                _, state = self._begun
+                state.storage.put(state.file(RESULT), result.to_json().encode())
+            return result
 
     def execute(self) -> None:
         if not self._only_verify:
@@ -209,8 +213,9 @@ class RestoreRun(DriverRun):
             if self._earlier is not None:
                 self._complete_earlier(context, self._earlier)
             else:
-                with AliveNote(state):
-                    self._done = self._perform_steps(context, super().result())
+                self._permit = self._until_stored.enter_context(RunFence(state)).check
+                control.only_while(self._permit)
+                self._done = self._perform_steps(replace(context, permit=self._permit), super().result())
 
     def _context(
         self,
@@ -308,8 +313,7 @@ class RestoreRun(DriverRun):
             self._verification = earlier_facts(context) or verify_restored(context, planned)
             raise_if_different(self._verification)
         moved, warnings = move_groups(context, planned)
-        told = [*_append_time_warnings(summaries.values()), *_filled_warnings(planned.plan, summaries)]
-        warnings = [*told, *warnings, *topics.finish(planned.plan)]
+        warnings = [*told_of_records(planned.plan, summaries), *warnings, *topics.finish(planned.plan)]
         cluster_state, not_set = restore_cluster_state(context, planned)
         warnings = [*not_set, *warnings]
         if planned.plan.point is not None and not any(summary.records for summary in summaries.values()):
@@ -427,58 +431,6 @@ def _of_earlier(context: RestoreContext, earlier: RunResult) -> tuple[RestoreCon
 
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-def facts_of_run(
-    begun: RunResult, context: RestoreContext, planned: Planned, summaries: Summaries, moved: Sequence[Moved] = ()
-) -> RunResult:
-    """The result of a run that has begun, with the facts about what it has restored."""
-    plan = planned.plan
-    return replace(
-        begun,
-        archive_id=context.archive.info.archive_id,
-        cluster_id=context.cluster_id,
-        commit=plan.commit,
-        topics=len(plan.topics),
-        partitions=sum(topic.partition_count for topic in plan.topics),
-        records=sum(summary.records for summary in summaries.values()),
-        bytes=sum(summary.bytes for summary in summaries.values()),
-        segments=sum(len(planned.segments(topic, partition.partition)) for topic, partition in with_task(planned)),
-        groups=sum(item.outcome is PositionOutcome.SET for item in moved),
-        loss_total=len(plan.loss),
-        loss_offsets=sum(fact.end - fact.start for fact in plan.loss),
-        loss=plan.loss[:MAX_LIST],
-        offset_map="" if all(topic.divided for topic in plan.topics) else context.state.name(OFFSET_MAPS),
-    )
-
-
-def _append_time_warnings(summaries: Iterable[PartitionSummary]) -> list[str]:
-    topics = sorted({summary.target_topic for summary in summaries if summary.append_time_records})
-    if not topics:
-        return []
-    shown = ", ".join(topics[:10]) + (f" and {len(topics) - 10} more" if len(topics) > 10 else "")
-    return [
-        f"records of {shown} had append times: they keep the times, but the type of the timestamp is now CreateTime"
-    ]
-
-
-def _filled_warnings(plan: RestorePlan, summaries: Summaries) -> list[str]:
-    """The warning about offsets that were filled so that records keep theirs."""
-    filled: dict[str, int] = {}
-    for topic in plan.topics:
-        for part in topic.partitions:
-            summary = summaries.get((topic.target, part.target))
-            if part.extent is not None and summary is not None and summary.records < part.extent.offsets:
-                more = part.extent.offsets - summary.records
-                filled[topic.target] = filled.get(topic.target, 0) + more
-    if not filled:
-        return []
-    shown = ", ".join(sorted(filled)[:10]) + (f" and {len(filled) - 10} more" if len(filled) > 10 else "")
-    return [
-        f"{sum(filled.values())} offsets of {shown} hold no record of the source and were filled with transactions: "
-        "consumers that read uncommitted records see records without key and value there where several follow one "
-        "another, and searches by time may find a marker, which has the time of the restore"
-    ]
 
 
 def _note_failure(storage: Storage, path: str, result: RunResult) -> None:

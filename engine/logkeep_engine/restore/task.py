@@ -35,6 +35,7 @@ from logkeep_engine.limits import Throttle
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.attempt import Attempt, LookAgain, RestoreTask
+from logkeep_engine.restore.fence import TaskFence
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed, look
 from logkeep_engine.restore.merge import BatchStream, Rule
@@ -58,8 +59,8 @@ def restore_partitions(tasks: tuple[RestoreTask, ...], context: TaskContext) -> 
     """Restore some partitions of one cluster and write their offset maps. Safe to repeat, and to run twice at once.
 
     Partitions that an earlier attempt has finished are not looked at again. Raises ArchiveDamaged if an object is not
-    what the catalog (or the survey) says, TargetChanged or TopicExists if somebody else writes to a created topic, and
-    what the clients raise: the first error of any partition.
+    what the catalog (or the survey) says, TargetChanged or TopicExists if somebody else writes to a created topic,
+    RestoreBusy if another run has taken over this one, and what the clients raise: the first error of any partition.
     """
     with ThreadPoolExecutor(min(THREADS, 2 * len(tasks)), thread_name_prefix="logkeep-restore") as pool:
         return asyncio.run(_restore_all(tasks, context, pool))
@@ -70,14 +71,16 @@ async def _restore_all(
 ) -> tuple[PartitionSummary, ...]:
     progress = TaskProgress(context)
     budget = MemoryBudget(_MEMORY)
+    fence = TaskFence(tasks[0].own, pool)
     async with RawClient(tasks[0].connection) as client:
 
         async def one(task: RestoreTask) -> PartitionSummary:
             async with budget.taken(task.memory):
+                await fence.check()
                 known = (
                     await asyncio.get_running_loop().run_in_executor(pool, _finished, task) if context.attempt else None
                 )
-                return known or await _restore(task, client, pool, progress, context)
+                return known or await _restore(task, client, pool, fence, progress, context)
 
         running = [asyncio.ensure_future(one(task)) for task in tasks]
         try:
@@ -98,7 +101,12 @@ def _finished(task: RestoreTask) -> PartitionSummary | None:
 
 
 async def _restore(
-    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: TaskProgress, context: TaskContext
+    task: RestoreTask,
+    client: RawClient,
+    pool: ThreadPoolExecutor,
+    fence: TaskFence,
+    progress: TaskProgress,
+    context: TaskContext,
 ) -> PartitionSummary:
     throttle = context.throttle
     fresh = task.fresh and context.attempt == 0
@@ -109,7 +117,7 @@ async def _restore(
         attempt = kind(task, landed, progress, pool, throttle, contested=not fresh)
         ahead = ahead or OutgoingAhead(stream_of(task, landed.records), pool)
         try:
-            return await attempt.run(client, ahead)
+            return await attempt.run(client, fence.before(ahead))
         except (ProduceRefused, LookAgain) as error:
             # Either another attempt of this very task has written more than this one knows: go on behind it. Or a
             # leader has lost records that the one before it had acknowledged: send them again.

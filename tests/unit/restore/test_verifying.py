@@ -127,8 +127,8 @@ def verified(
     records = [record(number, number) for number in range(archived)]
     storage = open_uri(tmp_path.as_uri())
     connection = KafkaConnection(("127.0.0.1:1",))
-    own: dict[str, Any] = {"number": 0, "storage": storage, "state": storage, "connection": connection}
-    own |= {"source": "orders", "topic_id": "x", "partition": 3, "target": "copy", "created": True, "fresh": False}
+    own: dict[str, Any] = {"number": 0, "storage": storage, "state": storage, "run_id": "restore-1"}
+    own |= {"connection": connection, "source": "orders", "topic_id": "x", "partition": 3, "target": "copy", "created": True, "fresh": False}
     own |= {"max_batch_bytes": 1 << 20, "rule": Rule.BY_UNPACKED_SIZE, "producer_id": OURS, "start": 0}
     restored = RestoreTask(**own, segments=(), survey=None, map_path="m")
     kept = list(stretches(records))

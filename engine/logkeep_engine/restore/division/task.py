@@ -21,6 +21,7 @@ from logkeep_engine.restore.attempt import Attempt, LookAgain, RestoreTask
 from logkeep_engine.restore.division.places import PairPlace, PlacesTask, places_of
 from logkeep_engine.restore.division.stream import Dealt, DividedStream, most_bytes
 from logkeep_engine.restore.division.summary import DividedSummary, PairSummary
+from logkeep_engine.restore.fence import TaskFence
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.outgoing_ahead import OutgoingAhead, OutgoingBatches
@@ -84,14 +85,16 @@ async def _restore_all(
 ) -> tuple[DividedSummary, ...]:
     progress = TaskProgress(context)
     budget = MemoryBudget(_MEMORY)
+    fence = TaskFence(tasks[0].archived.own, pool)
     async with RawClient(tasks[0].archived.connection) as client:
 
         async def one(task: DividedTask) -> DividedSummary:
             async with budget.taken(task.memory):
+                await fence.check()
                 known = (
                     await asyncio.get_running_loop().run_in_executor(pool, _finished, task) if context.attempt else None
                 )
-                return known or await _Division(task, client, pool, progress, context).restore()
+                return known or await _Division(task, client, pool, fence, progress, context).restore()
 
         running = [asyncio.create_task(one(task)) for task in tasks]
         try:
@@ -124,12 +127,14 @@ class _Division:
         task: DividedTask,
         client: RawClient,
         pool: ThreadPoolExecutor,
+        fence: TaskFence,
         progress: TaskProgress,
         context: TaskContext,
     ) -> None:
         self._task = task
         self._client = client
         self._pool = pool
+        self._fence = fence
         self._progress = progress
         self._throttle = context.throttle
         self._first = context.attempt == 0
@@ -141,7 +146,7 @@ class _Division:
         while resumes < RESUMES:
             dealing = _Pass(task, places, self._client, self._pool, self._progress, self._throttle, fresh=self._fresh)
             try:
-                summary = await dealing.run()
+                summary = await dealing.run(self._fence)
             except (ProduceRefused, LookAgain) as error:
                 # See `task`: another attempt writes too, or a leader has lost records.
                 places, self._fresh = await self._look(), False
@@ -214,14 +219,14 @@ class _Pass:
         """Whether the pair that has failed knew of all that it had written."""
         return self._attempts[self._failed].knew(places[self._failed].landed())
 
-    async def run(self) -> DividedSummary:
+    async def run(self, fence: TaskFence) -> DividedSummary:
         """Deal out all batches, until all are acknowledged. Raises the error of the dealing, or that of a pair."""
         ahead = OutgoingAhead(self._stream.batches(), self._pool)
         pairs = [
             asyncio.create_task(attempt.run(self._client, outlet))
             for attempt, outlet in zip(self._attempts, self._outlets, strict=True)
         ]
-        dealing = asyncio.create_task(self._deal(ahead))
+        dealing = asyncio.create_task(self._deal(ahead, fence))
         try:
             done, _ = await asyncio.wait([dealing, *pairs], return_when=asyncio.FIRST_EXCEPTION)
             for number, pair in enumerate(pairs):
@@ -236,8 +241,9 @@ class _Pass:
             for attempt in self._attempts:
                 attempt.close()
 
-    async def _deal(self, ahead: OutgoingAhead[Dealt]) -> None:
+    async def _deal(self, ahead: OutgoingAhead[Dealt], fence: TaskFence) -> None:
         async for items in ahead.take():
+            await fence.check()
             for item in items:
                 batch = item.batch
                 if batch.index + batch.count <= self._places[item.target].records:
