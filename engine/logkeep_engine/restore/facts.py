@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from logkeep_engine.contract.run import MAX_LIST, RunResult
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectMissing
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.count import check_counted
 from logkeep_engine.restore.group_moves import Moved, PositionOutcome
 from logkeep_engine.restore.offset_map import PartitionSummary
-from logkeep_engine.restore.partitions import Summaries
+from logkeep_engine.restore.partitions import Summaries, done_partitions
 from logkeep_engine.restore.plan import RestorePlan
 from logkeep_engine.restore.selection import shown
-from logkeep_engine.restore.state import OFFSET_MAPS
+from logkeep_engine.restore.state import ALL_BUT_USERS, OFFSET_MAPS
 from logkeep_engine.restore.work import with_task
 
 
@@ -37,6 +39,35 @@ def facts_of_run(
         loss=plan.loss[:MAX_LIST],
         offset_map="" if all(topic.divided for topic in plan.topics) else context.state.name(OFFSET_MAPS),
     )
+
+
+def note_restored(context: RestoreContext, done: RunResult) -> None:
+    """Note that topics and groups are restored, in a restore that goes on with quotas and ACLs. These may take the
+    right to look at topics and groups from the very user who restores."""
+    if context.spec.everything:
+        context.state.storage.put(context.state.file(ALL_BUT_USERS), done.to_json().encode())
+
+
+def restored_before(context: RestoreContext, planned: Planned, begun: RunResult) -> RunResult | None:
+    """What an earlier start has noted when it had restored topics and groups; None if it has not come so far.
+
+    Raises TargetChanged and TopicGone if the topics are not those any more.
+    """
+    try:
+        noted = RunResult.from_json(context.state.storage.read(context.state.file(ALL_BUT_USERS)))
+    except ObjectMissing:
+        return None
+    warnings = list(noted.warnings)
+    try:
+        check_counted(context, planned, done_partitions(context.state))
+    except (BrokerRefused, BrokerUnavailable) as error:
+        warnings.insert(
+            0,
+            "it cannot be seen any more whether the topics are those that an earlier start has restored: "
+            f"{error.message} ACLs of topics may have taken the right to look from the user who restores",
+        )
+    own = {"run_id": begun.run_id, "start_time": begun.start_time}
+    return replace(noted, **own, offset_map=noted.offset_map and context.state.name(OFFSET_MAPS), warnings=tuple(warnings))
 
 
 def told_of_records(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:

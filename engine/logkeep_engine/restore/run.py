@@ -20,6 +20,7 @@ place of its state (`state`) lie, in this order, what a driver that starts again
     verification.json     the same for programs; the topics get their own configuration only if nothing differs
     group-changes/...     the positions that consumer groups had before, written before the first one is set
     consumer-groups.json  what became of the positions of consumer groups
+    all-but-users.json    topics and groups are restored; written before ACLs may take the right to look at these again
     acls-sent.json        what is known before the ACLs of the cluster are sent, which may take the user's rights
     cluster-state-restored.json    what became of ACLs and quotas, and which users are to be created
     result.json           the end: a run that has succeeded is not done again
@@ -54,7 +55,7 @@ from logkeep_engine.restore.count import check_counted, count_all, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
 from logkeep_engine.restore.emitting import emit, emits, refuse_nowhere
 from logkeep_engine.restore.everything import restore_cluster_state
-from logkeep_engine.restore.facts import facts_of_run, told_of_records
+from logkeep_engine.restore.facts import facts_of_run, note_restored, restored_before, told_of_records
 from logkeep_engine.restore.fence import RunFence
 from logkeep_engine.restore.groups import move_groups
 from logkeep_engine.restore.partitions import restore_open_partitions
@@ -299,6 +300,22 @@ class RestoreRun(DriverRun):
         planned = RestorePlanner(context).load_or_make()
         note_begun(context)
         tell(context, planned)
+        done = restored_before(context, planned, begun)
+        if done is None:
+            done = self._restore_all_but_users(context, planned, begun)
+            note_restored(context, done)
+        self._verification = done.verification
+        cluster_state, not_set = restore_cluster_state(context, planned)
+        return replace(
+            done,
+            warnings=tuple([*not_set, *done.warnings][:MAX_LIST]),
+            emitted=emit(context, planned),
+            cluster_state=cluster_state,
+            end_time=time.time(),
+        )
+
+    def _restore_all_but_users(self, context: RestoreContext, planned: Planned, begun: RunResult) -> RunResult:
+        """Restore topics and groups. Returns `begun` with the facts, and all warnings."""
         topics = CreatedTopics(context.control, planned.archived, context.spec.topics)
         counted = is_counted(context.state)
         if not counted:
@@ -314,19 +331,12 @@ class RestoreRun(DriverRun):
             raise_if_different(self._verification)
         moved, warnings = move_groups(context, planned)
         warnings = [*told_of_records(planned.plan, summaries), *warnings, *topics.finish(planned.plan)]
-        cluster_state, not_set = restore_cluster_state(context, planned)
-        warnings = [*not_set, *warnings]
-        if planned.plan.point is not None and not any(summary.records for summary in summaries.values()):
-            warnings.append("no record of the archive lies within spec.point: the topics are empty")
         if self._verification is not None and self._verification.not_verified:
             warnings.insert(0, f"not verified: {self._verification.message}")
         return replace(
             facts_of_run(begun, context, planned, summaries, moved),
-            warnings=tuple([*planned.plan.warnings, *warnings][:MAX_LIST]),
+            warnings=(*planned.plan.warnings, *warnings),
             verification=self._verification,
-            emitted=emit(context, planned),
-            cluster_state=cluster_state,
-            end_time=time.time(),
         )
 
     def result(self) -> RunResult:

@@ -27,6 +27,8 @@ RESULT = "result.json"
 OFFSET_MAPS = "offset-maps"
 DIVIDED = "divided"
 COUNTED = "counted.json"
+ALL_BUT_USERS = "all-but-users.json"
+ACLS_SENT = "acls-sent.json"
 
 
 @dataclass(frozen=True)
