@@ -11,6 +11,7 @@ from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import check_counted
 from logkeep_engine.restore.group_moves import Moved, PositionOutcome
 from logkeep_engine.restore.offset_map import PartitionSummary
+from logkeep_engine.restore.outside import told_outside
 from logkeep_engine.restore.partitions import Summaries, done_partitions
 from logkeep_engine.restore.plan import RestorePlan
 from logkeep_engine.restore.selection import shown
@@ -74,6 +75,7 @@ def told_of_records(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
     """The warnings about records that were restored otherwise than they were, and about topics without any."""
     yield from _told_append_times(summaries.values())
     yield from _told_filled(plan, summaries)
+    yield from told_outside(plan, summaries)
 
 
 def _told_append_times(summaries: Iterable[PartitionSummary]) -> Iterator[str]:

@@ -58,6 +58,7 @@ from logkeep_engine.restore.everything import restore_cluster_state
 from logkeep_engine.restore.facts import facts_of_run, note_restored, restored_before, told_of_records
 from logkeep_engine.restore.fence import RunFence
 from logkeep_engine.restore.groups import move_groups
+from logkeep_engine.restore.outside import refuse_without_records
 from logkeep_engine.restore.partitions import restore_open_partitions
 from logkeep_engine.restore.plan import spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
@@ -326,6 +327,7 @@ class RestoreRun(DriverRun):
             check_counted(context, planned, summaries)
         else:
             summaries = count_all(context, planned, summaries)
+        refuse_without_records(context, planned, summaries)
         if self._spec.verify is RestoreVerification.FULL:
             self._verification = earlier_facts(context) or verify_restored(context, planned)
             raise_if_different(self._verification)
