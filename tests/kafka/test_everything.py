@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from logkeep_engine.archive.catalog.cluster_state import state_path
+from logkeep_engine.archive.catalog.cluster_state import read_cluster_state, state_path
 from logkeep_engine.backup import cluster_state
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
@@ -504,7 +504,7 @@ def test_acls_of_the_cluster_that_take_the_rights_of_the_user_come_last(
     """Where nobody has an ACL of the cluster, all may do everything there; the first one ends that, however many there
     are."""
     many = [Acl("CLUSTER", "kafka-cluster", "LITERAL", f"User:m{n}", "*", "DESCRIBE", "ALLOW") for n in range(1001)]
-    read = everything_module.read_cluster_state
+    read = read_cluster_state
 
     def with_many(*arguments: Any) -> Any:
         found = read(*arguments)

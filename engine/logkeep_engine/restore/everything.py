@@ -289,7 +289,9 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
         return _written(context, state, quotas, _bring_acls(state, control, note), users)
     except BrokerRefused as error:
         if noted is None:  # brokers have refused what this start has asked for: it has sent nothing of it
-            context.state.storage.put(context.state.file(ACLS_SENT), json.dumps({"format": FORMAT, "facts": None}).encode())
+            context.state.storage.put(
+                context.state.file(ACLS_SENT), json.dumps({"format": FORMAT, "facts": None}).encode()
+            )
             raise
         facts, warnings = noted
         return facts, [

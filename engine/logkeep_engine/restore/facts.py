@@ -50,7 +50,8 @@ def note_restored(context: RestoreContext, done: RunResult) -> None:
 
 
 def restored_before(context: RestoreContext, planned: Planned, begun: RunResult) -> RunResult | None:
-    """What an earlier start has noted when it had restored topics and groups; None if it has not come so far.
+    """The facts and warnings that an earlier start has noted when it had restored topics and groups; None if none has
+    come so far.
 
     Raises TargetChanged and TopicGone if the topics are not those any more.
     """
@@ -67,8 +68,13 @@ def restored_before(context: RestoreContext, planned: Planned, begun: RunResult)
             "it cannot be seen any more whether the topics are those that an earlier start has restored: "
             f"{error.message} ACLs of topics may have taken the right to look from the user who restores",
         )
-    own = {"run_id": begun.run_id, "start_time": begun.start_time}
-    return replace(noted, **own, offset_map=noted.offset_map and context.state.name(OFFSET_MAPS), warnings=tuple(warnings))
+    return replace(
+        noted,
+        run_id=begun.run_id,
+        start_time=begun.start_time,
+        offset_map=noted.offset_map and context.state.name(OFFSET_MAPS),
+        warnings=tuple(warnings),
+    )
 
 
 def told_of_records(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:

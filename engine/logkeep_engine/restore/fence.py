@@ -122,4 +122,3 @@ class _FencedBatches:
         async for items in self.batches.take():
             await self.fence.check()
             yield items
-

@@ -48,9 +48,7 @@ def refuse_outside(context: RestoreContext, planned: Planned) -> None:
 def _holds_some(task: RestoreTask) -> bool:
     """Whether the catalog alone tells that a record lies within the point."""
     damaged = () if task.survey is None else task.survey.damaged
-    return any(
-        segment.base_offset not in damaged and _lies_within(task.clip, segment) for segment in task.segments
-    )
+    return any(segment.base_offset not in damaged and _lies_within(task.clip, segment) for segment in task.segments)
 
 
 def _lies_within(clip: Clip | None, segment: SegmentEntry) -> bool:

@@ -6,15 +6,16 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from logkeep_engine.errors import RestoreBusy
+from logkeep_engine.kafka import positions
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition
-from logkeep_engine.kafka.positions import change_positions, commit_request
+from logkeep_engine.kafka.positions import FetchedPosition
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.restore import alive, fence
@@ -131,29 +132,49 @@ CHANGES: list[Callable[[ControlPlane], Any]] = [
 ]
 
 
+class NoPool:
+    """Stands for connections to brokers. Nobody asks them anything."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_change_of_the_cluster_is_asked_for_without_a_look(
     change: Callable[[ControlPlane], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ControlPlane, "_connect", lambda _: None)
+    monkeypatch.setattr(positions, "BrokerPool", NoPool)
     with ControlPlane(KafkaConnection(("127.0.0.1:1",)), timeout=1.0) as control:
         control.only_while(not_permitted)
         with pytest.raises(RestoreBusy, match="not permitted"):
             change(control)
 
 
-def test_positions_of_many_groups_are_not_set_on_one_look() -> None:
-    looks = []
+def test_positions_of_many_groups_are_not_set_on_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed: list[str] = []
+
+    async def change(_: object, group: str, *__: object) -> dict[tuple[str, int], int]:
+        changed.append(group)
+        return {}
 
     def permit() -> None:
-        looks.append(None)
-        if len(looks) == 2:
+        if changed:
             not_permitted()
 
+    monkeypatch.setattr(positions, "BrokerPool", NoPool)
+    monkeypatch.setattr(positions, "_change", change)
     connection = KafkaConnection(("127.0.0.1:1",))
-    wanted = {f"g{number}": [] for number in range(51)}
+    wanted: dict[str, list[FetchedPosition]] = {f"g{number}": [] for number in range(200)}
     with pytest.raises(RestoreBusy, match="not permitted"):
-        asyncio.run(change_positions(connection, wanted, commit_request, permit))
+        asyncio.run(positions.change_positions(connection, wanted, positions.commit_request, permit))
+    assert 0 < len(changed) < 100
 
 
 def test_a_task_sends_no_more_batches_once_its_run_was_taken_over(first: RestoreState, clocks: Clocks) -> None:
