@@ -49,9 +49,9 @@ def _chosen(spec: KafkaRestoreSpec) -> tuple[Choice, ...]:
     from logkeep_engine.archive.reading.visible import shows
     from logkeep_engine.restore import point
     from logkeep_engine.restore.selection import select_topics, with_branches
-    from logkeep_engine.restore.state import open_source
+    from logkeep_engine.restore.state import archive_to_restore
 
-    archive = open_source(spec, os.environ)
+    archive = archive_to_restore(spec, os.environ)
     point.refuse_future(spec.point)
     archived = with_branches(point.choose(archive, spec.point).state, spec.source.topic_ids)
     sees = point.shows_at(archived, spec.point, shows(archive.storage, archived))

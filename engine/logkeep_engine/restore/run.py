@@ -63,7 +63,14 @@ from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.refusals import Refusals
 from logkeep_engine.restore.resuming import RestoreSettings, finished_before, note_begun
-from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, archive_place, open_source, open_state
+from logkeep_engine.restore.state import (
+    OFFSET_MAPS,
+    RESULT,
+    RestoreState,
+    archive_place,
+    archive_to_restore,
+    open_state,
+)
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
 from logkeep_engine.restore.work import with_task
@@ -340,7 +347,7 @@ class RestoreRun(DriverRun):
         """The archive, and the place of the run's state."""
         archive_place(self._spec)
         self._reporter.phase("Planning")
-        archive = open_source(self._spec, self._environ)
+        archive = archive_to_restore(self._spec, self._environ)
         return archive, open_state(self._run_id, self._spec, archive.storage, self._environ)
 
     def _earlier_result(self, archive: Archive, state: RestoreState) -> RunResult | None:

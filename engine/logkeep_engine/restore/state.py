@@ -142,7 +142,7 @@ def archive_place(spec: specs.KafkaRestoreSpec) -> StorageSpec:
     return spec.source.storage
 
 
-def open_source(spec: specs.KafkaRestoreSpec, environ: Mapping[str, str]) -> Archive:
+def archive_to_restore(spec: specs.KafkaRestoreSpec, environ: Mapping[str, str]) -> Archive:
     """The archive of the restore, in a place that answers. Raises SpecError as `archive_place`, and what the storage
     raises."""
     storage = open_storage(archive_place(spec), environ)
