@@ -65,10 +65,10 @@ from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.refusals import Refusals
 from logkeep_engine.restore.resuming import RestoreSettings, finished_before, note_begun
-from logkeep_engine.restore.state import RESULT, RestoreState, open_state
+from logkeep_engine.restore.state import RESULT, RestoreState, archive_place, archive_to_restore, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
-from logkeep_engine.storage import Storage, open_storage
+from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import Expect, TaskRunner
 
 log = logging.getLogger(__name__)
@@ -354,15 +354,10 @@ class RestoreRun(DriverRun):
 
     def _open(self) -> tuple[Archive, RestoreState]:
         """The archive, and the place of the run's state."""
-        if self._spec.source.storage is None:
-            raise SpecError(
-                "spec.source.backupRef: it was not resolved to a storage",
-                hint="Write spec.source.storage, or use the operator.",
-            )
+        archive_place(self._spec)
         self._reporter.phase("Planning")
-        storage = open_storage(self._spec.source.storage, self._environ)
-        storage.check()
-        return Archive.open(storage), open_state(self._run_id, self._spec, storage, self._environ)
+        archive = archive_to_restore(self._spec, self._environ)
+        return archive, open_state(self._run_id, self._spec, archive.storage, self._environ)
 
     def _earlier_result(self, archive: Archive, state: RestoreState) -> RunResult | None:
         """The result of an earlier start of this run, if that has succeeded."""
