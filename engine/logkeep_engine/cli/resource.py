@@ -28,7 +28,7 @@ from logkeep_engine.collector import paused
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
-from logkeep_engine.errors import LogkeepError, SpecError
+from logkeep_engine.errors import LogkeepError
 from logkeep_engine.report import failed
 
 if TYPE_CHECKING:
@@ -118,11 +118,10 @@ def _read(
     spec = {**defaults, **document["spec"], **changes}
     run_id = spark.run_id_or_new()
     typed = parse_backup(spec) if kind == BACKUP else parse_restore(spec)
-    if not isinstance(typed, KafkaBackupSpec) and typed.source.storage is None:
-        raise SpecError(
-            "spec.source.backupRef: only the operator can look up a KafkaBackup",
-            hint="Write spec.source.storage, as in the KafkaBackup's spec.storage.",
-        )
+    if not isinstance(typed, KafkaBackupSpec):
+        from logkeep_engine.restore.state import archive_place
+
+        archive_place(typed)
     metadata = document.get("metadata") or {}
     request = RunRequest(
         kind=kind,

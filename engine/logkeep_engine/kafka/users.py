@@ -32,6 +32,9 @@ T = TypeVar("T")
 
 REQUEST_UNKNOWN = "the brokers do not know the request"
 _A_REQUEST = 500
+MOST_ACLS = 10_000
+"""Controllers add no more ACLs in one request (MAX_RECORDS_PER_USER_OP)."""
+
 _SECONDS = 30.0  # a broker may have a hundred thousand ACLs to list
 
 
@@ -78,11 +81,12 @@ class UserAdmin(Admin):
         )
         return frozenset(AclOperation(item).name for item in found.authorized_operations or ())
 
-    def create_acls(self, acls: Sequence[Acl]) -> list[SetRefused[Acl]]:
-        """Add ACLs; returns those that the cluster does not take. Safe to repeat. Raises BrokerRefused for a user who
-        may not."""
+    def create_acls(self, acls: Sequence[Acl], at_once: int | None = None) -> list[SetRefused[Acl]]:
+        """Add ACLs, `at_once` in a request; returns those that the cluster does not take. Safe to repeat. Raises
+        BrokerRefused for a user who may not."""
         refused: list[SetRefused[Acl]] = []
-        for part in in_parts(acls, _A_REQUEST):
+        for part in in_parts(acls, at_once or _A_REQUEST):
+            self._permit()
             refused += _refused(part, self._ordered(create_acls(part), "add ACLs"), "add ACLs", "ALTER")
         return refused
 
@@ -94,6 +98,8 @@ class UserAdmin(Admin):
             (entity, list(found)) for entity, found in groupby(sorted(quotas, key=repr), key=lambda item: item.entity)
         ]
         for part in in_parts(by_entity, _A_REQUEST):
+            if not only_check:
+                self._permit()
             results = self._ordered(alter_quotas(part, only_check=only_check), "set client quotas")
             for refusal in _refused(part, results, "set client quotas", "ALTER_CONFIGS"):
                 items = refusal.item[1]

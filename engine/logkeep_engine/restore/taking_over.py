@@ -4,6 +4,8 @@ Who resumes a run makes this object, on condition that there is none, and so one
 for it whenever it starts, behind its first note that it is alive (`alive`). Who has made the object looks at that note
 once more. So whichever of the two comes later sees the other one.
 
+A driver that has slept meanwhile, and the tasks of a run, look for it while they go on (`fence`).
+
 A run that was taken over names the next one, and that one may have been taken over, too. Who resumes goes on with the
 last of them. If that one has died before it had a plan, the plan of an earlier one is taken.
 """
@@ -20,6 +22,7 @@ from logkeep_engine.restore.state import RestoreState
 
 FILE = "taken-over.json"
 FORMAT = 1
+_HINT = "Look how that run ends. If it was deleted, go on in another KafkaRestore with ifTopicExists: Resume."
 
 
 @dataclass
@@ -81,6 +84,15 @@ def refuse_taken_over(state: RestoreState) -> None:
         raise _taken(state, by)
 
 
+def fenced(state: RestoreState, by: str) -> RestoreBusy:
+    """The error of a run that was going on while another one has taken it over."""
+    return RestoreBusy(
+        f"Run {by} has taken over run {state.run_id}, whose driver has not shown for a while that it goes on. It has "
+        "woken up, has seen this, and changes nothing more.",
+        hint=_HINT,
+    )
+
+
 def taken_over_by(state: RestoreState) -> str | None:
     """The run that goes on with this one, None if none does. Raises ArchiveDamaged."""
     try:
@@ -99,7 +111,7 @@ def taken_over_by(state: RestoreState) -> str | None:
 def _taken(state: RestoreState, by: str | None) -> RestoreBusy:
     return RestoreBusy(
         f"Run {by} has taken over run {state.run_id}, and goes on in its place; nothing was written.",
-        hint="Look how that run ends. If it was deleted, go on in another KafkaRestore with ifTopicExists: Resume.",
+        hint=_HINT,
     )
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 from logkeep_engine.errors import ObjectMissing, ProduceRefused, TargetChanged
 from logkeep_engine.kafka.client import RawClient
@@ -24,13 +23,13 @@ from logkeep_engine.restore.division.summary import DividedSummary, PairSummary
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.outgoing_ahead import OutgoingAhead, OutgoingBatches
-from logkeep_engine.restore.task import RESUMES, THREADS, MemoryBudget
+from logkeep_engine.restore.side_by_side import Shared, side_by_side, stopped
+from logkeep_engine.restore.task import RESUMES
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
 _WINDOW_BYTES = 16 << 20
 """The bytes of batches that were made and are not acknowledged, of all pairs of an archived partition."""
 
-_MEMORY = 128 << 20
 _LOOKS_AT_ONCE = 4
 
 
@@ -75,36 +74,15 @@ def restore_divided(tasks: tuple[DividedTask, ...], context: TaskContext) -> tup
     """Restore some archived partitions of divided topics, and write down what was done. Safe to repeat, and to run
     twice at once. Raises as `task.restore_partitions`.
     """
-    with ThreadPoolExecutor(min(THREADS, 2 * len(tasks)), thread_name_prefix="logkeep-restore") as pool:
-        return asyncio.run(_restore_all(tasks, context, pool))
-
-
-async def _restore_all(
-    tasks: Sequence[DividedTask], context: TaskContext, pool: ThreadPoolExecutor
-) -> tuple[DividedSummary, ...]:
-    progress = TaskProgress(context)
-    budget = MemoryBudget(_MEMORY)
-    async with RawClient(tasks[0].archived.connection) as client:
-
-        async def one(task: DividedTask) -> DividedSummary:
-            async with budget.taken(task.memory):
-                known = (
-                    await asyncio.get_running_loop().run_in_executor(pool, _finished, task) if context.attempt else None
-                )
-                return known or await _Division(task, client, pool, progress, context).restore()
-
-        running = [asyncio.create_task(one(task)) for task in tasks]
-        try:
-            return tuple(await asyncio.gather(*running))
-        finally:
-            await _stopped(running)
-
-
-async def _stopped(running: Iterable[asyncio.Task[Any]]) -> None:
-    waiting = list(running)
-    for item in waiting:
-        item.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    return side_by_side(
+        tasks,
+        tasks[0].archived.connection,
+        tasks[0].archived.own,
+        context,
+        memory=lambda task: task.memory,
+        finished=_finished,
+        restore=_restore,
+    )
 
 
 def _finished(task: DividedTask) -> DividedSummary | None:
@@ -116,30 +94,24 @@ def _finished(task: DividedTask) -> DividedSummary | None:
         return None
 
 
+async def _restore(task: DividedTask, shared: Shared) -> DividedSummary:
+    return await _Division(task, shared).restore()
+
+
 class _Division:
     """The restore of one archived partition."""
 
-    def __init__(
-        self,
-        task: DividedTask,
-        client: RawClient,
-        pool: ThreadPoolExecutor,
-        progress: TaskProgress,
-        context: TaskContext,
-    ) -> None:
+    def __init__(self, task: DividedTask, shared: Shared) -> None:
         self._task = task
-        self._client = client
-        self._pool = pool
-        self._progress = progress
-        self._throttle = context.throttle
-        self._first = context.attempt == 0
+        self._shared = shared
+        self._first = shared.context.attempt == 0
         self._fresh = task.archived.fresh and self._first
 
     async def restore(self) -> DividedSummary:
         task, resumes, best = self._task, 0, -1
         places = await self._begin()
         while resumes < RESUMES:
-            dealing = _Pass(task, places, self._client, self._pool, self._progress, self._throttle, fresh=self._fresh)
+            dealing = _Pass(task, places, self._shared, fresh=self._fresh)
             try:
                 summary = await dealing.run()
             except (ProduceRefused, LookAgain) as error:
@@ -153,7 +125,7 @@ class _Division:
             else:
                 data, archived = summary.to_json(), task.archived
                 await asyncio.get_running_loop().run_in_executor(
-                    self._pool, archived.state.put, archived.map_path, data
+                    self._shared.pool, archived.state.put, archived.map_path, data
                 )
                 return summary
         raise TargetChanged(
@@ -175,7 +147,8 @@ class _Division:
 
         async def one(pair: Pair) -> PairPlace:
             async with slots:
-                found = await places_of(self._client, self._task.places_task(pair), self._throttle)
+                client, throttle = self._shared.client, self._shared.context.throttle
+                found = await places_of(client, self._task.places_task(pair), throttle)
                 return found[pair.producer_id]
 
         return list(await asyncio.gather(*(one(pair) for pair in self._task.pairs)))
@@ -184,27 +157,19 @@ class _Division:
 class _Pass:
     """One pass over an archived partition, with an attempt for each of its pairs."""
 
-    def __init__(
-        self,
-        task: DividedTask,
-        places: Sequence[PairPlace],
-        client: RawClient,
-        pool: ThreadPoolExecutor,
-        progress: TaskProgress,
-        throttle: Throttle,
-        *,
-        fresh: bool,
-    ) -> None:
+    def __init__(self, task: DividedTask, places: Sequence[PairPlace], shared: Shared, *, fresh: bool) -> None:
         self._task = task
-        self._client = client
-        self._pool = pool
+        self._client = shared.client
+        self._fence = shared.fence
+        self._pool = pool = shared.pool
         self._places = places
         self._failed = 0
         self._window = _Window(_WINDOW_BYTES)
-        self._sums = _PassProgress(task.archived, progress)
+        self._sums = _PassProgress(task.archived, shared.progress)
         self._outlets = [_Outlet() for _ in task.pairs]
         self._stream = DividedStream(task.archived, [pair.producer_id for pair in task.pairs])
         contested = not fresh and not task.archived.created
+        throttle = shared.context.throttle
         self._attempts = [
             PairAttempt(task.of_pair(pair), place, self._sums, pool, throttle, self._window, contested=contested)
             for pair, place in zip(task.pairs, places, strict=True)
@@ -231,13 +196,14 @@ class _Pass:
             dealing.result()
             return self._summary([pair.result() for pair in pairs])
         finally:
-            await _stopped([dealing, *pairs])
+            await stopped([dealing, *pairs])
             await ahead.stop()
             for attempt in self._attempts:
                 attempt.close()
 
     async def _deal(self, ahead: OutgoingAhead[Dealt]) -> None:
         async for items in ahead.take():
+            await self._fence.check()
             for item in items:
                 batch = item.batch
                 if batch.index + batch.count <= self._places[item.target].records:

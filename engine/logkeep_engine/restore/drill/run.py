@@ -37,10 +37,11 @@ from logkeep_engine.restore.drill.cycle import DrillCycle
 from logkeep_engine.restore.drill.remembered import NOT_KNOWN, DrillTopics, OpenDrill, open_drills
 from logkeep_engine.restore.drill.rights import check_may_delete
 from logkeep_engine.restore.drill.scope import DrillScope
+from logkeep_engine.restore.facts import facts_of_run
 from logkeep_engine.restore.partitions import restore_open_partitions
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
-from logkeep_engine.restore.run import RestoreRun, facts_of_run
+from logkeep_engine.restore.run import RestoreRun
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import DOCUMENT, PAGE, verify_restored
