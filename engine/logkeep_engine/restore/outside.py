@@ -70,7 +70,8 @@ def refuse_without_records(context: RestoreContext, planned: Planned, summaries:
     plan = planned.plan
     if plan.point is None or context.spec.allow_empty or any(item.records for item in summaries.values()):
         return
-    told, hint = "no record of the archive lies within spec.point", "With spec.allowEmpty: true such a restore succeeds."
+    told = "no record of the archive lies within spec.point"
+    hint = "With spec.allowEmpty: true such a restore succeeds."
     if context.drill is not None:
         raise NothingToRestore(f"{told}: the drill proves nothing", hint=f"Drill another point. {hint}")
     if created := [topic.target for topic in plan.topics if topic.created]:

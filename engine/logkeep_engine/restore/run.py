@@ -339,7 +339,7 @@ class RestoreRun(DriverRun):
         )
 
     def _with_verification(self, context: RestoreContext, planned: Planned, done: RunResult) -> RunResult:
-        """What was done, with the findings of the verification that was asked for. Raises RecordsDiffer."""
+        """The result with the findings of the verification that was asked for. Raises RecordsDiffer."""
         self._verification = found = earlier_facts(context) or verify_restored(context, planned)
         raise_if_different(found)
         told = (f"not verified: {found.message}",) if found.not_verified else ()
