@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from logkeep_engine.archive.catalog.cluster_state import state_path
+from logkeep_engine.archive.catalog.cluster_state import read_cluster_state, state_path
 from logkeep_engine.backup import cluster_state
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
@@ -41,6 +41,7 @@ from logkeep_engine.errors import (
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.kafka.users import Known
+from logkeep_engine.restore import everything as everything_module
 from logkeep_engine.restore import planner
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
@@ -240,9 +241,9 @@ def test_what_the_cluster_does_not_take_is_named(lost: Lost, tmp_path: Path, mon
     """An ACL and a quota that no cluster takes stand for what another version of Kafka does not know."""
     create, alter = ControlPlane.create_acls, ControlPlane.set_quotas
 
-    def without_users(self: ControlPlane, acls: Any) -> Any:
+    def without_users(self: ControlPlane, acls: Any, **more: Any) -> Any:
         unknown = [acl._replace(resource="CLUSTER") if acl.resource == "USER" else acl for acl in acls]
-        return [item.__class__(ACLS[-1], item.reason) for item in create(self, unknown)]
+        return [item.__class__(ACLS[-1], item.reason) for item in create(self, unknown, **more)]
 
     def without_ips(self: ControlPlane, quotas: Any, **more: Any) -> Any:
         unknown = [item._replace(key="no_such_rate") if item.entity[0][0] == "ip" else item for item in quotas]
@@ -346,8 +347,10 @@ def test_another_resource_resumes_what_one_that_was_killed_has_begun(
         assert there == replace(lost.had, acls=frozenset(), quotas=frozenset())
         with pytest.raises(TopicExists, match="team-00"):
             bring_back(spec, "restore-2")
-        result = bring_back({**spec, "ifTopicExists": "Resume"}, "restore-3")
+        result = bring_back({**spec, "ifTopicExists": "Resume", "verify": "Full"}, "restore-3")
         assert look(broker) == lost.had
+        assert result.verification is not None, "the first run was not asked to verify"
+        assert result.verification.outcome != "Different"
         assert result.cluster_state is not None
         assert (result.cluster_state.acls_added, result.cluster_state.quotas_added) == (41, 5)
 
@@ -500,13 +503,54 @@ def as_the_user(broker: KafkaBroker, root: Path, state: Path, monkeypatch: pytes
 def test_acls_of_the_cluster_that_take_the_rights_of_the_user_come_last(
     lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nobody has an ACL of the cluster, all may do everything there; the first one ends that."""
+    """Where nobody has an ACL of the cluster, all may do everything there; the first one ends that, however many there
+    are."""
+    many = [Acl("CLUSTER", "kafka-cluster", "LITERAL", f"User:m{n}", "*", "DESCRIBE", "ALLOW") for n in range(1001)]
+    read = read_cluster_state
+
+    def with_many(*arguments: Any) -> Any:
+        found = read(*arguments)
+        assert found is not None
+        return replace(found, acls=(*(found.acls or ()), *many))
+
+    monkeypatch.setattr(everything_module, "read_cluster_state", with_many)
     with cluster(**{"allow.everyone.if.no.acl.found": "true"}) as broker:
         result = bring_back(as_the_user(broker, lost.root, tmp_path, monkeypatch))
-        assert look(broker) == lost.had
+        assert look(broker) == replace(lost.had, acls=lost.had.acls | set(many))
         found = result.cluster_state
         assert found is not None
-        assert (found.acls_added, found.acls_refused, found.quotas_added) == (41, 0, 5)
+        assert (found.acls_added, found.acls_refused, found.quotas_added) == (1042, 0, 5)
+
+
+def test_a_run_that_is_killed_behind_acls_of_topics_that_take_its_rights_goes_on_with_the_others(
+    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user has no ACL of its own, and may do all with what nobody has one for. The run is killed twice."""
+    create = ControlPlane.create_acls
+
+    def dying(self: ControlPlane, acls: Any, **more: Any) -> Any:
+        assert acls[0].resource != "CLUSTER"
+        create(self, acls, **more)
+        raise ConnectionAbortedError
+
+    with cluster(**{"allow.everyone.if.no.acl.found": "true"}) as broker:
+        spec = as_the_user(broker, lost.root, tmp_path, monkeypatch)
+        with monkeypatch.context() as patched:
+            patched.setattr(ControlPlane, "create_acls", dying)
+            with pytest.raises(ConnectionAbortedError):
+                bring_back(spec)
+            eventually(lambda: len(look(broker).acls) == 39)
+            with pytest.raises(ConnectionAbortedError):
+                bring_back({**spec, "ifTopicExists": "Resume"}, "restore-2")
+        result = bring_back({**spec, "ifTopicExists": "Resume"}, "restore-2")
+        assert look(broker) == lost.had
+        assert (result.records, result.groups, result.topics) == (30 * len(TOPICS), 5, len(TOPICS))
+        found = result.cluster_state
+        assert found is not None
+        assert (found.acls, found.acls_refused, found.quotas, found.quotas_refused) == (41, 0, 5, 0)
+        (told,) = [text for text in result.warnings if "cannot be seen any more whether the topics" in text]
+        assert "TOPIC_AUTHORIZATION_FAILED" in told
+        assert "restore-2" in result.offset_map
 
 
 def test_a_run_that_is_killed_behind_acls_that_take_its_rights_ends(
@@ -514,8 +558,8 @@ def test_a_run_that_is_killed_behind_acls_that_take_its_rights_ends(
 ) -> None:
     create = ControlPlane.create_acls
 
-    def dying(self: ControlPlane, acls: Any) -> Any:
-        refused = create(self, acls)
+    def dying(self: ControlPlane, acls: Any, **more: Any) -> Any:
+        refused = create(self, acls, **more)
         if acls[0].resource == "CLUSTER":
             raise ConnectionAbortedError
         return refused

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import NothingToRestore, SpecError
+from logkeep_engine.restore import outside
 from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import (
@@ -25,6 +26,7 @@ from tests.data.topics import (
     end_transaction,
     produce,
     random_records,
+    topic_names,
 )
 from tests.kafka.restores import (
     Only,
@@ -37,6 +39,7 @@ from tests.kafka.restores import (
     offset_map,
     restore_spec,
     start_driver,
+    transactions,
     wait_for_more,
     without_offsets,
 )
@@ -160,9 +163,11 @@ class TestPoints:
             restored_to(kafka, archived, {"asOf": early}, "early")
         result = restored_to(kafka, archived, {"asOf": early}, "early", allowEmpty=True)
         assert result.records == 0
-        result = restored_to(kafka, archived, {"timestamp": early}, "none")
+        with pytest.raises(NothingToRestore, match=r"lies outside of spec\.point"):
+            restored_to(kafka, archived, {"timestamp": early}, "none")
+        result = restored_to(kafka, archived, {"timestamp": early}, "none", allowEmpty=True)
         assert result.records == 0
-        assert "no record" in result.warnings[-1]
+        assert f"no record of 1 topic lies within spec.point: nothing was restored to {unique}-none" in result.warnings
         for kind in ("asOf", "timestamp"):
             restored_to(kafka, archived, {kind: late}, f"late-{kind}")
             check(kafka, archived, unique, f"late-{kind}", source)
@@ -317,6 +322,31 @@ class TestTransactions:
         assert self.restored(kafka, unique, archived, window, "window") == [2, 3, 4, 5]
         window = {"window": {"from": iso(NOON + 60_000 * 6)}}
         assert self.restored(kafka, unique, archived, window, "rest") == [11]
+
+
+def test_a_point_inside_of_the_first_transaction_is_refused(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records before it are of a transaction that is open there. Beside a topic with records, it comes back
+    empty."""
+    create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
+    transactions(kafka, unique, [5])
+    back_up(backup_spec(kafka, tmp_path, unique))
+    inside = {"offsets": [{"topic": unique, "partition": 0, "offset": 3}]}
+    before = topic_names(kafka.bootstrap)
+    with pytest.raises(NothingToRestore, match=r"lies outside of spec\.point.*nothing was written"):
+        restored_to(kafka, tmp_path, inside, "refused")
+    dry = bring_back(restore_spec(kafka, tmp_path, point=inside, dryRun=True), "dry").dry_run
+    assert dry is not None
+    assert [refusal.code for refusal in dry.refusals] == ["NothingToRestore"]
+    assert topic_names(kafka.bootstrap) == before
+    monkeypatch.setattr(outside, "LOOK_BYTES", 0)
+    with pytest.raises(NothingToRestore, match=f"the topics that were created are empty: {unique}-late"):
+        restored_to(kafka, tmp_path, inside, "late")
+    result = restored_to(kafka, tmp_path, inside, "allowed", allowEmpty=True)
+    assert (result.records, committed(kafka, f"{unique}-allowed")) == (0, [])
+    told = f"no record of 1 topic lies within spec.point: nothing was restored to {unique}-allowed"
+    assert told in result.warnings
 
 
 @pytest.mark.parametrize("format_name", ["Records", "Avro"])

@@ -1,19 +1,23 @@
 """A restore whose driver goes on is not resumed by another one."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.errors import RestoreBusy
 from logkeep_engine.restore import alive
+from logkeep_engine.storage import LocalStorage
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 from tests.data.topics import create_topic, produce
 from tests.kafka.restores import ThreadRunner, back_up, backup_spec, bring_back, committed, restore_spec, start_driver
 from tests.kafka.test_restore_shape import DiesAfter, numbered
+from tests.runners import Job
 
 
 @pytest.fixture
@@ -66,16 +70,39 @@ def test_a_restore_whose_driver_goes_on_is_not_resumed(
     assert [len(committed(kafka, f"{begun}-copy", partition)) for partition in range(2)] == [100, 100]
 
 
-def test_a_restore_that_has_failed_is_resumed_at_once(
+class Cancelled(ThreadRunner):
+    """SIGTERM comes while the last partition is on its way."""
+
+    def perform(self, job: Job) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_restore_that_has_failed_or_was_cancelled_is_resumed_at_once(
     kafka: KafkaBroker, begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def watch(seconds: float) -> None:
         raise AssertionError("it watches a run that has said that it has ended")
 
+    put, stored = LocalStorage.put, list[str]()
+
+    def noted(self: LocalStorage, path: str, data: bytes) -> None:
+        name = path.rpartition("/")[2]
+        if name == "result.json" or (name == "alive.json" and json.loads(data)["ended"]):
+            stored.append(name)
+        put(self, path, data)
+
+    monkeypatch.setattr(LocalStorage, "put", noted)
     with pytest.raises(ConnectionAbortedError):
         bring_back(restore_spec(kafka, tmp_path), runner=DiesAfter(1))
+    with pytest.raises(KeyboardInterrupt):
+        bring_back(restore_spec(kafka, tmp_path), runner=Cancelled())
+    result = RunResult.from_json((tmp_path / "runs/restore-1/result.json").read_bytes())
+    assert (result.outcome, result.error_code, result.exit_code) == ("Failed", "Interrupted", ExitCode.INTERRUPTED)
+    assert result.message == "The run was interrupted. Start the same run again and it goes on where it stopped."
+    assert json.loads((tmp_path / "runs/restore-1/alive.json").read_text())["ended"] is True
     monkeypatch.setattr("logkeep_engine.restore.alive.time.sleep", watch)
     assert bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Resume"), "restore-2").records == 200
+    assert stored == ["result.json", "alive.json"] * 3, "it says that it has ended before its result is there"
 
 
 def test_a_restore_whose_driver_was_killed_is_resumed_when_nothing_of_it_was_seen(

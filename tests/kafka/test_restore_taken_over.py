@@ -1,5 +1,6 @@
 """One run goes on with a restore: that which has taken it over last. The others are told."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,23 @@ import pytest
 
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import RestoreBusy
-from logkeep_engine.restore import alive, resuming, taking_over
+from logkeep_engine.restore import alive, fence, resuming, taking_over
 from logkeep_engine.restore.state import RestoreState
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, produce
-from tests.kafka.restores import ThreadRunner, back_up, backup_spec, bring_back, committed, restore_spec
+from tests.kafka.restores import (
+    ThreadRunner,
+    back_up,
+    backup_spec,
+    bring_back,
+    committed,
+    restore_spec,
+    topic_settings,
+)
+from tests.kafka.test_cluster_state import control_plane
 from tests.kafka.test_restore_alive import Held
 from tests.kafka.test_restore_shape import DiesAfter, numbered
+from tests.runners import Job
 
 
 @pytest.fixture
@@ -113,3 +124,73 @@ def test_a_claim_is_dropped_if_the_driver_has_started_meanwhile(
             bring_back(dead, "restore-2")
     assert not (tmp_path / "runs" / "restore-1" / "taken-over.json").exists()
     assert bring_back(restore_spec(kafka, tmp_path)).records == 200
+
+
+def test_a_driver_that_sleeps_while_its_run_is_taken_over_ends_when_it_wakes_up(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shows nothing meanwhile, and its last task is done when it wakes up."""
+    create_topic(kafka.bootstrap, unique, 1, {"retention.ms": "123456789"})
+    produce(kafka.bootstrap, unique, numbered(100))
+    back_up(backup_spec(kafka, tmp_path, unique))
+    monkeypatch.setattr(alive, "BEAT_SECONDS", 1e6)
+    monkeypatch.setattr(alive, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(fence, "TRUSTED_SECONDS", 0.0)
+    asleep, awake, found = threading.Event(), threading.Event(), list[Any]()
+
+    class Sleeps(ThreadRunner):
+        def perform(self, job: Job) -> None:
+            super().perform(job)
+            if job.name == "restore_partitions":
+                asleep.set()
+                assert awake.wait(300)
+
+    def begin() -> None:
+        try:
+            found.append(bring_back(restore_spec(kafka, tmp_path), runner=Sleeps()))
+        except RestoreBusy as error:
+            found.append(error)
+
+    first = threading.Thread(target=begin)
+    first.start()
+    copy = f"{unique}-copy"
+    try:
+        assert asleep.wait(240)
+        resume = restore_spec(kafka, tmp_path, ifTopicExists="Resume")
+        assert bring_back(resume, "restore-2").records == 100
+        with control_plane(kafka) as control:
+            control.alter_topic_configs(copy, {"retention.ms": "77777777"})
+    finally:
+        awake.set()
+        first.join()
+    (error,) = found
+    assert isinstance(error, RestoreBusy), error
+    assert "Run restore-2 has taken over run restore-1, whose driver has not shown for a while" in error.message
+    assert topic_settings(kafka, copy)["retention.ms"] == "77777777"
+    result = json.loads((tmp_path / "runs/restore-1/result.json").read_text())
+    assert (result["outcome"], result["errorCode"]) == ("Failed", "RestoreBusy")
+    assert len(committed(kafka, copy)) == 100
+
+
+def test_tasks_of_a_run_that_was_taken_over_send_nothing(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, dead: dict[str, Any]
+) -> None:
+    held, found = Held(), list[Any]()
+
+    def begin() -> None:
+        try:
+            found.append(bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=held)))
+        except RestoreBusy as error:
+            found.append(error)
+
+    first = threading.Thread(target=begin)
+    first.start()
+    try:
+        assert held.reached.wait(240)
+        (tmp_path / "runs/restore-1/taken-over.json").write_text('{"format": 1, "by": "restore-2"}')
+    finally:
+        held.released.set()
+        first.join()
+    (error,) = found
+    assert isinstance(error, RestoreBusy), error
+    assert sum(len(committed(kafka, f"{unique}-copy", partition)) for partition in range(2)) == 100

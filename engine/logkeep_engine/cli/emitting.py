@@ -46,23 +46,15 @@ def emit_topics(file: str, out: str, cluster: str | None, version: StrimziVersio
 
 
 def _chosen(spec: KafkaRestoreSpec) -> tuple[Choice, ...]:
-    from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.archive.reading.visible import shows
     from logkeep_engine.restore import point
     from logkeep_engine.restore.selection import select_topics, with_branches
-    from logkeep_engine.storage import open_storage
+    from logkeep_engine.restore.state import archive_to_restore
 
-    if spec.source.storage is None:
-        raise SpecError(
-            "spec.source.backupRef: only the operator can look up a KafkaBackup",
-            hint="Write spec.source.storage, as in the KafkaBackup's spec.storage.",
-        )
-    storage = open_storage(spec.source.storage, os.environ)
-    storage.check()
-    archive = Archive.open(storage)
+    archive = archive_to_restore(spec, os.environ)
     point.refuse_future(spec.point)
     archived = with_branches(point.choose(archive, spec.point).state, spec.source.topic_ids)
-    sees = point.shows_at(archived, spec.point, shows(storage, archived))
+    sees = point.shows_at(archived, spec.point, shows(archive.storage, archived))
     selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
     for warning in selection.warnings:
         say(f"warning: {warning}")

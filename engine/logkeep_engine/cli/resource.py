@@ -28,7 +28,7 @@ from logkeep_engine.collector import paused
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
-from logkeep_engine.errors import LogkeepError, SpecError
+from logkeep_engine.errors import LogkeepError
 from logkeep_engine.report import failed
 
 if TYPE_CHECKING:
@@ -118,11 +118,10 @@ def _read(
     spec = {**defaults, **document["spec"], **changes}
     run_id = spark.run_id_or_new()
     typed = parse_backup(spec) if kind == BACKUP else parse_restore(spec)
-    if not isinstance(typed, KafkaBackupSpec) and typed.source.storage is None:
-        raise SpecError(
-            "spec.source.backupRef: only the operator can look up a KafkaBackup",
-            hint="Write spec.source.storage, as in the KafkaBackup's spec.storage.",
-        )
+    if not isinstance(typed, KafkaBackupSpec):
+        from logkeep_engine.restore.state import archive_place
+
+        archive_place(typed)
     metadata = document.get("metadata") or {}
     request = RunRequest(
         kind=kind,
@@ -184,9 +183,9 @@ def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> N
 def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]:
     rows = [*rows_of_counts(result), ("seconds", seconds(result))]
     if result.kind == BACKUP:
-        rows += [("segments", str(result.segments)), ("groups", str(result.groups)), ("commit", str(result.commit))]
+        rows += [("segments", str(result.segments)), _positions(result), ("commit", str(result.commit))]
     elif moves_groups:
-        rows.append(("groups", str(result.groups)))
+        rows.append(_positions(result))
     if result.archive_id:
         rows.append(("archive", result.archive_id))
     if result.loss_offsets:
@@ -200,6 +199,9 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
             ("verified after seconds", f"{measured.verified_seconds:.1f}"),
             ("drill", measured.report),
         ]
+        if measured.cycle and result.outcome == "Succeeded":
+            told = f"{measured.drilled}/{measured.total}, all partitions within {measured.runs} runs"
+            rows.append(("drilled", told))
     if result.verification is not None:
         found = result.verification
         rows += [("verification", f"{found.outcome}: {found.message}"), ("report", found.report)]
@@ -212,6 +214,10 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
             ("ACLs, quotas, users", state.report),
         ]
     return rows
+
+
+def _positions(result: RunResult) -> tuple[str, str]:
+    return "positions of groups", str(result.groups)
 
 
 def _brought(archived: int | None, added: int | None) -> str:

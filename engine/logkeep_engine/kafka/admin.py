@@ -88,6 +88,7 @@ class Admin:
         self._problem: KafkaError | None = None
         self._connected = False
         self._kept: KeptPool | None = None
+        self._permit: Callable[[], None] = lambda: None
         self._config: dict[str, Any] = {
             **connection.librdkafka_config(),
             "client.id": "logkeep",
@@ -131,6 +132,10 @@ class Admin:
     def only(self, cluster_id: str) -> None:
         """From now on ignore what brokers of another cluster say about topics and offsets."""
         self._connection = replace(self._connection, cluster_id=cluster_id)
+
+    def only_while(self, permit: Callable[[], None]) -> None:
+        """From now on ask `permit` before each change of the cluster. It raises if this process must make none."""
+        self._permit = permit
 
     def broker_count(self) -> int:
         """How many brokers are alive."""

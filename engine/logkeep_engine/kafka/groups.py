@@ -217,7 +217,7 @@ class GroupAdmin(Admin):
             for item in left:
                 position = FetchedPosition(item.topic, item.partition, item.offset, item.leader_epoch, item.metadata)
                 wanted.setdefault(item.group_id, []).append(position)
-            codes = in_a_loop(change_positions(self._connection, wanted, change))
+            codes = in_a_loop(change_positions(self._connection, wanted, change, self._permit))
             again: list[GroupPosition] = []
             for item in left:
                 code = codes[item.group_id].get((item.topic, item.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)

@@ -95,9 +95,13 @@ ChangeRequest = Callable[[str, Sequence[FetchedPosition]], Call[CommitAnswer]]
 
 
 async def change_positions(
-    connection: KafkaConnection, wanted: Mapping[str, Sequence[FetchedPosition]], change: ChangeRequest
+    connection: KafkaConnection,
+    wanted: Mapping[str, Sequence[FetchedPosition]],
+    change: ChangeRequest,
+    permit: Callable[[], None],
 ) -> dict[str, dict[tuple[str, int], int]]:
     """Change positions of groups that nobody is a member of; returns the protocol's error code of each, by group.
+    `permit` is asked now and then, and raises if no more may be changed.
 
     What cannot be reached is COORDINATOR_NOT_AVAILABLE; a group with members is UNKNOWN_MEMBER_ID or NON_EMPTY_GROUP.
     The same change made again is harmless. Raises BrokerUnavailable and BrokerRefused as `BrokerPool` does.
@@ -107,6 +111,7 @@ async def change_positions(
     async with BrokerPool(connection, connection.limits) as pool:
         for at in range(0, len(groups), _AT_ONCE):
             part = groups[at : at + _AT_ONCE]
+            permit()
             answers = await asyncio.gather(*(_change(pool, group, wanted[group], change) for group in part))
             found |= dict(zip(part, answers, strict=True))
     return found

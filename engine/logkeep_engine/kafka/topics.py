@@ -204,6 +204,8 @@ class TopicAdmin(Admin):
             )
             for plan in plans
         ]
+        if not validate_only:
+            self._permit()
         futures = self._admin.create_topics(
             asked, operation_timeout=self._timeout, request_timeout=self._timeout, validate_only=validate_only
         )
@@ -247,7 +249,7 @@ class TopicAdmin(Admin):
             case KafkaError.INVALID_PARTITIONS:
                 return Refused(f"Topic {plan.name!r} cannot have {plan.partitions} partitions: {error.str()}.")
             case _:
-                return self._error(problem, f"create topic {plan.name!r}")
+                return self._error(problem, f"create topic {plan.name!r} (ACL CREATE)")
 
     def refusal(self, plan: NewTopicPlan) -> LogkeepError | None:
         """The error with which this topic would not be created, if brokers name one now. Nothing is created."""
@@ -333,6 +335,7 @@ class TopicAdmin(Admin):
         what = f"change the configuration of topic {name!r}"
         deadline = time.monotonic() + self._timeout
         while True:
+            self._permit()
             futures = self._admin.incremental_alter_configs(
                 [resource], request_timeout=self._timeout / _CONTROLLER_ATTEMPTS
             )
@@ -355,6 +358,7 @@ class TopicAdmin(Admin):
         """Delete topics and wait until they are gone; names without a topic are fine."""
         self._connect()
         for part in in_parts(names, _TOPICS_A_REQUEST):
+            self._permit()
             self._each(
                 lambda wanted: self._admin.delete_topics(
                     wanted, operation_timeout=self._timeout, request_timeout=self._timeout
@@ -374,6 +378,7 @@ class TopicAdmin(Admin):
         """
         names = {topic_id: name for name, topic_id in topics.items()}
         for part in in_parts(sorted(names), _TOPICS_A_REQUEST):
+            self._permit()
             self._ask(partial(_delete, names=names, ids=part), "delete topics")
         deadline = time.monotonic() + self._timeout
         while left := sorted(name for name, there in self.topic_ids(topics).items() if there == topics[name]):

@@ -11,8 +11,10 @@ import logging
 import secrets
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from logkeep_engine.errors import LogkeepError, ObjectMissing, RestoreBusy
 from logkeep_engine.restore.state import RestoreState
@@ -36,8 +38,8 @@ class AliveNote:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="logkeep-alive", daemon=True)
 
-    def __enter__(self) -> AliveNote:
-        self._write(ended=False)
+    def __enter__(self) -> Self:
+        self.write(ended=False)
         self._thread.start()
         return self
 
@@ -46,19 +48,27 @@ class AliveNote:
     ) -> None:
         self._stopped.set()
         self._thread.join()
-        self._write_or_log(ended=True)
+        with self._logged():
+            self.write(ended=True)
 
     def _go_on(self) -> None:
         while not self._stopped.wait(BEAT_SECONDS):
-            self._write_or_log(ended=False)
+            with self._logged():
+                self.beat()
 
-    def _write_or_log(self, *, ended: bool) -> None:
+    @contextmanager
+    def _logged(self) -> Iterator[None]:
         try:
-            self._write(ended=ended)
+            yield
         except LogkeepError as error:  # only those who would resume miss it
             log.warning("%s could not be written: %s", self._state.name(ALIVE), error)
 
-    def _write(self, *, ended: bool) -> None:
+    def beat(self) -> None:
+        """Show once more that the run goes on."""
+        self.write(ended=False)
+
+    def write(self, *, ended: bool) -> None:
+        """Write the note anew."""
         self._beats += 1
         note = {"format": _FORMAT, "writer": self._writer, "beat": self._beats, "ended": ended}
         self._state.storage.put(self._state.file(ALIVE), json.dumps(note).encode())

@@ -31,6 +31,7 @@ from logkeep_engine.restore.offset_map import OffsetMapBuilder, OffsetNotes, Par
 from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingBatches
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.same import Extent
+from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.restore.straddling import ArchivedPartition
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 from logkeep_engine.tasks import PartitionUpdate, ProgressSink
@@ -50,7 +51,7 @@ _SMALL_BATCH = 64 << 10
 @dataclass(frozen=True, slots=True)
 class RestoreTask:
     """The work for one partition; pickles without secrets. `number` stands for the partition in progress reports.
-    `storage` holds the archive, `state` the state of the run.
+    `storage` holds the archive, `state` the state of the run `run_id`.
 
     `start` is the target's end offset before the run. `fresh`: this driver made the plan, so the run has written
     nothing before task attempt 0. `rule` finds the bounds of batches. With `batching` the archive holds records, which
@@ -62,6 +63,7 @@ class RestoreTask:
     number: int
     storage: Storage
     state: Storage
+    run_id: str
     connection: KafkaConnection
     source: str
     topic_id: str
@@ -82,6 +84,11 @@ class RestoreTask:
     kept: tuple[Range, ...] = ()
     extent: Extent | None = None
     to: int | None = None
+
+    @property
+    def own(self) -> RestoreState:
+        """The state of the run."""
+        return RestoreState(self.state, self.run_id)
 
     @property
     def target_partition(self) -> int:

@@ -34,7 +34,8 @@ class RestoreContext:
 
     `control` and `connection` answer for the cluster `cluster_id` only. `runner_factory` is called when the first tasks
     are ready. `drill` is there if this is an attempt of a drill. `refusals` gathers errors in a dry run, which writes
-    nothing. `topics_config_map` is the place for the KafkaTopics of a restore that emits them.
+    nothing. `topics_config_map` is the place for the KafkaTopics of a restore that emits them. `permit` raises if
+    another run goes on with this one; `control` asks it before each change.
     """
 
     run_id: str
@@ -50,6 +51,7 @@ class RestoreContext:
     drill: DrillScope | None = None
     refusals: Refusals = field(default_factory=Refusals)
     topics_config_map: str | None = None
+    permit: Callable[[], None] = lambda: None
 
     @property
     def dry_run(self) -> bool:
@@ -69,6 +71,7 @@ class RestoreContext:
     ) -> None:
         """Run a function over work items on executors, see `tasks.TaskRunner`. Without work, no runner is started."""
         if work:
+            self.permit()
             limits = RunLimits(self.spec.limits.bytes_per_second_int)
             self.runner_factory().run(work, function, on_result, self.reporter.update, limits)
 

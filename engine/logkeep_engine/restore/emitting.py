@@ -129,5 +129,6 @@ def emit(context: RestoreContext, planned: Planned) -> EmittedFacts | None:
         return None
     resources = emitted_topics(context, planned)
     key, changes = config_map_data(resources)
+    context.permit()
     context.reporter.emit(context.topics_config_map, changes)
     return EmittedFacts(context.topics_config_map, key, len(resources))

@@ -22,6 +22,7 @@ from logkeep_engine.restore.plan import PartitionSurvey
 from logkeep_engine.restore.selection import Choice, shown
 from logkeep_engine.storage import Storage
 
+OUTSIDE = "all that there is lies outside of spec.point"
 _HINT = "Check spec.source and spec.topics. spec.allowEmpty: true creates the topics without records."
 
 
@@ -66,7 +67,7 @@ def refuse_empty(storage: Storage, state: ArchiveState, choices: Sequence[Choice
             return
         else:
             why[topic.name] = "all its records are of aborted transactions"
-    raise _nothing(why)
+    raise nothing_there(why)
 
 
 def refuse_damaged(state: ArchiveState, choices: Sequence[Choice], surveys: Iterable[PartitionSurvey]) -> None:
@@ -76,10 +77,11 @@ def refuse_damaged(state: ArchiveState, choices: Sequence[Choice], surveys: Iter
         for part in item.survey.lost:
             add_range(lost.setdefault((item.topic_id, item.partition), []), part.start, part.end)
     if lost and not any(_is_left(entry, lost) for choice in choices for entry in _with_records(state, choice.source)):
-        raise _nothing({choice.source.name: "all that there was is damaged" for choice in choices})
+        raise nothing_there({choice.source.name: "all that there was is damaged" for choice in choices})
 
 
-def _nothing(why: Mapping[str, str]) -> NothingToRestore:
+def nothing_there(why: Mapping[str, str]) -> NothingToRestore:
+    """The error of a restore that would bring no record, with the reason for each topic."""
     told = [f"{name} ({reason})" for name, reason in why.items()]
     return NothingToRestore(
         f"the archive holds no record of what spec.topics chooses: {shown(told)}; nothing was written", hint=_HINT
@@ -100,7 +102,7 @@ def _with_records(state: ArchiveState, topic: TopicEntry) -> Iterator[SegmentEnt
 def _why_empty(state: ArchiveState, topic: TopicEntry, whole: ArchiveState) -> str:
     keys = [(topic.topic_id, partition) for partition in range(topic.partitions)]
     if any(_with_records(whole, topic)) and all(state.removed.get(key) == whole.removed.get(key) for key in keys):
-        return "all that there is lies outside of spec.point"
+        return OUTSIDE
     if any(state.removed.get(key) for key in keys):
         return "retention has removed all of it"
     if any(state.gaps.get(key) for key in keys):

@@ -32,14 +32,14 @@ from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, ObjectMissing, 
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 from logkeep_engine.kafka.user_requests import Acl, Quota, ScramUser
-from logkeep_engine.kafka.users import Known, SetRefused
+from logkeep_engine.kafka.users import MOST_ACLS, Known, SetRefused
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.point import end_before
 from logkeep_engine.restore.selection import shown
+from logkeep_engine.restore.state import ACLS_SENT
 
 FORMAT = 1
 REPORT = "cluster-state-restored.json"
-SENT = "acls-sent.json"
 
 T = TypeVar("T", bound=Acl | Quota)
 
@@ -284,12 +284,14 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
         def note(acls: _Brought[Acl]) -> None:
             facts, warnings = _written(context, state, quotas, acls, users)
             document = {"format": FORMAT, "facts": asdict(facts), "warnings": warnings}
-            context.state.storage.put(context.state.file(SENT), json.dumps(document).encode())
+            context.state.storage.put(context.state.file(ACLS_SENT), json.dumps(document).encode())
 
         return _written(context, state, quotas, _bring_acls(state, control, note), users)
     except BrokerRefused as error:
         if noted is None:  # brokers have refused what this start has asked for: it has sent nothing of it
-            context.state.storage.put(context.state.file(SENT), json.dumps({"format": FORMAT, "facts": None}).encode())
+            context.state.storage.put(
+                context.state.file(ACLS_SENT), json.dumps({"format": FORMAT, "facts": None}).encode()
+            )
             raise
         facts, warnings = noted
         return facts, [
@@ -303,7 +305,7 @@ def _noted(context: RestoreContext) -> tuple[ClusterStateFacts, list[str]] | Non
     """The facts and warnings that an earlier start of the run has noted before it has sent the ACLs of the cluster,
     None if none has."""
     try:
-        document = json.loads(context.state.storage.read(context.state.file(SENT)))
+        document = json.loads(context.state.storage.read(context.state.file(ACLS_SENT)))
     except ObjectMissing:
         return None
     if document["facts"] is None:
@@ -349,7 +351,8 @@ def _bring_acls(state: ClusterState, control: ControlPlane, note: Callable[[_Bro
         if of_cluster:
             no = {item.item for item in refused}
             note(_Brought(compared, tuple(acl for acl in compared.missing if acl not in no), tuple(refused)))
-        refused += control.create_acls(list(acls))
+        # Behind a part of those of the cluster, the user might not send the rest.
+        refused += control.create_acls(list(acls), at_once=MOST_ACLS if of_cluster else None)
     return _added(compared, refused, look)
 
 

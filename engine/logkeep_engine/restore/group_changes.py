@@ -4,7 +4,8 @@ Each change of positions is a document `runs/<run id>/group-changes/<number>.jso
 0000 is that of the restore itself, later ones are those of `logkeep groups reset`. It is written before the first
 position is set, and has what each group had before. What it says is never replaced by something later: a run that is
 started again adds what is new, and leaves the other rows as they are. A change that was taken back has an object
-`<number>.rolled-back.json` beside it.
+`<number>.rolled-back.json` beside it. If a later start of the run changes positions again, its rows stand in the place
+of those that were taken back, and that object goes.
 """
 
 from __future__ import annotations
@@ -94,12 +95,18 @@ class ChangeLog:
 
     def keep_for_restore(self, changes: Sequence[PositionChange]) -> int:
         """Write down the changes of the restore itself, before they are made. Rows that an earlier start of the run has
-        written stay as they are."""
+        written stay as they are. If these were taken back since, the new ones stand in their place: what the groups
+        have done by themselves behind that is not the restore's to take back."""
         if not changes:
             return OF_RESTORE
         try:
             self._create(OF_RESTORE, changes)
         except ObjectExists:
+            note = self._state.file(_rolled_back_path(OF_RESTORE))
+            if self._state.storage.list(note):
+                self._put(OF_RESTORE, changes)
+                self._state.storage.delete([note])
+                return OF_RESTORE
             known = {item.key: item for item in self._read(OF_RESTORE)}
             new = [item for item in changes if item.key not in known]
             if new:
@@ -132,8 +139,7 @@ class ChangeLog:
     def note_rolled_back(self, number: int) -> None:
         """Note that a change was taken back."""
         note = {"format": FORMAT, "time": int(time.time())}
-        path = self._state.file(f"{FOLDER}/{number:0{_DIGITS}d}{_ROLLED_BACK}")
-        self._state.storage.put(path, json.dumps(note).encode())
+        self._state.storage.put(self._state.file(_rolled_back_path(number)), json.dumps(note).encode())
 
     def _numbers(self) -> list[int]:
         folder = f"{self._state.file(FOLDER)}/"
@@ -186,6 +192,10 @@ class ChangeLog:
 
 def _path(number: int) -> str:
     return f"{FOLDER}/{number:0{_DIGITS}d}.json"
+
+
+def _rolled_back_path(number: int) -> str:
+    return f"{FOLDER}/{number:0{_DIGITS}d}{_ROLLED_BACK}"
 
 
 def _row(change: PositionChange) -> list[Any]:

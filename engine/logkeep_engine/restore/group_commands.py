@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Never
 
-from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreGroups
 from logkeep_engine.errors import PositionsDiffer, SpecError
 from logkeep_engine.kafka.connection import connection_from
@@ -27,8 +26,7 @@ from logkeep_engine.restore.group_moves import PositionOutcome, select_and_renam
 from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
 from logkeep_engine.restore.groups import archived_end, change_positions, opener, positions_of, refuse_members
 from logkeep_engine.restore.planner import RestorePlanner
-from logkeep_engine.restore.state import PLAN, RESULT, open_state
-from logkeep_engine.storage import open_storage
+from logkeep_engine.restore.state import PLAN, RESULT, archive_to_restore, open_state
 
 _REFUSED = PositionOutcome.REFUSED
 _NO_RUN = "preview"  # of a restore that has not begun; nothing is written under this name
@@ -80,14 +78,8 @@ class Changed:
 @contextmanager
 def open_groups(spec: KafkaRestoreSpec, run_id: str | None, environ: Mapping[str, str]) -> Iterator[RestoredGroups]:
     """The groups of a run of a restore; None: of one that has not begun. Raises what storage and brokers raise."""
-    if spec.source.storage is None:
-        raise SpecError(
-            "spec.source.backupRef: it was not resolved to a storage", hint="Write spec.source.storage instead."
-        )
-    storage = open_storage(spec.source.storage, environ)
-    storage.check()
-    archive, connection = Archive.open(storage), connection_from(spec.cluster, environ)
-    state = open_state(run_id or _NO_RUN, spec, storage, environ)
+    archive, connection = archive_to_restore(spec, environ), connection_from(spec.cluster, environ)
+    state = open_state(run_id or _NO_RUN, spec, archive.storage, environ)
     with ControlPlane(connection) as control:
         cluster_id = control.cluster_id()
         control.only(cluster_id)

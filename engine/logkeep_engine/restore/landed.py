@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, TypeVar
 
 from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
 from logkeep_engine.kafka.client import RawClient
@@ -25,6 +25,7 @@ from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import BatchHeader, walk
 from logkeep_engine.restore.filter import SEQUENCE_SPACE
 
+_Found = TypeVar("_Found")
 _ROW = struct.Struct(">qqq")
 _SPOOL_BYTES = 1 << 20
 _BLOCK = 1 << 16
@@ -191,6 +192,21 @@ async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *
     the run are missing before later ones, TopicExists if somebody else has written to a created topic, and what the
     client raises.
     """
+
+    async def found(end: int) -> Landed:
+        if end == target.start:
+            return Landed()
+        if target.created:
+            return await _last_one(client, target, end)
+        return await _among_others(client, target, end, throttle, fresh=fresh)
+
+    return await read_back(client, target, found)
+
+
+async def read_back(client: RawClient, target: TargetPartition, found: Callable[[int], Awaitable[_Found]]) -> _Found:
+    """Call `found` with the end of the target partition's log until the partition's leader has answered. Raises
+    TargetChanged if the log ends before the run's start, and what `found` and the client raise.
+    """
     patience = client.patience(f"read back what this run has written to {target}")
     while True:
         end = await client.log_end(target.topic, target.partition)
@@ -199,16 +215,35 @@ async def look(client: RawClient, target: TargetPartition, throttle: Throttle, *
                 f"{target} ends at offset {end}, it had ended at {target.start} when the restore was planned.",
                 hint=f"{_DELETE_AND_BEGIN} Begin a new restore under another run id.",
             )
-        if end == target.start:
-            return Landed()
         try:
-            if target.created:
-                return await _last_one(client, target, end)
-            return await _among_others(client, target, end, throttle, fresh=fresh)
+            return await found(end)
         except BrokerTrouble as trouble:
             await patience.wait(trouble)
         except OffsetOutOfRange as error:  # the batches to read were removed, or cut off, meanwhile
             await patience.wait(BrokerTrouble(error.message))
+
+
+async def headers_between(
+    client: RawClient, target: TargetPartition, start: int, end: int, throttle: Throttle
+) -> AsyncGenerator[BatchHeader, None]:
+    """The headers of all batches of the target partition that begin in [start, end), uncommitted ones included. Raises
+    what the client raises."""
+    async with aclosing(client.stream(target.topic, target.partition, start, end, committed=False)) as stream:
+        async for fetched in stream:
+            await throttle.pace(len(fetched.data))
+            for _, header in walk(fetched.data):
+                if start <= header.base_offset < end:
+                    yield header
+            fetched.release()
+
+
+def front_removed(target: TargetPartition, log_start: int) -> TargetChanged:
+    """The error where retention may have removed all that a producer of the run has written."""
+    return TargetChanged(
+        f"{target}: retention has removed everything up to offset {log_start}; it cannot be seen what this run has "
+        "written before.",
+        hint="Set retention.ms=-1 on the topic while restoring into it, and begin a new restore under another run id.",
+    )
 
 
 async def batch_at(client: RawClient, target: TargetPartition, offset: int) -> BatchHeader:
@@ -254,22 +289,13 @@ async def _among_others(
     position = max(target.start, log_start)
     reader = LandedReader(target, log_start)
     try:
-        async with aclosing(client.stream(target.topic, target.partition, position, end, committed=False)) as stream:
-            async for fetched in stream:
-                await throttle.pace(len(fetched.data))
-                for _, header in walk(fetched.data):
-                    if position <= header.base_offset < end:
-                        reader.add(header)
-                fetched.release()
+        async with aclosing(headers_between(client, target, position, end, throttle)) as headers:
+            async for header in headers:
+                reader.add(header)
     except BaseException:
         reader.close()
         raise
     landed = reader.landed()
     if log_start > target.start and not fresh and not landed.records:
-        raise TargetChanged(
-            f"{target}: retention has removed everything up to offset {log_start}; it cannot be seen what this "
-            "run has written before.",
-            hint="Set retention.ms=-1 on the topic while restoring into it, and begin a new restore under another "
-            "run id.",
-        )
+        raise front_removed(target, log_start)
     return landed

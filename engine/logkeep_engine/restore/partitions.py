@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
@@ -29,8 +28,6 @@ R = TypeVar("R")
 
 Summaries = dict[tuple[str, int], PartitionSummary]
 """By target topic and partition; those of a divided topic by the archived partition."""
-
-_MAPS_AT_ONCE = 32
 
 
 def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summaries:
@@ -102,14 +99,12 @@ def _range_of(partition: PartitionPlan, segments: Sequence[SegmentEntry]) -> Ran
 def done_partitions(state: RestoreState) -> Summaries:
     """The summaries of the partitions of a run whose offset maps are there."""
     storage = state.storage
-    paths = [info.path for info in storage.list(state.maps_folder)]
 
     def read(path: str) -> PartitionSummary:
         return read_summary(storage.read_range(path, 0, HEADER_MAX_BYTES), f"{storage.uri}/{path}")
 
-    with ThreadPoolExecutor(_MAPS_AT_ONCE, thread_name_prefix="logkeep-maps") as pool:
-        found = {(item.target_topic, item.target_partition): item for item in pool.map(read, paths)}
-    return {**found, **done_divided(state)}
+    done = state.read_all(state.maps_folder, read)
+    return {**{(found.target_topic, found.target_partition): found for found in done}, **done_divided(state)}
 
 
 def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> ArchiveDamaged:

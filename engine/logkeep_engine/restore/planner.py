@@ -26,6 +26,7 @@ from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refus
 from logkeep_engine.restore.everything import check_everything
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.keys import refuse_without_key
+from logkeep_engine.restore.outside import refuse_outside
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
     NO_TASK,
@@ -236,10 +237,9 @@ class RestorePlanner:
         planned = Planned(plan, archived, fresh=True)
         with refusals:
             refuse_many_pairs(plan)
-        with refusals:
-            refuse_without_key(context, planned)
-        with refusals:
-            refuse_too_many(context, planned)
+        for refuse in (refuse_without_key, refuse_outside, refuse_too_many):
+            with refusals:
+                refuse(context, planned)
         if context.dry_run:
             return planned
         plan = self._with_producer_ids(plan)

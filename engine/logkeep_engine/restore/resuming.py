@@ -28,7 +28,7 @@ from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.group_changes import copy_changes
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.remembered import FILE, FORMAT, noted_run
-from logkeep_engine.restore.state import COUNTED, PLAN, RestoreState
+from logkeep_engine.restore.state import ACLS_SENT, ALL_BUT_USERS, COUNTED, PLAN, RestoreState
 from logkeep_engine.restore.taking_over import RunClaim, refuse_taken_over
 
 
@@ -66,9 +66,10 @@ def _settings(context: RestoreContext) -> RestoreSettings:
 
 
 def finished_before(settings: RestoreSettings, state: RestoreState) -> RunResult | None:
-    """The result of the run that would be resumed, if it has succeeded."""
+    """The result of the run that would be resumed, if it has succeeded: the last one that has taken over the noted
+    one. Raises ArchiveDamaged."""
     known = noted_run(settings.path, state)
-    return None if known in (None, state.run_id) else state.of_run(str(known)).success()
+    return None if known in (None, state.run_id) else RunClaim.after(state.of_run(str(known)), state).last.success()
 
 
 def begun_run(context: RestoreContext) -> RestoreState | None:
@@ -108,7 +109,8 @@ def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
         for info in storage.list(old):
             storage.put(own + info.path[len(old) :], storage.read(info.path))
     copy_changes(other, state)
-    if storage.list(other.file(COUNTED)):
-        storage.put(state.file(COUNTED), storage.read(other.file(COUNTED)))
+    for note in (COUNTED, ALL_BUT_USERS, ACLS_SENT):
+        if storage.list(other.file(note)):
+            storage.put(state.file(note), storage.read(other.file(note)))
     storage.put(state.file(PLAN), plan.to_json())
     return plan

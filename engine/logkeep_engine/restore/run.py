@@ -20,6 +20,7 @@ place of its state (`state`) lie, in this order, what a driver that starts again
     verification.json     the same for programs; the topics get their own configuration only if nothing differs
     group-changes/...     the positions that consumer groups had before, written before the first one is set
     consumer-groups.json  what became of the positions of consumer groups
+    all-but-users.json    topics and groups are restored; written before ACLs may take the right to look at these again
     acls-sent.json        what is known before the ACLs of the cluster are sent, which may take the user's rights
     cluster-state-restored.json    what became of ACLs and quotas, and which users are to be created
     result.json           the end: a run that has succeeded is not done again
@@ -35,39 +36,39 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
-from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult, VerificationFacts
+from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, RestoreVerification
 from logkeep_engine.errors import LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter
+from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore import remembered
-from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import check_counted, count_all, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
 from logkeep_engine.restore.emitting import emit, emits, refuse_nowhere
 from logkeep_engine.restore.everything import restore_cluster_state
-from logkeep_engine.restore.group_moves import Moved, PositionOutcome
+from logkeep_engine.restore.facts import facts_of_run, note_restored, restored_before, told_of_records
+from logkeep_engine.restore.fence import RunFence
 from logkeep_engine.restore.groups import move_groups
-from logkeep_engine.restore.offset_map import PartitionSummary
-from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
-from logkeep_engine.restore.plan import RestorePlan, spec_digest
+from logkeep_engine.restore.outside import refuse_without_records
+from logkeep_engine.restore.partitions import restore_open_partitions
+from logkeep_engine.restore.plan import spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.refusals import Refusals
 from logkeep_engine.restore.resuming import RestoreSettings, finished_before, note_begun
-from logkeep_engine.restore.state import OFFSET_MAPS, RESULT, RestoreState, open_state
+from logkeep_engine.restore.state import RESULT, RestoreState, archive_place, archive_to_restore, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
-from logkeep_engine.restore.work import with_task
-from logkeep_engine.storage import Storage, open_storage
+from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import Expect, TaskRunner
 
 log = logging.getLogger(__name__)
@@ -166,17 +167,22 @@ class RestoreRun(DriverRun):
         self._earlier: RunResult | None = None
         self._done: RunResult | None = None
         self._verification: VerificationFacts | None = None
+        # What shows that the driver goes on must do so until the result is stored: else the run could be taken over.
+        self._until_stored = ExitStack()
+        self._permit: Callable[[], None] = lambda: None
 
     def perform_or_raise(self) -> RunResult:
         """Do the run, as any. A result that is stored tells a later start of the run that it has succeeded."""
-        result = super().perform_or_raise()
-        if result.dry_run is not None:
-            return replace(result, outcome=DRY_RUN)
-        if self._begun is not None:
-            self._done = None  # a run whose result cannot be stored has failed
-            _, state = self._begun
-            state.storage.put(state.file(RESULT), result.to_json().encode())
-        return result
+        with self._until_stored:
+            result = super().perform_or_raise()
+            if result.dry_run is not None:
+                return replace(result, outcome=DRY_RUN)
+            if self._begun is not None:
+                self._done = None  # a run whose result cannot be stored has failed
+                self._permit()
+                _, state = self._begun
+                state.storage.put(state.file(RESULT), result.to_json().encode())
+            return result
 
     def execute(self) -> None:
         if not self._only_verify:
@@ -209,8 +215,9 @@ class RestoreRun(DriverRun):
             if self._earlier is not None:
                 self._complete_earlier(context, self._earlier)
             else:
-                with AliveNote(state):
-                    self._done = self._perform_steps(context, super().result())
+                self._permit = self._until_stored.enter_context(RunFence(state)).check
+                control.only_while(self._permit)
+                self._done = self._perform_steps(replace(context, permit=self._permit), super().result())
 
     def _context(
         self,
@@ -263,7 +270,7 @@ class RestoreRun(DriverRun):
                     return replace(begun, end_time=time.time())
                 found = find_out(context)
                 report = found.report
-                begun = replace(begun, warnings=tuple(found.warnings[:MAX_LIST]), emitted=found.emitted)
+                begun = replace(begun, warnings=told_warnings(found.warnings), emitted=found.emitted)
         except Refused as error:
             refusals.add(error)
         report = with_refusals(report, refusals.found)
@@ -294,6 +301,24 @@ class RestoreRun(DriverRun):
         planned = RestorePlanner(context).load_or_make()
         note_begun(context)
         tell(context, planned)
+        done = restored_before(context, planned, begun)
+        if done is None:
+            done = self._restore_all_but_users(context, planned, begun)
+            note_restored(context, done)
+        elif self._verifies(done):  # that start was not asked for it
+            done = self._with_verification(context, planned, done)
+        self._verification = done.verification
+        cluster_state, not_set = restore_cluster_state(context, planned)
+        return replace(
+            done,
+            warnings=told_warnings([*not_set, *done.warnings]),
+            emitted=emit(context, planned),
+            cluster_state=cluster_state,
+            end_time=time.time(),
+        )
+
+    def _restore_all_but_users(self, context: RestoreContext, planned: Planned, begun: RunResult) -> RunResult:
+        """Restore topics and groups. Returns `begun` with the facts, and all warnings."""
         topics = CreatedTopics(context.control, planned.archived, context.spec.topics)
         counted = is_counted(context.state)
         if not counted:
@@ -304,26 +329,21 @@ class RestoreRun(DriverRun):
             check_counted(context, planned, summaries)
         else:
             summaries = count_all(context, planned, summaries)
-        if self._spec.verify is RestoreVerification.FULL:
-            self._verification = earlier_facts(context) or verify_restored(context, planned)
-            raise_if_different(self._verification)
+        refuse_without_records(context, planned, summaries)
+        verified = self._with_verification(context, planned, begun) if self._verifies(begun) else begun
         moved, warnings = move_groups(context, planned)
-        told = [*_append_time_warnings(summaries.values()), *_filled_warnings(planned.plan, summaries)]
-        warnings = [*told, *warnings, *topics.finish(planned.plan)]
-        cluster_state, not_set = restore_cluster_state(context, planned)
-        warnings = [*not_set, *warnings]
-        if planned.plan.point is not None and not any(summary.records for summary in summaries.values()):
-            warnings.append("no record of the archive lies within spec.point: the topics are empty")
-        if self._verification is not None and self._verification.not_verified:
-            warnings.insert(0, f"not verified: {self._verification.message}")
+        warnings = [*told_of_records(planned.plan, summaries), *warnings, *topics.finish(planned.plan)]
         return replace(
-            facts_of_run(begun, context, planned, summaries, moved),
-            warnings=tuple([*planned.plan.warnings, *warnings][:MAX_LIST]),
-            verification=self._verification,
-            emitted=emit(context, planned),
-            cluster_state=cluster_state,
-            end_time=time.time(),
+            facts_of_run(verified, context, planned, summaries, moved),
+            warnings=(*planned.plan.warnings, *verified.warnings, *warnings),
         )
+
+    def _with_verification(self, context: RestoreContext, planned: Planned, done: RunResult) -> RunResult:
+        """The result with the findings of the verification that was asked for. Raises RecordsDiffer."""
+        self._verification = found = earlier_facts(context) or verify_restored(context, planned)
+        raise_if_different(found)
+        told = (f"not verified: {found.message}",) if found.not_verified else ()
+        return replace(done, verification=found, warnings=(*told, *done.warnings))
 
     def result(self) -> RunResult:
         """The result of the run that has succeeded, in this start or an earlier one; else that of a failed run."""
@@ -338,15 +358,10 @@ class RestoreRun(DriverRun):
 
     def _open(self) -> tuple[Archive, RestoreState]:
         """The archive, and the place of the run's state."""
-        if self._spec.source.storage is None:
-            raise SpecError(
-                "spec.source.backupRef: it was not resolved to a storage",
-                hint="Write spec.source.storage, or use the operator.",
-            )
+        archive_place(self._spec)
         self._reporter.phase("Planning")
-        storage = open_storage(self._spec.source.storage, self._environ)
-        storage.check()
-        return Archive.open(storage), open_state(self._run_id, self._spec, storage, self._environ)
+        archive = archive_to_restore(self._spec, self._environ)
+        return archive, open_state(self._run_id, self._spec, archive.storage, self._environ)
 
     def _earlier_result(self, archive: Archive, state: RestoreState) -> RunResult | None:
         """The result of an earlier start of this run, if that has succeeded."""
@@ -427,58 +442,6 @@ def _of_earlier(context: RestoreContext, earlier: RunResult) -> tuple[RestoreCon
 
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-def facts_of_run(
-    begun: RunResult, context: RestoreContext, planned: Planned, summaries: Summaries, moved: Sequence[Moved] = ()
-) -> RunResult:
-    """The result of a run that has begun, with the facts about what it has restored."""
-    plan = planned.plan
-    return replace(
-        begun,
-        archive_id=context.archive.info.archive_id,
-        cluster_id=context.cluster_id,
-        commit=plan.commit,
-        topics=len(plan.topics),
-        partitions=sum(topic.partition_count for topic in plan.topics),
-        records=sum(summary.records for summary in summaries.values()),
-        bytes=sum(summary.bytes for summary in summaries.values()),
-        segments=sum(len(planned.segments(topic, partition.partition)) for topic, partition in with_task(planned)),
-        groups=sum(item.outcome is PositionOutcome.SET for item in moved),
-        loss_total=len(plan.loss),
-        loss_offsets=sum(fact.end - fact.start for fact in plan.loss),
-        loss=plan.loss[:MAX_LIST],
-        offset_map="" if all(topic.divided for topic in plan.topics) else context.state.name(OFFSET_MAPS),
-    )
-
-
-def _append_time_warnings(summaries: Iterable[PartitionSummary]) -> list[str]:
-    topics = sorted({summary.target_topic for summary in summaries if summary.append_time_records})
-    if not topics:
-        return []
-    shown = ", ".join(topics[:10]) + (f" and {len(topics) - 10} more" if len(topics) > 10 else "")
-    return [
-        f"records of {shown} had append times: they keep the times, but the type of the timestamp is now CreateTime"
-    ]
-
-
-def _filled_warnings(plan: RestorePlan, summaries: Summaries) -> list[str]:
-    """The warning about offsets that were filled so that records keep theirs."""
-    filled: dict[str, int] = {}
-    for topic in plan.topics:
-        for part in topic.partitions:
-            summary = summaries.get((topic.target, part.target))
-            if part.extent is not None and summary is not None and summary.records < part.extent.offsets:
-                more = part.extent.offsets - summary.records
-                filled[topic.target] = filled.get(topic.target, 0) + more
-    if not filled:
-        return []
-    shown = ", ".join(sorted(filled)[:10]) + (f" and {len(filled) - 10} more" if len(filled) > 10 else "")
-    return [
-        f"{sum(filled.values())} offsets of {shown} hold no record of the source and were filled with transactions: "
-        "consumers that read uncommitted records see records without key and value there where several follow one "
-        "another, and searches by time may find a marker, which has the time of the restore"
-    ]
 
 
 def _note_failure(storage: Storage, path: str, result: RunResult) -> None:

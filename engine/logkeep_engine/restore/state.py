@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.names import RUNS, run_file
@@ -27,6 +29,11 @@ RESULT = "result.json"
 OFFSET_MAPS = "offset-maps"
 DIVIDED = "divided"
 COUNTED = "counted.json"
+ALL_BUT_USERS = "all-but-users.json"
+ACLS_SENT = "acls-sent.json"
+
+_Read = TypeVar("_Read")
+_READS_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,12 @@ class RestoreState:
     def divided_path(self, topic: str, partition: int) -> str:
         """The path of what is known of an archived partition that is divided; `topic` is that of the target."""
         return self.file(f"{DIVIDED}/{topic}/{partition}.json")
+
+    def read_all(self, folder: str, read: Callable[[str], _Read]) -> list[_Read]:
+        """`read` called with the path of each object of a folder of the run, many at once."""
+        paths = [info.path for info in self.storage.list(folder)]
+        with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="logkeep-state") as pool:
+            return list(pool.map(read, paths))
 
     def of_run(self, run_id: str) -> RestoreState:
         """The state of another run in the same place."""
@@ -121,6 +134,24 @@ class RestoreState:
         return not self.storage.list(path) or self.storage.read(path) != archive.read(path)
 
 
+def archive_place(spec: specs.KafkaRestoreSpec) -> StorageSpec:
+    """The storage of the restore's archive. Raises SpecError if the spec still names a KafkaBackup instead."""
+    if spec.source.storage is None:
+        raise SpecError(
+            "spec.source.backupRef: only the operator can look up a KafkaBackup",
+            hint="Write spec.source.storage, as in the KafkaBackup's spec.storage.",
+        )
+    return spec.source.storage
+
+
+def archive_to_restore(spec: specs.KafkaRestoreSpec, environ: Mapping[str, str]) -> Archive:
+    """The archive of the restore, in a place that answers. Raises SpecError as `archive_place`, and what the storage
+    raises."""
+    storage = open_storage(archive_place(spec), environ)
+    storage.check()
+    return Archive.open(storage)
+
+
 def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Storage, environ: Mapping[str, str]) -> RestoreState:
     """The state of the run, in a place that answers."""
     if spec.state is None:
@@ -128,7 +159,7 @@ def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Storage, envi
     if spec.state.credentials is not None:
         storage = open_storage(spec.state, environ, secret_keys=STATE_KEYS)
     else:  # the credentials of the archive are those of the state
-        credentials = spec.source.storage.credentials if spec.source.storage is not None else None
+        credentials = archive_place(spec).credentials
         storage = open_storage(spec.state.model_copy(update={"credentials": credentials}), environ)
     storage.check()
     return RestoreState(storage, run_id, beside=_place(spec.state) == _place(spec.source.storage))

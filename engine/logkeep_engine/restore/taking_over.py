@@ -4,6 +4,8 @@ Who resumes a run makes this object, on condition that there is none, and so one
 for it whenever it starts, behind its first note that it is alive (`alive`). Who has made the object looks at that note
 once more. So whichever of the two comes later sees the other one.
 
+A driver that has slept meanwhile, and the tasks of a run, look for it while they go on (`fence`).
+
 A run that was taken over names the next one, and that one may have been taken over, too. Who resumes goes on with the
 last of them. If that one has died before it had a plan, the plan of an earlier one is taken.
 """
@@ -20,6 +22,7 @@ from logkeep_engine.restore.state import RestoreState
 
 FILE = "taken-over.json"
 FORMAT = 1
+_HINT = "Look how that run ends. If it was deleted, go on in another KafkaRestore with ifTopicExists: Resume."
 
 
 @dataclass
@@ -46,11 +49,13 @@ class RunClaim:
         return cls(taker, last, planned)
 
     def refuse_alive(self) -> None:
-        """Raises RestoreBusy if a driver goes on. A claim that an earlier start has made is dropped then."""
+        """Raises RestoreBusy if a driver goes on, or has come to its end. A claim that an earlier start has made is
+        dropped then."""
         try:
             if self.planned != self.last:
                 refuse_alive(self.planned)
             self._seen = refuse_alive(self.last)
+            _refuse_finished(self.last)
         except RestoreBusy:
             if taken_over_by(self.last) == self.taker.run_id:
                 self._drop()
@@ -69,6 +74,11 @@ class RunClaim:
         if note_of(self.last) != self._seen:
             self._drop()
             raise busy(self.last)
+        try:
+            _refuse_finished(self.last)
+        except RestoreBusy:
+            self._drop()
+            raise
 
     def _drop(self) -> None:
         self.last.storage.delete([self.last.file(FILE)])
@@ -79,6 +89,24 @@ def refuse_taken_over(state: RestoreState) -> None:
     by = taken_over_by(state)
     if by is not None:
         raise _taken(state, by)
+
+
+def _refuse_finished(state: RestoreState) -> None:
+    """Raises RestoreBusy if the run has succeeded: while it was watched, or before it could be found to have."""
+    if state.success() is not None:
+        raise RestoreBusy(
+            f"Run {state.run_id} had begun this restore, and has just ended it with success; nothing was written.",
+            hint="There is nothing to go on with. Asked for once more, this restore ends with the result of that run.",
+        )
+
+
+def fenced(state: RestoreState, by: str) -> RestoreBusy:
+    """The error of a run that was going on while another one has taken it over."""
+    return RestoreBusy(
+        f"Run {by} has taken over run {state.run_id}, whose driver has not shown for a while that it goes on. It has "
+        "woken up, has seen this, and changes nothing more.",
+        hint=_HINT,
+    )
 
 
 def taken_over_by(state: RestoreState) -> str | None:
@@ -99,7 +127,7 @@ def taken_over_by(state: RestoreState) -> str | None:
 def _taken(state: RestoreState, by: str | None) -> RestoreBusy:
     return RestoreBusy(
         f"Run {by} has taken over run {state.run_id}, and goes on in its place; nothing was written.",
-        hint="Look how that run ends. If it was deleted, go on in another KafkaRestore with ifTopicExists: Resume.",
+        hint=_HINT,
     )
 
 

@@ -11,10 +11,9 @@ Several partitions are on their way at once, over the same few connections, one 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -44,48 +43,30 @@ from logkeep_engine.restore.outgoing_ahead import OutgoingAhead
 from logkeep_engine.restore.records import Batching, RecordStream
 from logkeep_engine.restore.same import without_gaps
 from logkeep_engine.restore.same_attempt import SameAttempt, look_for_end
+from logkeep_engine.restore.side_by_side import Shared, side_by_side
 from logkeep_engine.restore.straddling import straddling
-from logkeep_engine.tasks import TaskContext, TaskProgress
+from logkeep_engine.tasks import TaskContext
 
 # A task finds its place anew when another attempt writes too, or the log was cut off. Each time it must have moved.
 RESUMES = 20
-THREADS = 8
-# The bytes that the partitions on their way at once may take together: blocks that were read, and batches made ready.
-_MEMORY = 128 << 20
 
 
 def restore_partitions(tasks: tuple[RestoreTask, ...], context: TaskContext) -> tuple[PartitionSummary, ...]:
     """Restore some partitions of one cluster and write their offset maps. Safe to repeat, and to run twice at once.
 
     Partitions that an earlier attempt has finished are not looked at again. Raises ArchiveDamaged if an object is not
-    what the catalog (or the survey) says, TargetChanged or TopicExists if somebody else writes to a created topic, and
-    what the clients raise: the first error of any partition.
+    what the catalog (or the survey) says, TargetChanged or TopicExists if somebody else writes to a created topic,
+    RestoreBusy if another run has taken over this one, and what the clients raise: the first error of any partition.
     """
-    with ThreadPoolExecutor(min(THREADS, 2 * len(tasks)), thread_name_prefix="logkeep-restore") as pool:
-        return asyncio.run(_restore_all(tasks, context, pool))
-
-
-async def _restore_all(
-    tasks: Sequence[RestoreTask], context: TaskContext, pool: ThreadPoolExecutor
-) -> tuple[PartitionSummary, ...]:
-    progress = TaskProgress(context)
-    budget = MemoryBudget(_MEMORY)
-    async with RawClient(tasks[0].connection) as client:
-
-        async def one(task: RestoreTask) -> PartitionSummary:
-            async with budget.taken(task.memory):
-                known = (
-                    await asyncio.get_running_loop().run_in_executor(pool, _finished, task) if context.attempt else None
-                )
-                return known or await _restore(task, client, pool, progress, context)
-
-        running = [asyncio.ensure_future(one(task)) for task in tasks]
-        try:
-            return tuple(await asyncio.gather(*running))
-        finally:
-            for partition in running:
-                partition.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+    return side_by_side(
+        tasks,
+        tasks[0].connection,
+        tasks[0].own,
+        context,
+        memory=lambda task: task.memory,
+        finished=_finished,
+        restore=_restore,
+    )
 
 
 def _finished(task: RestoreTask) -> PartitionSummary | None:
@@ -97,19 +78,17 @@ def _finished(task: RestoreTask) -> PartitionSummary | None:
     return read_summary(head, f"{task.state.uri}/{task.map_path}")
 
 
-async def _restore(
-    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, progress: TaskProgress, context: TaskContext
-) -> PartitionSummary:
-    throttle = context.throttle
-    fresh = task.fresh and context.attempt == 0
+async def _restore(task: RestoreTask, shared: Shared) -> PartitionSummary:
+    client, pool, throttle = shared.client, shared.pool, shared.context.throttle
+    fresh = task.fresh and shared.context.attempt == 0
     landed, ahead = await _begin(task, client, pool, throttle, fresh=fresh)
     resumes, best = 0, landed.end
     kind = Attempt if task.extent is None else SameAttempt
     while resumes < RESUMES:
-        attempt = kind(task, landed, progress, pool, throttle, contested=not fresh)
+        attempt = kind(task, landed, shared.progress, pool, throttle, contested=not fresh)
         ahead = ahead or OutgoingAhead(stream_of(task, landed.records), pool)
         try:
-            return await attempt.run(client, ahead)
+            return await attempt.run(client, shared.fence.before(ahead))
         except (ProduceRefused, LookAgain) as error:
             # Either another attempt of this very task has written more than this one knows: go on behind it. Or a
             # leader has lost records that the one before it had acknowledged: send them again.
@@ -154,29 +133,6 @@ async def _look(client: RawClient, task: RestoreTask, throttle: Throttle, *, fre
     if task.extent is not None:
         return await look_for_end(client, task, fresh=fresh)
     return await look(client, task.place, throttle, fresh=fresh)
-
-
-class MemoryBudget:
-    """A number of bytes that partitions share, in the order in which they ask."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._left = size
-        self._given_back = asyncio.Condition()
-
-    @asynccontextmanager
-    async def taken(self, size: int) -> AsyncIterator[None]:
-        """Wait until so many bytes are left, and take them. A partition that wants more than all gets all."""
-        size = min(size, self._size)
-        async with self._given_back:
-            await self._given_back.wait_for(lambda: self._left >= size)
-            self._left -= size
-        try:
-            yield
-        finally:
-            self._left += size
-            async with self._given_back:
-                self._given_back.notify_all()
 
 
 # ---- the stream of batches: a function of the archive and the plan

@@ -35,6 +35,7 @@ def restore_task(
         number=number,
         storage=context.archive.storage,
         state=state.storage,
+        run_id=state.run_id,
         connection=context.connection,
         source=topic.source,
         topic_id=topic.topic_id,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import yaml
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract.emitting import Emit
@@ -137,7 +136,7 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
         "immutable": True,
         "data": {
             names.KEY_REQUEST: request.to_json(),
-            names.KEY_EXECUTOR_TEMPLATE: yaml.safe_dump(executor_template(run), sort_keys=False),
+            names.KEY_EXECUTOR_TEMPLATE: json.dumps(executor_template(run), indent=1),
             **authorities,
         },
     }

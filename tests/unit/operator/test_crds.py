@@ -6,6 +6,7 @@ import types
 import typing
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ PLURALS = {**KINDS, ASKED_KIND: ASKED_PLURAL}
 LIMITS = ("enum", "minimum", "maximum", "minLength", "minItems", "pattern")
 
 
+@cache
 def crd(kind: str) -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((ROOT / "crds" / f"{PLURALS[kind]}.yaml").read_text())
     return loaded

@@ -44,6 +44,21 @@ def test_changes_are_taken_back_the_newest_first(state: RestoreState) -> None:
     assert log.keep([PositionChange(position(6), position(7))]) == 3
 
 
+def test_what_a_later_start_changes_behind_a_rollback_can_be_taken_back_too(state: RestoreState) -> None:
+    log = ChangeLog(state, "cluster")
+    log.keep_for_restore([PositionChange(None, position(5)), PositionChange(None, position(6, 1))])
+    log.note_rolled_back(OF_RESTORE)
+    log.keep_for_restore([])
+    assert log.newest() is None
+    again = [PositionChange(None, position(5))]  # the group has committed the other one by itself
+    log.keep_for_restore(again)
+    kept = log.newest()
+    assert kept is not None
+    assert (kept.number, list(kept.changes)) == (OF_RESTORE, again)
+    log.note_rolled_back(OF_RESTORE)
+    assert log.newest() is None
+
+
 def test_another_run_takes_over_what_was_not_taken_back(state: RestoreState) -> None:
     log, other = ChangeLog(state, "cluster"), state.of_run("run-2")
     log.keep_for_restore([PositionChange(position(1), position(5))])

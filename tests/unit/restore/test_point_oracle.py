@@ -279,6 +279,7 @@ def task_of(storage: Storage, entries: Sequence[SegmentEntry], clip: Clip, end: 
         number=0,
         storage=storage,
         state=storage,
+        run_id="restore-1",
         connection=KafkaConnection(("localhost:1",)),
         source="orders",
         topic_id=ORDERS.topic_id,

@@ -26,6 +26,7 @@ def task(sizes: list[tuple[int, int]], batching: Batching | None) -> RestoreTask
         number=0,
         storage=storage,
         state=storage,
+        run_id="restore-1",
         connection=KafkaConnection(("localhost:1",)),
         source="orders",
         topic_id="",

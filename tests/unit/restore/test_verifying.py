@@ -35,6 +35,7 @@ from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.straddling import Straddling
+from logkeep_engine.restore.verification import task as verification
 from logkeep_engine.restore.verification import wanted
 from logkeep_engine.restore.verification.aligning import AHEAD, ListedRecords
 from logkeep_engine.restore.verification.idle import idle_partitions
@@ -127,8 +128,9 @@ def verified(
     records = [record(number, number) for number in range(archived)]
     storage = open_uri(tmp_path.as_uri())
     connection = KafkaConnection(("127.0.0.1:1",))
-    own: dict[str, Any] = {"number": 0, "storage": storage, "state": storage, "connection": connection}
-    own |= {"source": "orders", "topic_id": "x", "partition": 3, "target": "copy", "created": True, "fresh": False}
+    own: dict[str, Any] = {"number": 0, "storage": storage, "state": storage, "run_id": "restore-1"}
+    own |= {"connection": connection, "source": "orders", "topic_id": "x", "partition": 3, "target": "copy"}
+    own |= {"created": True, "fresh": False}
     own |= {"max_batch_bytes": 1 << 20, "rule": Rule.BY_UNPACKED_SIZE, "producer_id": OURS, "start": 0}
     restored = RestoreTask(**own, segments=(), survey=None, map_path="m")
     kept = list(stretches(records))
@@ -256,6 +258,45 @@ def test_digests_that_name_more_records_than_there_are_are_wrong_and_not_the_tar
     found = verified(5000, log, tmp_path, claimed)
     assert found.verdict is Verdict.DIFFERENT
     assert told(found)[0] == ("Changed", 4900, 4900, 1)
+
+
+@pytest.mark.parametrize("fewer", [1, 700, STRETCH])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_digests_that_name_fewer_records_than_there_are_are_wrong_and_not_the_target(
+    tmp_path: Path, number: int, fewer: int
+) -> None:
+    def claimed(at: int, stretch: StretchDigest) -> StretchDigest:
+        if at != number:
+            return stretch
+        digest, left = RecordDigest(offsets=False), range(stretch.start, max(stretch.start, stretch.end - fewer))
+        if left:
+            digest.note(as_rows([record(offset, offset) for offset in left]))
+        return StretchDigest.of(stretch.start, stretch.end, digest)
+
+    found = verified(5000, Log(range(5000)), tmp_path, claimed)
+    assert (found.verdict, found.records, told(found)) == (Verdict.NOT_VERIFIED, 5000, [])
+    assert all("are not those of its records: delete them, and verify again" in text for text in found.reasons)
+    log = Log([*range(4900), *range(4950, 5000)])
+    found = verified(5000, log, tmp_path, claimed)
+    assert found.verdict is Verdict.DIFFERENT
+    assert told(found) == [("Lost", 4900, None, 50)]
+    found = verified(5000, Log(range(5010)), tmp_path, claimed)
+    assert found.verdict is Verdict.DIFFERENT
+    assert told(found) == [("Added", None, 5000, 10)]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_where_the_search_for_what_both_sides_have_ends_the_differences_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    monkeypatch.setattr(verification, "_STRETCHES_SEARCHED", 1)
+    monkeypatch.setattr(verification, "STRETCH_RECORDS", STRETCH)
+    more = [] if lost else range(50_000, 59_000)
+    found = verified(12_000, Log([*range(1000), *more, *range(10_000 if lost else 1000, 12_000)]), tmp_path)
+    assert found.verdict is Verdict.DIFFERENT
+    assert told(found)[0][:2] == ("Changed", 1000)
+    (reason,) = found.reasons
+    assert "no more than about 2000 records were searched for it: records that are called changed there may" in reason
 
 
 def idle(

@@ -115,9 +115,14 @@ class SegmentDigests:
     times: RecordTimes
 
     def fits(self, entry: SegmentEntry, aborted: Spans) -> bool:
-        """Whether these are the digests of the segment as it is, if these transactions are left out."""
+        """Whether these are the digests of the segment as it is, if these transactions are left out. Digests of other
+        numbers of records than the catalog has are not."""
         own = (self.base_offset, self.next_offset, self.digest, self.aborted)
-        return own == (entry.base_offset, entry.next_offset, entry.digest, within(aborted, entry))
+        if own != (entry.base_offset, entry.next_offset, entry.digest, within(aborted, entry)):
+            return False
+        records = sum(stretch.records for stretch in self.stretches)
+        # The catalog counts the records of aborted transactions, too.
+        return records <= entry.records if self.aborted else records == entry.records
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,31 @@ do (see `landed`). A driver that goes on reads each target partition once for al
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from logkeep_engine.errors import OffsetOutOfRange, TargetChanged, TopicExists
+from logkeep_engine.errors import TopicExists
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
-from logkeep_engine.kafka.trouble import BrokerTrouble
 from logkeep_engine.limits import Throttle
-from logkeep_engine.log.batch import BatchHeader, walk
-from logkeep_engine.restore.landed import Landed, LandedReader, LandedRows, Mark, TargetPartition
+from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.restore.landed import (
+    Landed,
+    LandedReader,
+    LandedRows,
+    Mark,
+    TargetPartition,
+    front_removed,
+    headers_between,
+    read_back,
+)
 from logkeep_engine.tasks import TaskContext
 
 
 @dataclass(frozen=True, slots=True)
 class PairPlace:
-    """The part of a pair that is in the target: its first `records`, up to `mark`. `end`: where the log ended when it
-    was looked at; None: nobody has looked, since nothing was written before."""
+    """The part of a pair that is in the target: its first `records`, up to `mark`. `end`: where the log ended then;
+    None: nobody has looked, since nothing can be there."""
 
     records: int = 0
     mark: Mark | None = None
@@ -62,23 +69,13 @@ async def places_of(client: RawClient, task: PlacesTask, throttle: Throttle) -> 
     Waits for a leader, and until followers have what the leader has. Raises TargetChanged if records of the run are
     missing before later ones, TopicExists if somebody else has written to a created topic, and what the client raises.
     """
-    target = task.target
-    patience = client.patience(f"read back what this run has written to {target}")
-    while True:
-        end = await client.log_end(target.topic, target.partition)
-        if end < target.start:
-            raise TargetChanged(
-                f"{target} ends at offset {end}, it had ended at {target.start} when the restore was planned.",
-                hint="The cluster has lost records that it had acknowledged. Begin a new restore under another run id.",
-            )
-        if end == target.start:
+
+    async def found(end: int) -> dict[int, PairPlace]:
+        if end == task.target.start:
             return dict.fromkeys(task.wanted, PairPlace(end=end))
-        try:
-            return await _read(client, task, end, throttle)
-        except BrokerTrouble as trouble:
-            await patience.wait(trouble)
-        except OffsetOutOfRange as error:  # the batches to read were removed, or cut off, meanwhile
-            await patience.wait(BrokerTrouble(error.message))
+        return await _read(client, task, end, throttle)
+
+    return await read_back(client, task.target, found)
 
 
 async def _read(client: RawClient, task: PlacesTask, end: int, throttle: Throttle) -> dict[int, PairPlace]:
@@ -89,19 +86,15 @@ async def _read(client: RawClient, task: PlacesTask, end: int, throttle: Throttl
         producer_id: LandedReader(replace(target, producer_id=producer_id), log_start, _NoRows())
         for producer_id in task.wanted
     }
-    async with aclosing(client.stream(target.topic, target.partition, position, end, committed=False)) as stream:
-        async for fetched in stream:
-            await throttle.pace(len(fetched.data))
-            for _, header in walk(fetched.data):
-                if position <= header.base_offset < end:
-                    _refuse_other(task, header)
-                    reader = readers.get(header.producer_id)
-                    if reader is not None:
-                        reader.add(header)
-            fetched.release()
-    if log_start > target.start:
-        _refuse_removed(target, log_start, readers.values())
+    async with aclosing(headers_between(client, target, position, end, throttle)) as headers:
+        async for header in headers:
+            _refuse_other(task, header)
+            reader = readers.get(header.producer_id)
+            if reader is not None:
+                reader.add(header)
     found = {producer_id: reader.landed() for producer_id, reader in readers.items()}
+    if log_start > target.start and not all(landed.records for landed in found.values()):
+        raise front_removed(target, log_start)
     return {producer_id: PairPlace(landed.records, landed.mark, end) for producer_id, landed in found.items()}
 
 
@@ -112,17 +105,6 @@ def _refuse_other(task: PlacesTask, header: BatchHeader) -> None:
             f"{task.target} holds records that this restore has not written, at offset {header.base_offset}.",
             hint="The topic was created, or written to, by somebody else meanwhile. Delete it and restore again "
             "under another run id.",
-        )
-
-
-def _refuse_removed(target: TargetPartition, log_start: int, readers: Iterable[LandedReader]) -> None:
-    """Raises TargetChanged where retention may have removed all that a pair has written."""
-    if not all(reader.landed().records for reader in readers):
-        raise TargetChanged(
-            f"{target}: retention has removed everything up to offset {log_start}; it cannot be seen what this run "
-            "has written before.",
-            hint="Set retention.ms=-1 on the topic while restoring into it, and begin a new restore under another run "
-            "id.",
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.restore.attempt import RestoreTask
@@ -18,7 +17,6 @@ from logkeep_engine.restore.state import RestoreState
 MOST_PAIRS = 100_000
 """Pairs of one restore: each has a producer id, which the brokers remember for a day."""
 
-_READS_AT_ONCE = 32
 _TARGETS_A_TASK = 16
 
 
@@ -38,13 +36,12 @@ def refuse_many_pairs(plan: RestorePlan) -> None:
 def done_divided(state: RestoreState) -> dict[tuple[str, int], DividedSummary]:
     """The facts of the archived partitions that are divided and done, by target topic and archived partition."""
     storage = state.storage
-    paths = [info.path for info in storage.list(state.divided_folder)]
 
     def read(path: str) -> DividedSummary:
         return DividedSummary.from_json(storage.read(path), f"{storage.uri}/{path}")
 
-    with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="logkeep-divided") as pool:
-        return {(found.target_topic, found.target_partition): found for found in pool.map(read, paths)}
+    done = state.read_all(state.divided_folder, read)
+    return {(found.target_topic, found.target_partition): found for found in done}
 
 
 def divided_tasks(

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 from logkeep_engine.errors import ObjectMissing, ProduceRefused, TargetChanged
 from logkeep_engine.kafka.client import RawClient
@@ -24,14 +23,17 @@ from logkeep_engine.restore.division.summary import DividedSummary, PairSummary
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.outgoing_ahead import OutgoingAhead, OutgoingBatches
-from logkeep_engine.restore.task import RESUMES, THREADS, MemoryBudget
+from logkeep_engine.restore.side_by_side import Shared, side_by_side, stopped
+from logkeep_engine.restore.task import RESUMES
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
 _WINDOW_BYTES = 16 << 20
 """The bytes of batches that were made and are not acknowledged, of all pairs of an archived partition."""
 
-_MEMORY = 128 << 20
 _LOOKS_AT_ONCE = 4
+
+_PAIR_MEMORY = 16 << 10
+"""The bytes of a pair without its batches: a window of requests, and the tasks of an event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class DividedTask:
     def memory(self) -> int:
         """The bytes that it takes, about."""
         making = len(self.pairs) * most_bytes(len(self.pairs), self.archived.max_batch_bytes)
-        return self.archived.memory + min(making, 2 * self.archived.bytes) + min(_WINDOW_BYTES, self.archived.bytes)
+        under_way = min(making, 2 * self.archived.bytes) + min(_WINDOW_BYTES, self.archived.bytes)
+        return self.archived.memory + under_way + len(self.pairs) * _PAIR_MEMORY
 
     def of_pair(self, pair: Pair) -> RestoreTask:
         """The work for one pair. Others write to its target, too: the other pairs."""
@@ -65,60 +68,65 @@ class DividedTask:
             self.archived, producer_id=pair.producer_id, start=pair.start, to=pair.target, created=False, extent=None
         )
 
-    def going_on(self, places: Mapping[int, PairPlace]) -> DividedTask:
-        """The same, with what is known of the places of its pairs, by producer id."""
-        return replace(self, pairs=tuple(replace(pair, known=places.get(pair.producer_id)) for pair in self.pairs))
-
 
 def restore_divided(tasks: tuple[DividedTask, ...], context: TaskContext) -> tuple[DividedSummary, ...]:
     """Restore some archived partitions of divided topics, and write down what was done. Safe to repeat, and to run
     twice at once. Raises as `task.restore_partitions`.
     """
-    with ThreadPoolExecutor(min(THREADS, 2 * len(tasks)), thread_name_prefix="logkeep-restore") as pool:
-        return asyncio.run(_restore_all(tasks, context, pool))
+    look = _SharedLook(tasks)
+
+    async def restore(task: DividedTask, shared: Shared) -> DividedSummary:
+        return await _Division(task, shared, look).restore()
+
+    return side_by_side(
+        tasks,
+        tasks[0].archived.connection,
+        tasks[0].archived.own,
+        context,
+        memory=lambda task: task.memory,
+        finished=_finished,
+        restore=restore,
+    )
 
 
-async def _restore_all(
-    tasks: Sequence[DividedTask], context: TaskContext, pool: ThreadPoolExecutor
-) -> tuple[DividedSummary, ...]:
-    progress = TaskProgress(context)
-    budget = MemoryBudget(_MEMORY)
-    async with RawClient(tasks[0].archived.connection) as client:
-        done: list[DividedSummary | None] = [None] * len(tasks)
-        if context.attempt:
-            loop = asyncio.get_running_loop()
-            done = list(await asyncio.gather(*(loop.run_in_executor(pool, _finished, task) for task in tasks)))
-            left = [task for task, known in zip(tasks, done, strict=True) if known is None]
-            places = await _look(client, left, context.throttle)
-            tasks = [task.going_on(places) for task in tasks]
-
-        async def one(task: DividedTask, known: DividedSummary | None) -> DividedSummary:
-            if known is not None:
-                return known
-            async with budget.taken(task.memory):
-                return await _Division(task, client, pool, progress, context).restore()
-
-        running = [asyncio.create_task(one(task, known)) for task, known in zip(tasks, done, strict=True)]
-        try:
-            return tuple(await asyncio.gather(*running))
-        finally:
-            await _stopped(running)
+def _finished(task: DividedTask) -> DividedSummary | None:
+    """The facts of the partition, if an earlier attempt has finished it."""
+    state, path = task.archived.state, task.archived.map_path
+    try:
+        return DividedSummary.from_json(state.read(path), f"{state.uri}/{path}")
+    except ObjectMissing:
+        return None
 
 
-async def _stopped(running: Iterable[asyncio.Task[Any]]) -> None:
-    waiting = list(running)
-    for item in waiting:
-        item.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+class _SharedLook:
+    """One look for the places of all pairs of these archived partitions, those left out that are done. So a task that
+    is repeated reads each partition of its targets once."""
+
+    def __init__(self, tasks: Sequence[DividedTask]) -> None:
+        self._tasks = tasks
+        self._looking = asyncio.Lock()
+        self._found: dict[int, PairPlace] | None = None
+
+    async def places(self, shared: Shared) -> dict[int, PairPlace]:
+        """The places by producer id, as they were at the first call."""
+        async with self._looking:
+            if self._found is None:
+                loop = asyncio.get_running_loop()
+                done = await asyncio.gather(
+                    *(loop.run_in_executor(shared.pool, _finished, task) for task in self._tasks)
+                )
+                left = [task for task, known in zip(self._tasks, done, strict=True) if known is None]
+                self._found = await _look(left, shared)
+            return self._found
 
 
-async def _look(client: RawClient, tasks: Sequence[DividedTask], throttle: Throttle) -> dict[int, PairPlace]:
+async def _look(tasks: Sequence[DividedTask], shared: Shared) -> dict[int, PairPlace]:
     """The places of all pairs of these archived partitions, by producer id. Each partition of a target is read once."""
     slots = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
     async def one(read: PlacesTask) -> dict[int, PairPlace]:
         async with slots:
-            return await places_of(client, read, throttle)
+            return await places_of(shared.client, read, shared.context.throttle)
 
     found: dict[int, PairPlace] = {}
     for places in await asyncio.gather(*(one(read) for read in _reads(tasks))):
@@ -138,38 +146,21 @@ def _reads(tasks: Iterable[DividedTask]) -> list[PlacesTask]:
     ]
 
 
-def _finished(task: DividedTask) -> DividedSummary | None:
-    """The facts of the partition, if an earlier attempt has finished it."""
-    state, path = task.archived.state, task.archived.map_path
-    try:
-        return DividedSummary.from_json(state.read(path), f"{state.uri}/{path}")
-    except ObjectMissing:
-        return None
-
-
 class _Division:
     """The restore of one archived partition."""
 
-    def __init__(
-        self,
-        task: DividedTask,
-        client: RawClient,
-        pool: ThreadPoolExecutor,
-        progress: TaskProgress,
-        context: TaskContext,
-    ) -> None:
+    def __init__(self, task: DividedTask, shared: Shared, look: _SharedLook) -> None:
         self._task = task
-        self._client = client
-        self._pool = pool
-        self._progress = progress
-        self._throttle = context.throttle
-        self._fresh = task.archived.fresh and context.attempt == 0
+        self._shared = shared
+        self._shared_look = look
+        self._first = shared.context.attempt == 0
+        self._fresh = task.archived.fresh and self._first
 
     async def restore(self) -> DividedSummary:
         task, resumes, best = self._task, 0, -1
         places = await self._begin()
         while resumes < RESUMES:
-            dealing = _Pass(task, places, self._client, self._pool, self._progress, self._throttle, fresh=self._fresh)
+            dealing = _Pass(task, places, self._shared, fresh=self._fresh)
             try:
                 summary = await dealing.run()
             except (ProduceRefused, LookAgain) as error:
@@ -183,7 +174,7 @@ class _Division:
             else:
                 data, archived = summary.to_json(), task.archived
                 await asyncio.get_running_loop().run_in_executor(
-                    self._pool, archived.state.put, archived.map_path, data
+                    self._shared.pool, archived.state.put, archived.map_path, data
                 )
                 return summary
         raise TargetChanged(
@@ -195,38 +186,35 @@ class _Division:
     async def _begin(self) -> list[PairPlace]:
         if self._fresh:
             return [PairPlace()] * len(self._task.pairs)
-        known = [pair.known for pair in self._task.pairs if pair.known is not None]
-        return known if len(known) == len(self._task.pairs) else await self._look()
+        if self._first:
+            known = {pair.producer_id: pair.known for pair in self._task.pairs if pair.known is not None}
+        else:
+            known = await self._shared_look.places(self._shared)
+        if all(pair.producer_id in known for pair in self._task.pairs):
+            return [known[pair.producer_id] for pair in self._task.pairs]
+        return await self._look()
 
     async def _look(self) -> list[PairPlace]:
-        found = await _look(self._client, [self._task], self._throttle)
+        found = await _look([self._task], self._shared)
         return [found[pair.producer_id] for pair in self._task.pairs]
 
 
 class _Pass:
     """One pass over an archived partition, with an attempt for each of its pairs."""
 
-    def __init__(
-        self,
-        task: DividedTask,
-        places: Sequence[PairPlace],
-        client: RawClient,
-        pool: ThreadPoolExecutor,
-        progress: TaskProgress,
-        throttle: Throttle,
-        *,
-        fresh: bool,
-    ) -> None:
+    def __init__(self, task: DividedTask, places: Sequence[PairPlace], shared: Shared, *, fresh: bool) -> None:
         self._task = task
-        self._client = client
-        self._pool = pool
+        self._client = shared.client
+        self._fence = shared.fence
+        self._pool = pool = shared.pool
         self._places = places
         self._failed = 0
         self._window = _Window(_WINDOW_BYTES)
-        self._sums = _PassProgress(task.archived, progress)
+        self._sums = _PassProgress(task.archived, shared.progress)
         self._outlets = [_Outlet() for _ in task.pairs]
         self._stream = DividedStream(task.archived, [pair.producer_id for pair in task.pairs])
         contested = not fresh and not task.archived.created
+        throttle = shared.context.throttle
         self._attempts = [
             PairAttempt(task.of_pair(pair), place, self._sums, pool, throttle, self._window, contested=contested)
             for pair, place in zip(task.pairs, places, strict=True)
@@ -253,13 +241,14 @@ class _Pass:
             dealing.result()
             return self._summary([pair.result() for pair in pairs])
         finally:
-            await _stopped([dealing, *pairs])
+            await stopped([dealing, *pairs])
             await ahead.stop()
             for attempt in self._attempts:
                 attempt.close()
 
     async def _deal(self, ahead: OutgoingAhead[Dealt]) -> None:
         async for items in ahead.take():
+            await self._fence.check()
             for item in items:
                 batch = item.batch
                 if batch.index + batch.count <= self._places[item.target].records:
@@ -311,10 +300,10 @@ class PairAttempt(Attempt):
         contested: bool,
     ) -> None:
         super().__init__(task, place.landed(), progress, pool, throttle, contested=contested)
-        self._looked_to = place.end
         self._map.close()
         self._map = _NoMap()
         self._window = window
+        self._looked_to = place.end if contested else None
 
     @property
     def _small(self) -> bool:
@@ -322,8 +311,8 @@ class PairAttempt(Attempt):
 
     async def run(self, client: RawClient, ahead: OutgoingBatches) -> PartitionSummary:
         if self._mark is None:
-            # What others have written before is not looked at again when an answer gets lost. What came behind the look
-            # may be an earlier attempt's.
+            # What others have written before is not looked at again when an answer gets lost. Behind the look for its
+            # place an attempt that was taken for dead may have written these very batches.
             end = self._looked_to
             if end is None:
                 end = await client.log_end(self._task.target, self._task.target_partition)

@@ -21,6 +21,7 @@ class StretchComparison:
     """
 
     def __init__(self, expected: Sequence[StretchDigest], start: int, *, offsets: bool = False) -> None:
+        self._first = min((stretch.start for stretch in expected), default=0)
         self._expected = [stretch for stretch in expected if stretch.records]
         self._offsets = offsets
         self._current = RecordDigest(offsets=False)
@@ -34,6 +35,16 @@ class StretchComparison:
     def stretch(self) -> StretchDigest | None:
         """The stretch that is compared now, None behind the last one."""
         return self._expected[self.at] if self.at < len(self._expected) else None
+
+    @property
+    def before(self) -> StretchDigest | None:
+        """The stretch that was compared last, None if none was."""
+        return self._expected[self.at - 1] if self.at else None
+
+    @property
+    def passed_until(self) -> int:
+        """The source offset behind all stretches that are compared."""
+        return self._expected[self.at - 1].end if self.at else self._first
 
     @property
     def is_whole(self) -> bool:

@@ -163,6 +163,7 @@ class _Verification:
         self._differences: list[RecordDifference] = []
         self._differing: list[tuple[int, int]] = []
         self._lost_until = -1
+        self._located = 0  # the number of the stretch behind the last one that was passed over
 
     async def run(self) -> VerifiedPartition:
         for _ in range(_ROUNDS):
@@ -234,9 +235,7 @@ class _Verification:
         others = self._reader.others
         only_others = others.records >= comparison.extra and others.first >= comparison.extra_from
         if comparison.extra and not only_others:
-            with self._of_target():
-                found = await self._reader.listed(comparison.extra_from, end, 1)
-            self._add([await self._what_is_behind(found)])
+            await self._locate_behind(end)
 
     async def _stretches_equal(self, end: int) -> bool:
         """Read on, until a stretch differs or nothing is left."""
@@ -259,23 +258,20 @@ class _Verification:
             self._differing.append((stretch.start, stretch.end))
             comparison.passed(RecordDigest(offsets=False), comparison.began)
             return True
-        most = stretch.records + AHEAD
-        archived = await self._off_loop(self._wanted.listed, stretch.start, most)
-        records = min(stretch.records, sum(offset < stretch.end for offset in archived.offsets))
+        begins, named = await self._begins()
+        archived, records = await self._listed(begins, stretch.end, stretch.records)
+        most = max(records, stretch.records) + AHEAD
         while True:
             with self._of_target():
                 target = await self._reader.listed(comparison.began, end, most)
             goes_on = len(target) == most
             found = await self._aligned(archived, records, target, end)
-            if found.taken < len(target) or not goes_on or most >= _MOST_LISTED * stretch.records:
+            if found.taken < len(target) or not goes_on or most >= _MOST_LISTED * max(records, stretch.records):
                 break
             most *= 2
         self._differing.append((stretch.start, stretch.end))
-        if not found.differences or records < stretch.records:
-            self._reasons.append(
-                f"the digests of the archive's offsets {stretch.start} to {stretch.end - 1} are not those of its "
-                "records: delete them, and verify again"
-            )
+        if not found.differences or records != stretch.records:
+            self._reasons.append(_wrong_digests(named if records > stretch.records else stretch.start, stretch.end))
         self._add([await self._with_fields(item) for item in found.differences])
         nothing_left = found.taken >= len(target)
         if found.taken < len(target):
@@ -285,11 +281,35 @@ class _Verification:
         with self._of_target():
             passed = await self._reader.noted(comparison.began, following)
         comparison.passed(passed, following)
+        self._located = comparison.at
         if nothing_left and not comparison.is_whole:
             if not goes_on:
                 self._lost_behind()
             return False
         return True
+
+    async def _begins(self) -> tuple[int, int]:
+        """The source offset from which on archived records were not compared, and that of the first stretch whose
+        digests may be wrong if these are more than digests claim. What a stretch that was found equal has beyond its
+        digests is among them, and so is what lies in stretches without a claim."""
+        before, until = self._comparison.before, self._comparison.passed_until
+        if before is None or self._located == self._comparison.at:
+            return until, until
+        archived = await self._off_loop(self._wanted.listed, before.start, before.records + 1)
+        if len(archived) > before.records and archived.offsets[-1] < until:
+            return archived.offsets[-1], before.start
+        return until, until
+
+    async def _listed(self, start: int, stop: int, claimed: int) -> tuple[ListedRecords, int]:
+        """The archived records from source offset `start` on, and how many of them lie below `stop`: as many as are
+        `claimed`, if the digests are right. AHEAD more follow if there are so many."""
+        most = claimed + AHEAD
+        while True:
+            archived = await self._off_loop(self._wanted.listed, start, most)
+            records = sum(offset < stop for offset in archived.offsets)
+            if len(archived) < most or records + AHEAD <= most or records > _MOST_LISTED * STRETCH_RECORDS:
+                return archived, records
+            most *= 2
 
     async def _aligned(self, archived: ListedRecords, records: int, target: ListedRecords, end: int) -> Alignment:
         """The differences of the current stretch, which has the first `records` of the archived ones. If more was added
@@ -316,6 +336,7 @@ class _Verification:
         with self._of_target():
             place = await self._reader.first_of(first, end, most, wanted)
             if place is None:
+                self._note_bounds(archived.offsets[-1] + 1, first, end)
                 return await aligned(pair_up=True)
             more, following = place
             rest = await self._reader.listed(following, end, records - found.apart + AHEAD)
@@ -325,10 +346,24 @@ class _Verification:
         added = RecordDifference(RecordDifferenceKind.ADDED, None, first, more)
         return replace(found, differences=(added, *found.differences))
 
+    def _note_bounds(self, source: int, target: int, end: int) -> None:
+        """Note that more lies behind what was searched for something that both sides have."""
+        most = _STRETCHES_SEARCHED * STRETCH_RECORDS
+        if len(self._stretches_behind(source)) > _STRETCHES_SEARCHED or end - target > most:
+            self._reasons.append(
+                f"behind the archive's offset {source - 1} and the target's offset {target} nothing was found that "
+                f"both have, and no more than about {most} records were searched for it: records that are called "
+                "changed there may have been lost, or added"
+            )
+
+    def _stretches_behind(self, start: int) -> list[int]:
+        """The ends of the stretches that reach behind a source offset."""
+        return [item.end for item in self._expected if item.end > start]
+
     async def _found_in_archive(self, start: int, digests: frozenset[bytes]) -> int | None:
         """The source offset of the first record with one of these digests in the next stretches, None if there is
         none."""
-        behind = [item.end for item in self._expected if item.end > start][:_STRETCHES_SEARCHED]
+        behind = self._stretches_behind(start)[:_STRETCHES_SEARCHED]
         return await self._off_loop(self._wanted.first_of, start, behind[-1], digests) if behind else None
 
     async def _with_fields(self, found: RecordDifference) -> RecordDifference:
@@ -357,15 +392,33 @@ class _Verification:
         self._add([RecordDifference(RecordDifferenceKind.LOST, stretch.start, None, missing)])
         self._differing.append((stretch.start, self._end))
 
-    async def _what_is_behind(self, found: ListedRecords) -> RecordDifference:
-        """Records behind all that the archive has."""
+    async def _locate_behind(self, end: int) -> None:
+        """Find out what the records are that lie behind all stretches in which there should be some."""
         comparison = self._comparison
+        first, left = comparison.extra_from, comparison.extra
+        begins, named = await self._begins()
+        archived, records = await self._listed(begins, self._end, 0)
+        if records:
+            self._reasons.append(_wrong_digests(named, self._end))
+            with self._of_target():
+                target = await self._reader.listed(first, end, records + AHEAD)
+            found = await self._aligned(archived, records, target, end)
+            self._add([await self._with_fields(item) for item in found.differences])
+            left -= found.taken
+            first = target.offsets[found.taken] if found.taken < len(target) else end
+        if left > 0:
+            with self._of_target():
+                behind = await self._reader.listed(first, end, 1)
+            self._add([await self._what_is_behind(behind, first, left)])
+
+    async def _what_is_behind(self, found: ListedRecords, first: int, count: int) -> RecordDifference:
+        """So many records from a target offset on, behind all that the archive has."""
         archived = ListedRecords()
         for last in self._expected[-1:]:
             archived = await self._off_loop(self._wanted.listed, last.start, last.records)
         again = bool(found.digests) and found.digests[0] in archived.digests
         kind = RecordDifferenceKind.TWICE if again else RecordDifferenceKind.ADDED
-        return RecordDifference(kind, None, comparison.extra_from, comparison.extra)
+        return RecordDifference(kind, None, first, count)
 
     def _tell(self) -> None:
         task, records = self._restored, self._comparison.records
@@ -416,6 +469,13 @@ class _Verification:
             offsets=(self._expected[0].start if self._expected else 0, self._end),
             compared_until=self._reached,
         )
+
+
+def _wrong_digests(start: int, stop: int) -> str:
+    return (
+        f"the digests of the archive's offsets {start} to {stop - 1} are not those of its records: delete them, and "
+        "verify again"
+    )
 
 
 def shortened(texts: Sequence[str], most: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import pytest
 
 from logkeep_engine.archive.care import record_digests
 from logkeep_engine.archive.care.kept_digests import DigestsPlace
-from logkeep_engine.archive.care.record_digests import RecordTimes, SegmentDigests, digests_of
+from logkeep_engine.archive.care.record_digests import RecordTimes, SegmentDigests, digests_of, within
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.spec import DigestAlgorithm
@@ -134,6 +134,18 @@ def test_a_segment_with_other_bytes_does_not_fit(storage: Storage) -> None:
     other = Digest(entry.digest.algorithm, "0" * 64)
     assert not found.fits(changed(entry, digest=other), Spans())
     assert not found.fits(changed(entry, next_offset=11), Spans())
+
+
+@pytest.mark.parametrize("records", [-1, 1])
+def test_digests_of_other_numbers_of_records_than_the_catalog_has_do_not_fit(storage: Storage, records: int) -> None:
+    entry = write_segment(storage, [Batch(0).encode()])
+    found = digests_of(storage, "orders", entry, Spans())
+    assert found.fits(entry, Spans())
+    assert not found.fits(changed(entry, records=entry.records + records), Spans())
+    aborted = Spans.of([AbortedTxn(2, 0, 3, 3)])
+    some = replace(found, aborted=within(aborted, entry))
+    assert some.aborted
+    assert some.fits(changed(entry, records=entry.records + records), aborted) is (records > 0)
 
 
 def test_records_of_other_formats_have_the_same_digest(storage: Storage) -> None:

@@ -391,6 +391,7 @@ def restore_of(storage: Storage, *entries: SegmentEntry) -> RestoreTask:
         number=0,
         storage=storage,
         state=storage,
+        run_id="restore-1",
         connection=KafkaConnection(("localhost:1",)),
         source="orders",
         topic_id=ORDERS.topic_id,
