@@ -42,13 +42,13 @@ from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
-from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult, VerificationFacts
+from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, RestoreVerification
 from logkeep_engine.errors import LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter
+from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import check_counted, count_all, is_counted
@@ -270,7 +270,7 @@ class RestoreRun(DriverRun):
                     return replace(begun, end_time=time.time())
                 found = find_out(context)
                 report = found.report
-                begun = replace(begun, warnings=tuple(found.warnings[:MAX_LIST]), emitted=found.emitted)
+                begun = replace(begun, warnings=told_warnings(found.warnings), emitted=found.emitted)
         except Refused as error:
             refusals.add(error)
         report = with_refusals(report, refusals.found)
@@ -309,7 +309,7 @@ class RestoreRun(DriverRun):
         cluster_state, not_set = restore_cluster_state(context, planned)
         return replace(
             done,
-            warnings=tuple([*not_set, *done.warnings][:MAX_LIST]),
+            warnings=told_warnings([*not_set, *done.warnings]),
             emitted=emit(context, planned),
             cluster_state=cluster_state,
             end_time=time.time(),

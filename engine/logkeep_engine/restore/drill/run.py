@@ -29,7 +29,7 @@ from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.errors import LogkeepError, RecordsDiffer, RecordsNotVerified
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter
+from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore.check import DAMAGE
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all
@@ -105,7 +105,7 @@ class DrillRun(RestoreRun):
                 drill=scope,
             )
             done = self._perform_drill(context, super().result())
-            self._done = replace(done, warnings=tuple([*told, *done.warnings][:MAX_LIST]))
+            self._done = replace(done, warnings=told_warnings([*told, *done.warnings]))
 
     def result(self) -> RunResult:
         """The result of the run that has succeeded; else that of a failed run, with what was found."""
