@@ -38,6 +38,7 @@ from logkeep_engine.restore.drill.remembered import NOT_KNOWN, DrillTopics, Open
 from logkeep_engine.restore.drill.rights import check_may_delete
 from logkeep_engine.restore.drill.scope import DrillScope
 from logkeep_engine.restore.facts import facts_of_run
+from logkeep_engine.restore.outside import refuse_without_records
 from logkeep_engine.restore.partitions import restore_open_partitions
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
@@ -156,6 +157,7 @@ class DrillRun(RestoreRun):
         recovered = time.time()
         context.reporter.phase("Finishing")
         summaries = count_all(context, planned, summaries)
+        refuse_without_records(context, planned, summaries)
         self._verification = facts = verify_restored(context, planned)
         verified = time.time()
         warnings = [*plan.warnings, *created.finish(plan)]
