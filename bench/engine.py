@@ -7,6 +7,7 @@ kinds of tasks is measured all the same.
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import re
@@ -113,7 +114,9 @@ class ClockedRunner:
         self.spans[name] = self.spans.get(name, 0.0) + time.perf_counter() - started
 
     def warm_up(self) -> ProcessPoolExecutor | None:
-        """Start the processes, if there are to be more than this one."""
+        """Start the processes, if there are to be more than this one. What they have imported rests, as in Spark's
+        workers (`spark/daemon.py`): the collector does not walk it again and again."""
+        gc.freeze()
         if self.processes > 1 and self._pool is None:
             self._pool = ProcessPoolExecutor(self.processes, mp_context=multiprocessing.get_context("spawn"))
             list(self._pool.map(_warm, range(self.processes * 4)))
@@ -133,6 +136,7 @@ def _warm(_: int) -> None:
     import logkeep_engine.backup.run
     import logkeep_engine.restore.run  # noqa: F401 (imported by the first task otherwise)
 
+    gc.freeze()
     time.sleep(0.2)
 
 

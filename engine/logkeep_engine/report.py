@@ -19,13 +19,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import (
+    MAX_LIST,
     MAX_MOVING,
     MAX_PARTITIONS_SHOWN,
     TASK_PHASES,
@@ -407,6 +408,16 @@ class CallbackSink:
 
     def emit(self, name: str, changes: ConfigMapChanges) -> None:
         raise NotImplementedError("a command has no ConfigMap")
+
+
+def told_warnings(found: Sequence[str]) -> tuple[str, ...]:
+    """At most MAX_LIST warnings, for a result. Where there are more, the last says how many, and they are logged."""
+    if len(found) <= MAX_LIST:
+        return tuple(found)
+    left = found[MAX_LIST - 1 :]
+    for warning in left:
+        log.warning("%s", warning)
+    return (*found[: MAX_LIST - 1], f"and {len(left)} more warnings, which the log of the driver has")
 
 
 def failed(result: RunResult, error: BaseException) -> RunResult:

@@ -48,6 +48,7 @@ FAILED = {
     ],
     "run": {"id": "0123456789", "outcome": "Failed", "job": "nightly-0123456789"},
     "coverage": {"protected": 2, "leftOut": 1, "topicsLeftOut": ["scratch"]},
+    "warnings": ["topic orders was deleted and created again"],
     "history": [{"runId": "0123456789", "outcome": "Failed", "message": "No broker answers."}],
 }
 
@@ -67,9 +68,10 @@ def test_status_has_a_line_a_resource_and_the_whole_of_one(namespace: Namespace)
     both = logkeep("status", "nightly").stdout
     assert f"KafkaBackup {namespace.name}/nightly" in both
     assert f"KafkaRestore {namespace.name}/nightly" in both
-    one = logkeep("status", "kbak/nightly").stdout
-    assert "BrokerUnavailable: No broker answers." in one
-    assert "KafkaRestore" not in one
+    one = logkeep("status", "kbak/nightly")
+    assert "BrokerUnavailable: No broker answers." in one.stdout
+    assert "KafkaRestore" not in one.stdout
+    assert "warning: topic orders was deleted and created again\n" in one.stderr
     assert [item["kind"] for item in logkeep.json("status")["items"]] == ["KafkaBackup", "KafkaRestore"]
     everywhere = logkeep("status", "--all-namespaces").stdout
     assert namespace.name in everywhere.splitlines()[0] + everywhere

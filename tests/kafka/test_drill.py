@@ -17,10 +17,11 @@ from confluent_kafka.admin import AdminClient
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import DrillFacts, RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_restore
-from logkeep_engine.errors import BrokerUnavailable, RecordsDiffer, RecordsNotVerified
+from logkeep_engine.errors import BrokerUnavailable, NothingToRestore, RecordsDiffer, RecordsNotVerified
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
+from logkeep_engine.restore import outside
 from logkeep_engine.restore.drill import run as drill_run
 from logkeep_engine.restore.drill.remembered import DrillTopics
 from logkeep_engine.restore.run import restore
@@ -130,6 +131,19 @@ class TestDrill:
     def test_the_same_offsets(self, kafka: KafkaBroker, archive: Path, prefix: str) -> None:
         result = drilled(drill_spec(kafka, archive, prefix, offsets="Same"))
         assert outcome_of(result) == "Verified"
+        assert names(kafka, prefix) == []
+
+    def test_a_point_without_a_record_proves_nothing(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Too much lies there to look through before: all of it is of a transaction that was open then."""
+        create_topic(kafka.bootstrap, unique)
+        transactions(kafka, unique, [5])
+        back_up(backup_spec(kafka, tmp_path, unique))
+        monkeypatch.setattr(outside, "LOOK_BYTES", 0)
+        inside = {"offsets": [{"topic": unique, "partition": 0, "offset": 3}]}
+        with pytest.raises(NothingToRestore, match="the drill proves nothing"):
+            drilled(drill_spec(kafka, tmp_path, prefix, point=inside))
         assert names(kafka, prefix) == []
 
     def test_a_run_that_has_succeeded_is_not_done_again(

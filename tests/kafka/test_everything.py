@@ -347,8 +347,10 @@ def test_another_resource_resumes_what_one_that_was_killed_has_begun(
         assert there == replace(lost.had, acls=frozenset(), quotas=frozenset())
         with pytest.raises(TopicExists, match="team-00"):
             bring_back(spec, "restore-2")
-        result = bring_back({**spec, "ifTopicExists": "Resume"}, "restore-3")
+        result = bring_back({**spec, "ifTopicExists": "Resume", "verify": "Full"}, "restore-3")
         assert look(broker) == lost.had
+        assert result.verification is not None, "the first run was not asked to verify"
+        assert result.verification.outcome != "Different"
         assert result.cluster_state is not None
         assert (result.cluster_state.acls_added, result.cluster_state.quotas_added) == (41, 5)
 

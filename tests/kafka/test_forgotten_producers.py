@@ -20,6 +20,7 @@ from tests.data.topics import NO_RETENTION, Record, create_topic, produce
 from tests.kafka.raw import each, numbered, plain, read_all, value
 from tests.kafka.raw import run as run_limited
 from tests.kafka.restores import (
+    ThreadRunner,
     back_up,
     backup_spec,
     bring_back,
@@ -29,7 +30,9 @@ from tests.kafka.restores import (
     without_offsets,
 )
 from tests.kafka.test_produce import Advertised, Proxy
+from tests.kafka.test_restore_division import Dies
 from tests.kafka.test_restore_same import PowerCut, assert_same
+from tests.runners import Job
 
 FORGETFUL = {"producer.id.expiration.ms": "500", "producer.id.expiration.check.interval.ms": "50"}
 FORGOTTEN = 1.2  # seconds after which the broker has forgotten every producer id
@@ -218,3 +221,27 @@ def test_a_driver_killed_before_or_behind_its_requests_for_producer_ids(
             time.sleep(FORGOTTEN)
     bring_back(spec)
     assert_once(forgetful, unique, mode)
+
+
+class Outlived(ThreadRunner):
+    """A task of an earlier driver has lived on: it writes behind the look of this one, and is forgotten."""
+
+    def perform(self, job: Job) -> None:
+        if job.name == "restore_divided":
+            with pytest.raises(ConnectionAbortedError):
+                Dies(0, 1).perform(job)
+            time.sleep(FORGOTTEN)
+        super().perform(job)
+
+
+def test_what_a_task_that_outlived_its_driver_wrote_to_divided_partitions_is_no_success(
+    forgetful: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    filled(forgetful, unique, tmp_path)
+    create_topic(forgetful.bootstrap, f"{unique}-copy", 2, NO_RETENTION)
+    plain_spec = spec_of(forgetful, tmp_path, "Append")
+    spec = {**plain_spec, "topics": {**plain_spec["topics"], "partitionCount": 2}}
+    with pytest.raises(ConnectionAbortedError):
+        bring_back(spec, runner=Dies(0))
+    with pytest.raises(TargetChanged):
+        bring_back(spec, runner=Outlived())

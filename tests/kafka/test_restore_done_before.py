@@ -117,6 +117,11 @@ def test_a_restore_that_is_created_anew_finds_that_it_was_done(kafka: KafkaBroke
     notes = {f"runs/{run_id}/{name}.json" for run_id in ("third", "fourth") for name in ("started", "result")}
     assert git.stored() - before == notes
     assert git.run("first").earlier_run is None, "the run that has done it says so itself"
+    # It was restored without a verification; a resource that is created anew may ask for one.
+    compared = git.run("compared", verify="Full")
+    assert (compared.earlier_run, compared.records, git.records()) == ("first", whole, whole)
+    assert compared.verification is not None
+    assert compared.verification.message == f"all {whole} records are those of the archive"
 
     # Wanted once more, by an annotation; and another thing, by the spec.
     assert git.run("fifth", again="2").earlier_run is None

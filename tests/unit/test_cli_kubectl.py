@@ -181,6 +181,17 @@ def test_what_a_verification_has_found_is_shown_with_its_report() -> None:
     assert dict(lines.detail(backup(verification={"outcome": "Verified"}), NOW))["verification"] == "Verified"
 
 
+def test_warnings_and_lost_offsets_have_a_line_each() -> None:
+    loss = [{"topic": "orders", "partition": 2, "start": 10, "end": 20, "reason": "damaged"}]
+    found = lines.run_notes(backup(warnings=["topic orders: retention.ms=1", "a quota"], loss=loss))
+    assert found == [
+        "warning: topic orders: retention.ms=1",
+        "warning: a quota",
+        "lost: orders-2 offsets 10 to 19: damaged",
+    ]
+    assert lines.run_notes(backup(warnings=3)) == []
+
+
 def test_a_suspended_backup_has_no_next_run() -> None:
     suspended = {**FULL, "spec": {"suspend": True}}
     assert lines.overview(suspended, NOW, everywhere=False)[7] == "-"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 import typer
@@ -12,7 +13,9 @@ from logkeep_engine.cli import app
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import app as plugin
 from logkeep_engine.cli.output import facts, stdout, table
-from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.cli.resource import _result_rows
+from logkeep_engine.contract.names import RESTORE, ExitCode
+from logkeep_engine.contract.run import DrillFacts, RunResult
 
 LONG = "orders-of-the-year-of-which-the-name-is-long"
 
@@ -77,3 +80,12 @@ def test_a_wrong_value_of_an_option_is_named_with_those_that_exist(program: type
     assert done.exit_code == 2
     assert said in done.output
     assert "Value error" not in done.output
+
+
+def test_a_result_counts_positions_by_their_name_and_says_how_far_a_sampled_drill_is() -> None:
+    done = RunResult("r", RESTORE, "Succeeded", 0, 0.0, 9.0, groups=5)
+    drill = DrillFacts(1.0, 2.0, 3, 4, 5, "s3://a/drill.json", total=200, cycle=1, drilled=40, runs=20)
+    assert ("positions of groups", "5") in _result_rows(done, moves_groups=True)
+    told = ("drilled", "40/200, all partitions within 20 runs")
+    assert told in _result_rows(replace(done, drill=drill), moves_groups=False)
+    assert told not in _result_rows(replace(done, drill=drill, outcome="Failed"), moves_groups=False)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
-from logkeep_engine.contract.run import MAX_PARTITIONS_SHOWN, Progress, RunResult
+from logkeep_engine.contract.run import MAX_LIST, MAX_PARTITIONS_SHOWN, Progress, RunResult
 from logkeep_engine.errors import DataLoss, StorageRefused
-from logkeep_engine.report import CallbackSink, ProgressRange, Reporter, failed
+from logkeep_engine.report import CallbackSink, ProgressRange, Reporter, failed, told_warnings
 from logkeep_engine.spark.config_map import ConfigMaps, ConfigMapSink
 from logkeep_engine.tasks import PartitionUpdate
 from tests.cluster.process import wait_until
@@ -174,6 +174,14 @@ def test_errors_become_results(error: BaseException, code: str, exit_code: int, 
     result = failed(RESULT, error)
     assert (result.outcome, result.error_code, result.exit_code) == ("Failed", code, exit_code)
     assert result.message.startswith(message)
+
+
+def test_warnings_that_have_no_room_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    found = [f"topic t-{number}" for number in range(25)]
+    assert told_warnings(found[:MAX_LIST]) == tuple(found[:MAX_LIST])
+    told = told_warnings(found)
+    assert told == (*found[: MAX_LIST - 1], "and 6 more warnings, which the log of the driver has")
+    assert caplog.messages == found[MAX_LIST - 1 :]
 
 
 def test_a_driver_that_waits_is_heard_of_all_the_same() -> None:

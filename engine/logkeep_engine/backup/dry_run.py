@@ -32,7 +32,7 @@ from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.fetch import DEFAULT_MAX_BYTES
-from logkeep_engine.report import Reporter
+from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.storage import open_storage
 from logkeep_engine.storage.base import PART_BYTES
 
@@ -88,7 +88,7 @@ class BackupDryRun(DriverRun):
         if others:
             warnings.append(f"run {others[0]} writes this archive, or has died: a run waits until that is known")
         report = self._amounts(plan, state, storage.uri, makes_archive=archive is None)
-        return replace(begun, warnings=tuple(warnings[:MAX_LIST])), report
+        return replace(begun, warnings=told_warnings(warnings)), report
 
     def _refuse(self, plan: BackupPlan) -> None:
         """Note what would make the run fail, at its beginning or when all else is archived."""

@@ -76,7 +76,7 @@ from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import NO_LIMITS, RunLimits
-from logkeep_engine.report import ProgressRange, Reporter
+from logkeep_engine.report import ProgressRange, Reporter, told_warnings
 from logkeep_engine.storage import Storage, open_storage
 from logkeep_engine.tasks import Expect, PartitionUpdate, TaskRunner, no_update
 
@@ -466,7 +466,7 @@ class BackupRun(ArchivingRun):
                 loss_total=len(loss),
                 loss_offsets=sum(fact.end - fact.start for fact in loss),
                 loss=tuple(loss[:MAX_LIST]),
-                warnings=tuple(self._warnings(plan)[:MAX_LIST]),
+                warnings=told_warnings(self._warnings(plan)),
             )
         if plan is not None and self._writer is not None:
             left = self._not_archived

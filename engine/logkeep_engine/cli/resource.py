@@ -183,9 +183,9 @@ def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> N
 def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]:
     rows = [*rows_of_counts(result), ("seconds", seconds(result))]
     if result.kind == BACKUP:
-        rows += [("segments", str(result.segments)), ("groups", str(result.groups)), ("commit", str(result.commit))]
+        rows += [("segments", str(result.segments)), _positions(result), ("commit", str(result.commit))]
     elif moves_groups:
-        rows.append(("groups", str(result.groups)))
+        rows.append(_positions(result))
     if result.archive_id:
         rows.append(("archive", result.archive_id))
     if result.loss_offsets:
@@ -199,6 +199,9 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
             ("verified after seconds", f"{measured.verified_seconds:.1f}"),
             ("drill", measured.report),
         ]
+        if measured.cycle and result.outcome == "Succeeded":
+            told = f"{measured.drilled}/{measured.total}, all partitions within {measured.runs} runs"
+            rows.append(("drilled", told))
     if result.verification is not None:
         found = result.verification
         rows += [("verification", f"{found.outcome}: {found.message}"), ("report", found.report)]
@@ -211,6 +214,10 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
             ("ACLs, quotas, users", state.report),
         ]
     return rows
+
+
+def _positions(result: RunResult) -> tuple[str, str]:
+    return "positions of groups", str(result.groups)
 
 
 def _brought(archived: int | None, added: int | None) -> str:

@@ -23,7 +23,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archiving import ArchivingRun
-from logkeep_engine.contract.run import MAX_LIST, RunResult
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import DEFAULT_DIGEST, DigestAlgorithm, FormatName
 from logkeep_engine.convert.check import CheckedSegment, CheckSetting, check_segments, rebuilt_index
 from logkeep_engine.convert.folder import Folder, FoundSegment, manifests, scan
@@ -33,7 +33,7 @@ from logkeep_engine.convert.run import ConvertResult, Prepare
 from logkeep_engine.convert.source import NO_CLUSTER, ConvertSource
 from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, FolderRefused, UndecodableRecord
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
-from logkeep_engine.report import ProgressRange, Reporter
+from logkeep_engine.report import ProgressRange, Reporter, told_warnings
 from logkeep_engine.storage import ObjectInfo, Storage
 from logkeep_engine.tasks import TaskContext, TaskRunner, no_update
 from logkeep_engine.toolbox.offsets import decode_offset_record
@@ -159,7 +159,7 @@ class _Adoption(ArchivingRun):
             bytes=sum(entry.bytes for entry in entries),
             segments=len(entries),
             groups=len({group.group_id for group in source.groups}),
-            warnings=source.notes[:MAX_LIST],
+            warnings=told_warnings(source.notes),
         )
 
 

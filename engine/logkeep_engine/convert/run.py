@@ -27,7 +27,7 @@ from logkeep_engine.archive.writing.record_files import (
     write_partition_indexes,
 )
 from logkeep_engine.archiving import ArchivingRun, Committer, check_beginning
-from logkeep_engine.contract.run import MAX_LIST, RunResult
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen, left_behind
 from logkeep_engine.convert.loss import LossReport
@@ -64,7 +64,7 @@ from logkeep_engine.formats.losses import LOSS_FILE
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.report import ProgressRange, Reporter
+from logkeep_engine.report import ProgressRange, Reporter, told_warnings
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskRunner
 
@@ -367,7 +367,7 @@ class _ConvertRun(ArchivingRun):
                 groups=len({group.group_id for group in self._plan.groups}),
             )
         notes = (*self._source.notes, *left_behind(self._source)) if self._source is not None else ()
-        return replace(result, warnings=(*self._notes, *self.losses.warnings(), *notes)[:MAX_LIST])
+        return replace(result, warnings=told_warnings((*self._notes, *self.losses.warnings(), *notes)))
 
 
 class Aborted:

@@ -248,7 +248,7 @@ class TopicAdmin(Admin):
             case KafkaError.INVALID_PARTITIONS:
                 return Refused(f"Topic {plan.name!r} cannot have {plan.partitions} partitions: {error.str()}.")
             case _:
-                return self._error(problem, f"create topic {plan.name!r}")
+                return self._error(problem, f"create topic {plan.name!r} (ACL CREATE)")
 
     def refusal(self, plan: NewTopicPlan) -> LogkeepError | None:
         """The error with which this topic would not be created, if brokers name one now. Nothing is created."""

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from confluent_kafka.admin import AclOperation
 
-from logkeep_engine.errors import BrokerRefused
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable
 from logkeep_engine.kafka.admin import Admin
 from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import Call
@@ -127,19 +127,39 @@ class UserAdmin(Admin):
         return self._ask(ask, what)
 
     def _ordered(self, call: Call[Results], what: str) -> Results:
+        """The outcomes of orders. Raises BrokerUnavailable where an answer was lost, and the user is refused after
+        that: the orders may have taken the very right to repeat them."""
+        lost = False
+
         async def ask(survey: Survey) -> Results:
+            nonlocal lost
             node = survey.pool.any_node()
-            results = await survey.pool.send(node, 0, call)
+            try:
+                results = await survey.pool.send(node, 0, call)
+            except BrokerTrouble:
+                lost = True
+                raise
             for code, reason in results.items:
                 if code in RETRIABLE or code == Code.NOT_CONTROLLER:
                     raise BrokerTrouble(f"{survey.pool.name(node)} says {_told(code, reason)}")
             return results
 
-        return self._ask(ask, what)
+        results = self._ask(ask, what)
+        if lost and _not_allowed(results):
+            raise BrokerUnavailable(
+                f"It is not known whether the cluster has taken the orders to {what}: the answer was lost, and now the "
+                f"user may not: {Code.CLUSTER_AUTHORIZATION_FAILED.name}.",
+                hint="Start the same run again.",
+            )
+        return results
+
+
+def _not_allowed(results: Results) -> bool:
+    return any(code == Code.CLUSTER_AUTHORIZATION_FAILED for code, _ in results.items)
 
 
 def _refused(items: Sequence[T], results: Results, what: str, operation: str) -> list[SetRefused[T]]:
-    if any(code == Code.CLUSTER_AUTHORIZATION_FAILED for code, _ in results.items):
+    if _not_allowed(results):
         raise BrokerRefused(
             f"The user may not {what}: {Code.CLUSTER_AUTHORIZATION_FAILED.name}.",
             hint=f"Give the user the ACL {operation} on the cluster, and try again.",

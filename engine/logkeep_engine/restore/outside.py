@@ -71,11 +71,13 @@ def refuse_without_records(context: RestoreContext, planned: Planned, summaries:
     plan = planned.plan
     if plan.point is None or context.spec.allow_empty or any(item.records for item in summaries.values()):
         return
-    created = [topic.target for topic in plan.topics if topic.created]
-    raise NothingToRestore(
-        f"no record of the archive lies within spec.point; the topics that were created are empty: {shown(created)}",
-        hint="Delete them, and restore to another point. With spec.allowEmpty: true such a restore succeeds.",
-    )
+    told = "no record of the archive lies within spec.point"
+    hint = "With spec.allowEmpty: true such a restore succeeds."
+    if context.drill is not None:
+        raise NothingToRestore(f"{told}: the drill proves nothing", hint=f"Drill another point. {hint}")
+    if created := [topic.target for topic in plan.topics if topic.created]:
+        told, hint = f"{told}; the topics that were created are empty: {shown(created)}", f"Delete them. {hint}"
+    raise NothingToRestore(told, hint=f"Restore to another point. {hint}")
 
 
 def told_outside(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:

@@ -66,9 +66,10 @@ def _settings(context: RestoreContext) -> RestoreSettings:
 
 
 def finished_before(settings: RestoreSettings, state: RestoreState) -> RunResult | None:
-    """The result of the run that would be resumed, if it has succeeded."""
+    """The result of the run that would be resumed, if it has succeeded: the last one that has taken over the noted
+    one. Raises ArchiveDamaged."""
     known = noted_run(settings.path, state)
-    return None if known in (None, state.run_id) else state.of_run(str(known)).success()
+    return None if known in (None, state.run_id) else RunClaim.after(state.of_run(str(known)), state).last.success()
 
 
 def begun_run(context: RestoreContext) -> RestoreState | None:

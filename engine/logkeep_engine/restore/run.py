@@ -42,13 +42,13 @@ from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
-from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult, VerificationFacts
+from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, RestoreVerification
 from logkeep_engine.errors import LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter
+from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import check_counted, count_all, is_counted
@@ -270,7 +270,7 @@ class RestoreRun(DriverRun):
                     return replace(begun, end_time=time.time())
                 found = find_out(context)
                 report = found.report
-                begun = replace(begun, warnings=tuple(found.warnings[:MAX_LIST]), emitted=found.emitted)
+                begun = replace(begun, warnings=told_warnings(found.warnings), emitted=found.emitted)
         except Refused as error:
             refusals.add(error)
         report = with_refusals(report, refusals.found)
@@ -305,11 +305,13 @@ class RestoreRun(DriverRun):
         if done is None:
             done = self._restore_all_but_users(context, planned, begun)
             note_restored(context, done)
+        elif self._verifies(done):  # that start was not asked for it
+            done = self._with_verification(context, planned, done)
         self._verification = done.verification
         cluster_state, not_set = restore_cluster_state(context, planned)
         return replace(
             done,
-            warnings=tuple([*not_set, *done.warnings][:MAX_LIST]),
+            warnings=told_warnings([*not_set, *done.warnings]),
             emitted=emit(context, planned),
             cluster_state=cluster_state,
             end_time=time.time(),
@@ -328,18 +330,20 @@ class RestoreRun(DriverRun):
         else:
             summaries = count_all(context, planned, summaries)
         refuse_without_records(context, planned, summaries)
-        if self._spec.verify is RestoreVerification.FULL:
-            self._verification = earlier_facts(context) or verify_restored(context, planned)
-            raise_if_different(self._verification)
+        verified = self._with_verification(context, planned, begun) if self._verifies(begun) else begun
         moved, warnings = move_groups(context, planned)
         warnings = [*told_of_records(planned.plan, summaries), *warnings, *topics.finish(planned.plan)]
-        if self._verification is not None and self._verification.not_verified:
-            warnings.insert(0, f"not verified: {self._verification.message}")
         return replace(
-            facts_of_run(begun, context, planned, summaries, moved),
-            warnings=(*planned.plan.warnings, *warnings),
-            verification=self._verification,
+            facts_of_run(verified, context, planned, summaries, moved),
+            warnings=(*planned.plan.warnings, *verified.warnings, *warnings),
         )
+
+    def _with_verification(self, context: RestoreContext, planned: Planned, done: RunResult) -> RunResult:
+        """The result with the findings of the verification that was asked for. Raises RecordsDiffer."""
+        self._verification = found = earlier_facts(context) or verify_restored(context, planned)
+        raise_if_different(found)
+        told = (f"not verified: {found.message}",) if found.not_verified else ()
+        return replace(done, verification=found, warnings=(*told, *done.warnings))
 
     def result(self) -> RunResult:
         """The result of the run that has succeeded, in this start or an earlier one; else that of a failed run."""

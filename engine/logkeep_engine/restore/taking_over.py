@@ -49,11 +49,13 @@ class RunClaim:
         return cls(taker, last, planned)
 
     def refuse_alive(self) -> None:
-        """Raises RestoreBusy if a driver goes on. A claim that an earlier start has made is dropped then."""
+        """Raises RestoreBusy if a driver goes on, or has come to its end. A claim that an earlier start has made is
+        dropped then."""
         try:
             if self.planned != self.last:
                 refuse_alive(self.planned)
             self._seen = refuse_alive(self.last)
+            _refuse_finished(self.last)
         except RestoreBusy:
             if taken_over_by(self.last) == self.taker.run_id:
                 self._drop()
@@ -72,6 +74,11 @@ class RunClaim:
         if note_of(self.last) != self._seen:
             self._drop()
             raise busy(self.last)
+        try:
+            _refuse_finished(self.last)
+        except RestoreBusy:
+            self._drop()
+            raise
 
     def _drop(self) -> None:
         self.last.storage.delete([self.last.file(FILE)])
@@ -82,6 +89,15 @@ def refuse_taken_over(state: RestoreState) -> None:
     by = taken_over_by(state)
     if by is not None:
         raise _taken(state, by)
+
+
+def _refuse_finished(state: RestoreState) -> None:
+    """Raises RestoreBusy if the run has succeeded: while it was watched, or before it could be found to have."""
+    if state.success() is not None:
+        raise RestoreBusy(
+            f"Run {state.run_id} had begun this restore, and has just ended it with success; nothing was written.",
+            hint="There is nothing to go on with. Asked for once more, this restore ends with the result of that run.",
+        )
 
 
 def fenced(state: RestoreState, by: str) -> RestoreBusy:

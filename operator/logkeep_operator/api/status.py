@@ -429,6 +429,7 @@ class Status(StatusWithConditions):
     drill: DrillStatus | None = None
     emitted: EmittedStatus | None = None
     coverage: CoverageStatus | None = None
+    warnings: tuple[str, ...] = ()
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 

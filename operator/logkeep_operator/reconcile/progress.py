@@ -26,6 +26,7 @@ from logkeep_operator.api.status import (
 )
 from logkeep_operator.reconcile.conditions import cut
 
+_WARNINGS_MAX = 6000  # characters of all together
 # A run that has ended has no rate, and nothing moves.
 _AT_REST: dict[str, Any] = {"bytes_per_second": None, "seconds_left": None, "moving": ()}
 
@@ -100,6 +101,21 @@ def verification_status(result: RunResult) -> VerificationStatus | None:
         end_time=timestamp(moment_of(facts.end_time)),
         report=facts.report,
     )
+
+
+def warnings_of(result: RunResult | None) -> tuple[str, ...]:
+    """The warnings of a run, none if its report was lost. Those that a status has no room for are counted."""
+    warnings = () if result is None else result.warnings
+    told, left = list[str](), _WARNINGS_MAX
+    for warning in map(cut, warnings[:MAX_LISTED]):
+        left -= len(warning)
+        if left < 0:
+            break
+        told.append(warning)
+    if len(told) == len(warnings):
+        return tuple(told)
+    told = told[: MAX_LISTED - 1]
+    return (*told, f"and {len(warnings) - len(told)} more")
 
 
 def emitted_status(result: RunResult) -> EmittedStatus | None:

@@ -27,6 +27,7 @@ from logkeep_operator.reconcile.progress import (
     loss_entries,
     restored_state,
     verification_status,
+    warnings_of,
 )
 from logkeep_operator.reconcile.risk import CONDITION as RETENTION_RISK
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
@@ -266,7 +267,7 @@ class Step:
         end = self._end_of(run.id, outcome)
         progress = final_progress(self.documents(run.id).progress, result, succeeded)
         restored_by = result.earlier_run if result is not None else None
-        self.status = replace(self.status, progress=progress, restored_by=restored_by)
+        self.status = replace(self.status, progress=progress, restored_by=restored_by, warnings=warnings_of(result))
         self.close_run(run, outcome.outcome, outcome.message, end, result)
         self.tell(run, outcome)
         if succeeded:

@@ -349,6 +349,22 @@ def test_what_a_run_warns_of_and_removed_stands_in_its_message_and_in_the_histor
         assert f"{removed}; topic orders loses its transactions" in message
 
 
+def test_each_warning_of_the_last_run_is_whole_though_the_message_is_cut() -> None:
+    world = started()
+    warnings = tuple(f"topic {'t' * 200}-{number}: its retention.ms could not be set" for number in range(20))
+    world.reports(result=world.result(warnings=warnings))
+    world.job_is(active=0, complete=True)
+    world.settle()
+    assert world.message().endswith("…")
+    assert world.status.warnings == warnings
+    world.annotate("2")
+    world.settle()
+    assert world.status.warnings == warnings  # of the last run that has ended
+    world.reports(result=world.result())
+    world.settle()
+    assert (world.status.warnings, "warnings" in world.status.to_dict()) == ((), False)
+
+
 def test_an_evicted_pod_without_container_statuses_is_explained() -> None:
     world = started()
     world.driver("Failed", reason=("Evicted", "The node was low on resource: memory."))

@@ -258,7 +258,7 @@ def test_a_status_is_smaller_than_its_bound_whatever_runs_tell() -> None:
                 archive_id="a",
                 loss=tuple(LossFact(name, 2**31, 0, most, said) for name in names),
                 loss_total=most,
-                warnings=names,
+                warnings=(said,) * 100,
                 coverage=TopicCoverage(most, most, most, most, most, (said,) * 100, names, names, names),
             )
         )

@@ -216,6 +216,17 @@ def _emitted(status: Body) -> list[Row]:
     return [("emitted", f"{found.get('topics', 0)} KafkaTopics in {where}")]
 
 
+def run_notes(body: Body) -> list[str]:
+    """A line for each warning of the last run, and for each range of offsets that are missing."""
+    lost = [
+        f"lost: {entry.get('topic')}-{entry.get('partition')} offsets {entry.get('start')} to "
+        f"{int(entry.get('end') or 0) - 1}: {entry.get('reason')}"
+        for entry in items(body, "status", "loss")
+    ]
+    warnings = part(body, "status", "warnings")
+    return [*(f"warning: {warning}" for warning in (warnings if isinstance(warnings, list) else [])), *lost]
+
+
 def dry_run_notes(body: Body) -> list[str]:
     """A line for each reason for which a run would be refused, and for what its dry run could not check."""
     found = part(body, "status", "dryRun") or {}

@@ -73,10 +73,7 @@ def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> 
     out = stdout()
     for body in found:
         out.print(facts(lines.detail(body, now)))
-        for entry in lines.items(body, "status", "loss"):
-            say(f"lost: {entry.get('topic')}-{entry.get('partition')} offsets {entry.get('start')} to "
-                f"{int(entry.get('end') or 0) - 1}: {entry.get('reason')}")  # fmt: skip
-        for note in lines.dry_run_notes(body):
+        for note in (*lines.run_notes(body), *lines.dry_run_notes(body)):
             say(note)
         planned = lines.dry_run_topics(body)
         if planned:

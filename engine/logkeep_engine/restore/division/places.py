@@ -30,10 +30,12 @@ from logkeep_engine.tasks import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class PairPlace:
-    """The part of a pair that is in the target: its first `records`, up to `mark`."""
+    """The part of a pair that is in the target: its first `records`, up to `mark`. `end`: where the log ended then;
+    None: nobody has looked, since nothing can be there."""
 
     records: int = 0
     mark: Mark | None = None
+    end: int | None = None
 
     def landed(self) -> Landed:
         """The same, without the offsets of the records."""
@@ -70,7 +72,7 @@ async def places_of(client: RawClient, task: PlacesTask, throttle: Throttle) -> 
 
     async def found(end: int) -> dict[int, PairPlace]:
         if end == task.target.start:
-            return dict.fromkeys(task.wanted, PairPlace())
+            return dict.fromkeys(task.wanted, PairPlace(end=end))
         return await _read(client, task, end, throttle)
 
     return await read_back(client, task.target, found)
@@ -93,7 +95,7 @@ async def _read(client: RawClient, task: PlacesTask, end: int, throttle: Throttl
     found = {producer_id: reader.landed() for producer_id, reader in readers.items()}
     if log_start > target.start and not all(landed.records for landed in found.values()):
         raise front_removed(target, log_start)
-    return {producer_id: PairPlace(landed.records, landed.mark) for producer_id, landed in found.items()}
+    return {producer_id: PairPlace(landed.records, landed.mark, end) for producer_id, landed in found.items()}
 
 
 def _refuse_other(task: PlacesTask, header: BatchHeader) -> None:

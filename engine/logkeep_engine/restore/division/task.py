@@ -258,6 +258,7 @@ class PairAttempt(Attempt):
         self._map.close()
         self._map = _NoMap()
         self._window = window
+        self._looked_to = place.end if contested else None
 
     @property
     def _small(self) -> bool:
@@ -265,8 +266,12 @@ class PairAttempt(Attempt):
 
     async def run(self, client: RawClient, ahead: OutgoingBatches) -> PartitionSummary:
         if self._mark is None:
-            # What others have written before is not looked at again when an answer gets lost.
-            self._end = max(self._end, await client.log_end(self._task.target, self._task.target_partition))
+            # What others have written before is not looked at again when an answer gets lost. Behind the look for its
+            # place an attempt that was taken for dead may have written these very batches.
+            end = self._looked_to
+            if end is None:
+                end = await client.log_end(self._task.target, self._task.target_partition)
+            self._end = max(self._end, end)
         return await super().run(client, ahead)
 
     def _take_over(self, records: int) -> None:

@@ -29,7 +29,7 @@ from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.errors import LogkeepError, RecordsDiffer, RecordsNotVerified
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter
+from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore.check import DAMAGE
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all
@@ -38,6 +38,7 @@ from logkeep_engine.restore.drill.remembered import NOT_KNOWN, DrillTopics, Open
 from logkeep_engine.restore.drill.rights import check_may_delete
 from logkeep_engine.restore.drill.scope import DrillScope
 from logkeep_engine.restore.facts import facts_of_run
+from logkeep_engine.restore.outside import refuse_without_records
 from logkeep_engine.restore.partitions import restore_open_partitions
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
@@ -105,7 +106,7 @@ class DrillRun(RestoreRun):
                 drill=scope,
             )
             done = self._perform_drill(context, super().result())
-            self._done = replace(done, warnings=tuple([*told, *done.warnings][:MAX_LIST]))
+            self._done = replace(done, warnings=told_warnings([*told, *done.warnings]))
 
     def result(self) -> RunResult:
         """The result of the run that has succeeded; else that of a failed run, with what was found."""
@@ -156,6 +157,7 @@ class DrillRun(RestoreRun):
         recovered = time.time()
         context.reporter.phase("Finishing")
         summaries = count_all(context, planned, summaries)
+        refuse_without_records(context, planned, summaries)
         self._verification = facts = verify_restored(context, planned)
         verified = time.time()
         warnings = [*plan.warnings, *created.finish(plan)]

@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.care.kept_digests import DigestsPlace
+from logkeep_engine.archive.care.record_digests import digests_of
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import commits, documents
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state, state_path
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.outcomes import aborted_in
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS
+from tests.unit.archive.build import ORDERS, TIME
 
 FORMATS = Path(__file__).parents[3] / "formats"
 ID = ORDERS.topic_id
@@ -68,6 +72,80 @@ def test_what_is_read_is_written_again_byte_by_byte(golden: Storage) -> None:
     assert documents.dump_info(archive.info) == golden.read("archive.json")
     for number in range(7):
         assert commits.dump_commit(archive.read_commit(number)) == golden.read(names.commit_path(number))
+
+
+# ---- archive-v1-users: the cluster's state, a share group, leader epochs, digests of records
+
+
+@pytest.fixture
+def users() -> Storage:
+    return open_uri(f"file://{FORMATS}/archive-v1-users")
+
+
+def test_the_state_of_a_cluster_is_read_for_good(users: Storage) -> None:
+    archive = Archive.open(users)
+    ends = [commit for commit in map(archive.read_commit, range(6)) if commit.cluster_state is not None]
+    found = [read_cluster_state(archive, end) for end in ends]
+    assert found == [
+        ClusterState(
+            "nightly-1",
+            TIME + 1000,
+            acls=(
+                ("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW"),
+                ("CLUSTER", "kafka-cluster", "LITERAL", "User:mallory", "*", "ALTER", "DENY"),
+            ),
+            quotas=(((("user", "alice"), ("client-id", None)), "producer_byte_rate", 1048576.0),),
+            users=(("alice", "SCRAM-SHA-512", 8192),),
+        ),
+        ClusterState(
+            "nightly-2",
+            TIME + 2000,
+            acls=(),
+            users=(),
+            reasons={"quotas": "CLUSTER_AUTHORIZATION_FAILED: Cluster authorization failed."},
+        ),
+    ]
+    for state in found:
+        assert state is not None
+        assert state.to_json() == users.read(state_path(state.run_id))
+    for number in range(6):
+        assert commits.dump_commit(archive.read_commit(number)) == users.read(names.commit_path(number))
+
+
+def test_share_groups_and_leader_epochs_are_read_with_and_without_checkpoints(users: Storage, tmp_path: Path) -> None:
+    shutil.copytree(FORMATS / "archive-v1-users", tmp_path / "copy")
+    copy = open_uri(f"file://{tmp_path}/copy")
+    checkpoints = [info.path for _, _, info in Archive.open(copy).listing().checkpoints]
+    assert checkpoints
+    copy.delete(checkpoints)
+    for storage in (users, copy):
+        state = Archive.open(storage).load()
+        assert state.groups == (
+            GroupEntry("billing", "orders", ID, 0, 17, 0, "m"),
+            GroupEntry("fleet", "orders", ID, 1, 9, 0, "", share=True),
+        )
+        assert state.epochs[ID, 0] == [(0, 0)]
+        report = verify(Archive.open(storage))
+        assert (report.faults, report.orphans, report.segments, report.records) == ([], [], 3, 50)
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_kept_digests_are_those_that_are_made_now(users: Storage, tmp_path: Path, partition: int) -> None:
+    """A target is proved by digests that any earlier version has kept."""
+    state = Archive.open(users).load()
+    entries = state.segments[ID, partition]
+    aborted = Spans.of(aborted_in(users, "orders", entries, state.kept(ID, partition))[0])
+    place = DigestsPlace(users, "orders", ID, partition)
+    kept = place.load()
+    assert [kept[entry.base_offset].fits(entry, aborted) for entry in entries] == [True] * len(entries)
+    made = [digests_of(users, "orders", entry, aborted) for entry in entries]
+    assert list(kept.values()) == made
+    again = DigestsPlace(open_uri(f"file://{tmp_path}/again"), "orders", ID, partition)
+    again.keep(made)
+    assert again.storage.read(again.path) == users.read(place.path)
+
+
+# ---- what is newer
 
 
 def test_a_newer_archive_is_refused_by_its_format() -> None:

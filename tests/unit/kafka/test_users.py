@@ -1,0 +1,46 @@
+"""Orders about users whose answers are lost."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable
+from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.kafka.user_requests import Acl, Results
+
+OF_CLUSTER = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:other", "*", "ALTER", "ALLOW")
+
+
+class Refuses:
+    """Stands for connections to brokers that let nobody set ACLs. The first answers get lost."""
+
+    limits = Limits()
+
+    def __init__(self, lost: int) -> None:
+        self._lost = lost
+
+    def any_node(self) -> int:
+        return 1
+
+    def name(self, _: int) -> str:
+        return "broker 1"
+
+    async def send(self, *_: Any) -> Results:
+        self._lost -= 1
+        if self._lost >= 0:
+            raise BrokerTrouble("the answer is lost")
+        return Results(0, ((Code.CLUSTER_AUTHORIZATION_FAILED, ""),))
+
+
+@pytest.mark.parametrize(("lost", "error"), [(0, BrokerRefused), (1, BrokerUnavailable)])
+def test_acls_that_may_have_taken_the_right_to_repeat_them_are_not_called_refused(
+    monkeypatch: pytest.MonkeyPatch, lost: int, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(ControlPlane, "_connect", lambda _: None)
+    monkeypatch.setattr(ControlPlane, "_on_a_pool", lambda _, question: asyncio.run(question(Refuses(lost))))
+    with ControlPlane(KafkaConnection(("127.0.0.1:1",)), timeout=30.0) as control, pytest.raises(error):
+        control.create_acls([OF_CLUSTER])

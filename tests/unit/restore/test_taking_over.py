@@ -1,0 +1,74 @@
+"""A run is not taken over once it has succeeded: nothing is left to go on with."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import RestoreBusy
+from logkeep_engine.restore import alive, taking_over
+from logkeep_engine.restore.alive import AliveNote
+from logkeep_engine.restore.resuming import RestoreSettings, finished_before
+from logkeep_engine.restore.state import RESULT, RestoreState
+from logkeep_engine.restore.taking_over import FILE, RunClaim
+from logkeep_engine.storage import LocalStorage
+
+DONE = "Run first had begun this restore, and has just ended it with success; nothing was written"
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> RestoreState:
+    """A run whose driver is going on."""
+    state = RestoreState(LocalStorage(tmp_path.as_uri()), "first")
+    AliveNote(state).write(ended=False)
+    return state
+
+
+def succeed(state: RestoreState) -> None:
+    result = RunResult(state.run_id, "KafkaRestore", "Succeeded", 0, 1.0, 2.0)
+    state.storage.put(state.file(RESULT), result.to_json().encode())
+
+
+def claimed(state: RestoreState) -> bool:
+    return bool(state.storage.list(state.file(FILE)))
+
+
+def test_a_run_that_succeeds_while_it_is_watched_is_left_alone(
+    first: RestoreState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def comes_to_its_end(_: float) -> None:
+        succeed(first)
+        AliveNote(first).write(ended=True)
+
+    monkeypatch.setattr("logkeep_engine.restore.alive.time.sleep", comes_to_its_end)
+    claim = RunClaim.after(first, first.of_run("second"))
+    with pytest.raises(RestoreBusy, match=DONE):
+        claim.refuse_alive()
+    assert not claimed(first)
+
+
+def test_a_claim_on_a_run_that_has_succeeded_is_dropped(first: RestoreState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its driver has slept in front of its last step."""
+    monkeypatch.setattr(alive, "WATCH_SECONDS", 0.0)
+    claim = RunClaim.after(first, first.of_run("second"))
+    claim.refuse_alive()
+    succeed(first)
+    with pytest.raises(RestoreBusy, match=DONE):
+        claim.make()
+    assert not claimed(first)
+
+
+def test_the_last_run_of_a_chain_counts_whichever_is_noted(first: RestoreState, tmp_path: Path) -> None:
+    """A driver that woke up has noted itself behind the run that has taken it over."""
+    settings = RestoreSettings("digest", "archive", "cluster")
+    note = {"format": 1, "runId": "first", "clusterId": "cluster"}
+    first.storage.put(settings.path, json.dumps(note).encode())
+    taken = {"format": taking_over.FORMAT, "by": "second"}
+    first.storage.put(first.file(FILE), json.dumps(taken).encode())
+    third = first.of_run("third")
+    assert finished_before(settings, third) is None
+    succeed(first.of_run("second"))
+    found = finished_before(settings, third)
+    assert found is not None
+    assert found.run_id == "second"
