@@ -5,7 +5,7 @@
 
 Each archived partition has a hundred records of 100 bytes, so what is measured are the pairs: each has a producer id, a
 window and a place in the target. Two processes do the tasks, as two slots of executors would, and one is the driver.
-`driver_mib` and `task_mib` are peaks, the interpreter included; `task_mib` is the larger of both.
+`driver_mib` and `task_mib` are peaks, the interpreter included; `task_mib` is that of the largest process of all.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from tests.cluster.logkeep import Installation, Resource, restore, small
 from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics, read_committed
+from tests.data.murmur2 import target_of
 from tests.data.topics import Record, commit_positions, create_topic, end_transaction, produce, topic_names
 from tests.e2e.home import Home
 
@@ -34,6 +36,8 @@ TOPIC, GROUP = "ledger", "accounting"
 MINUTE = 60_000
 LOG_START = 5  # of partition 1, as retention leaves it
 FIRST, LAST = {0: 120, 1: 150}, {0: 350, 1: 290}  # positions of the group, archived by the first run and the second
+
+DIVIDED = 3  # partitions of a target that has another number of them
 
 Seen = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 
@@ -79,9 +83,9 @@ class Archived:
         end = min(offset for offset, moment in times.items() if moment >= self.point)
         return [record for offset, record in self.source[partition].items() if offset < end]
 
-    def before_point(self, partition: int) -> list[Seen]:
-        """The records of an earlier time."""
-        return [record for record in self.source[partition].values() if record[3] < self.point]
+    def before_point(self, partition: int) -> dict[int, Seen]:
+        """The records of an earlier time, by offset."""
+        return {offset: record for offset, record in self.source[partition].items() if record[3] < self.point}
 
     def places_of(self, positions: Mapping[int, int]) -> dict[int, int]:
         """The number of records in front of each position."""
@@ -177,7 +181,8 @@ def asked_for(bootstrap: str, point: int) -> Iterator[Document]:
     yield named("same", offsets="Same", verify="Full", spark=small(1))
     yield restore("drill", bootstrap, "saved", spark={}, topics={}, drill={})
     yield named("as-of", point={"asOf": iso(point)})
-    yield named("by-time", point={"timestamp": iso(point)})
+    divided: Document = {"topics": {"partitionCount": DIVIDED}, "consumerGroups": {"restore": "None"}}
+    yield named("by-time", point={"timestamp": iso(point)}, **divided)
     yield named("part", topics={"partitions": [{"topic": TOPIC, "partition": 1, "target": 0}]})
 
 
@@ -216,15 +221,23 @@ def test_as_of_a_time_brings_what_consumers_could_read_then(archived: Archived) 
     assert archived.positions("as-of") == archived.places_of(FIRST)
 
 
-def test_a_time_of_records_brings_exactly_the_earlier_ones(archived: Archived) -> None:
-    archived.restores["by-time"].wait("Succeeded")
+def test_a_time_of_records_brings_exactly_the_earlier_ones_to_where_their_keys_belong(archived: Archived) -> None:
+    status = archived.restores["by-time"].wait("Succeeded")
 
     expected = {partition: archived.before_point(partition) for partition in archived.source}
-    for partition, wanted in expected.items():
-        assert restored(archived.home.broker.bootstrap, f"by-time.{TOPIC}", partition) == wanted, partition
     assert len(expected[0]) == 308 + 1, "a record that was late is there"
     assert len(expected[1]) == 199 - LOG_START, "a record of a clock that was ahead is not there"
-    assert archived.positions("by-time") == archived.places_of(FIRST)
+    assert status["progress"]["records"] == sum(map(len, expected.values()))
+    for target in range(DIVIDED):
+        found = restored(archived.home.broker.bootstrap, f"by-time.{TOPIC}", target)
+        wanted = [
+            [record for offset, record in records.items() if target_of(record[0], offset, DIVIDED) == target]
+            for records in expected.values()
+        ]
+        assert Counter(found) == Counter(record for records in wanted for record in records), target
+        for records in wanted:
+            left = iter(found)
+            assert all(record in left for record in records), "records of a partition keep their order"
 
 
 def test_the_same_offsets_are_proved_by_a_report(archived: Archived) -> None:

@@ -23,6 +23,7 @@ from logkeep_engine.restore.division import stream as division_stream
 from logkeep_engine.restore.division.step import MOST_PAIRS, refuse_many_pairs
 from logkeep_engine.restore.division.stream import DividedStream, most_bytes
 from logkeep_engine.restore.division.summary import DividedSummary, PairSummary
+from logkeep_engine.restore.division.task import DividedTask, Pair
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.group_moves import translate
 from logkeep_engine.restore.merge import BatchStream, Rule
@@ -312,3 +313,10 @@ def test_positions_of_groups_cannot_be_translated() -> None:
 def test_the_rule_of_the_batches_is_that_of_the_plans_format() -> None:
     # Whoever changes these changes the batches of runs that are begun: a plan of another format must say so.
     assert (Rule.BY_UNPACKED_SIZE, most_bytes(5, 1 << 20), most_bytes(1000, 1 << 20)) == (3, 262144, 33554)
+
+
+def test_pairs_without_bytes_take_memory() -> None:
+    """So a task does not begin all of many archived partitions with few records at once."""
+    archived = task([(100, 1)], None)
+    few, many = (DividedTask(archived, tuple(Pair(at, at, 0) for at in range(count))).memory for count in (1, 401))
+    assert many - few >= 400 * (16 << 10)
