@@ -53,7 +53,8 @@ def restored_before(context: RestoreContext, planned: Planned, begun: RunResult)
     """The facts and warnings that an earlier start has noted when it had restored topics and groups; None if none has
     come so far.
 
-    Raises TargetChanged and TopicGone if the topics are not those any more.
+    Raises TargetChanged and TopicGone if the topics are not those any more, and BrokerUnavailable where brokers do not
+    tell, though the user may ask.
     """
     try:
         noted = RunResult.from_json(context.state.storage.read(context.state.file(ALL_BUT_USERS)))
@@ -63,6 +64,9 @@ def restored_before(context: RestoreContext, planned: Planned, begun: RunResult)
     try:
         check_counted(context, planned, done_partitions(context.state))
     except (BrokerRefused, BrokerUnavailable) as error:
+        created = [topic.target for topic in planned.plan.topics if topic.created]
+        if isinstance(error, BrokerUnavailable) and not context.control.undescribable(created):
+            raise
         warnings.insert(
             0,
             "it cannot be seen any more whether the topics are those that an earlier start has restored: "
