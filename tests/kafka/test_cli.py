@@ -194,7 +194,7 @@ class TestRuns:
         spec = restore_spec(kafka, archived, consumerGroups={"restore": "Translate", "include": ["no-such-group"]})
         done = logkeep("restore", "-f", "-", stdin=resource("KafkaRestore", spec))
         assert done.returncode == 0, done.stderr
-        assert re.search(r"^groups +0 *$", done.stdout, re.MULTILINE), done.stdout
+        assert re.search(r"^positions of groups +0 *$", done.stdout, re.MULTILINE), done.stdout
         assert "warning: no consumer group was moved" in done.stderr
 
     def test_json_of_a_refused_run_has_the_reason(self, kafka: KafkaBroker, archived: Path) -> None:

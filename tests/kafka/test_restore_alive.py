@@ -1,7 +1,10 @@
 """A restore whose driver goes on is not resumed by another one."""
 
 import json
+import os
+import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,21 +108,38 @@ def test_a_restore_that_has_failed_or_was_cancelled_is_resumed_at_once(
     assert stored == ["result.json", "alive.json"] * 3, "it says that it has ended before its result is there"
 
 
-def test_a_restore_whose_driver_was_killed_is_resumed_when_nothing_of_it_was_seen(
-    kafka: KafkaBroker, begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_restore_whose_driver_was_stopped_is_resumed_and_ends_when_it_goes_on(
+    kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGKILL: the last note of the driver says that it goes on, and does not change any more."""
+    """SIGSTOP: the last note of the driver says that it goes on, and does not change any more, as with SIGKILL. It has
+    too much to send to be done before or behind that."""
+    create_topic(kafka.bootstrap, unique, 2, {"retention.ms": "123456789"})
+    for partition in range(2):
+        records = [replace(record, value=os.urandom(40_000)) for record in numbered(100, partition=partition)]
+        produce(kafka.bootstrap, unique, records)
+    back_up(backup_spec(kafka, tmp_path, unique))
     folder = tmp_path / "driver"
     folder.mkdir()
     request = folder / "request.json"
     spec = restore_spec(kafka, tmp_path, limits={"bytesPerSecond": "64Ki"})
     request.write_text(RunRequest("KafkaRestore", "test", "", "restore-1", spec).to_json())
     driver = start_driver(request)
-    noted = tmp_path / "runs" / "restore-1" / "restore-plan.json", tmp_path / "runs" / "restore-1" / "alive.json"
-    wait_until(lambda: all(path.exists() for path in noted) or driver.poll() is not None, 300, "the plan")
-    driver.kill()
-    driver.wait()
-    monkeypatch.setattr(alive, "WATCH_SECONDS", 2.0)
-    resume = restore_spec(kafka, tmp_path, ifTopicExists="Resume")
-    assert bring_back(resume, "restore-2").records == 200
-    assert [len(committed(kafka, f"{begun}-copy", partition)) for partition in range(2)] == [100, 100]
+    try:
+        noted = tmp_path / "runs" / "restore-1" / "restore-plan.json", tmp_path / "runs" / "restore-1" / "alive.json"
+        wait_until(lambda: all(path.exists() for path in noted) or driver.poll() is not None, 300, "the plan")
+        os.killpg(driver.pid, signal.SIGSTOP)
+        monkeypatch.setattr(alive, "WATCH_SECONDS", 2.0)
+        resume = restore_spec(kafka, tmp_path, ifTopicExists="Resume")
+        assert bring_back(resume, "restore-2").records == 200
+        os.killpg(driver.pid, signal.SIGCONT)
+        assert driver.wait(300) == ExitCode.REFUSED, (folder / "driver.log").read_text()[-3000:]
+    finally:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+    result = RunResult.from_json((tmp_path / "runs/restore-1/result.json").read_bytes())
+    assert (result.error_code, result.message.partition(",")[0]) == (
+        "RestoreBusy",
+        "Run restore-2 has taken over run restore-1",
+    )
+    assert [len(committed(kafka, f"{unique}-copy", partition)) for partition in range(2)] == [100, 100]

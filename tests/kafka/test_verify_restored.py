@@ -455,7 +455,7 @@ class TestNotVerified:
         result = bring_back({**restore_spec(kafka, tmp_path), "ifTopicExists": "Append", **FULL})
         assert facts_of(result).outcome == "NotVerified"
         assert "cleanup.policy=compact" in facts_of(result).message
-        assert result.warnings[0].startswith("not verified: ") or any("not verified" in one for one in result.warnings)
+        assert any(one.startswith("not verified: ") for one in result.warnings)
 
     def test_an_archive_of_which_a_part_cannot_be_read(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
         create_topic(kafka.bootstrap, unique)

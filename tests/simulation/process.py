@@ -198,7 +198,7 @@ def product(driver: Process, open_storage: Callable[..., Any], limits: Limits) -
     try:
         with (
             patch("logkeep_engine.backup.run.open_storage", open_storage),
-            patch("logkeep_engine.restore.run.open_storage", open_storage),
+            patch("logkeep_engine.restore.state.open_storage", open_storage),
             patch("logkeep_engine.backup.run.connection_from", connect),
             patch("logkeep_engine.restore.run.connection_from", connect),
             patch.object(brokers.BrokerPool, "post", posted),

@@ -13,10 +13,11 @@ from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.plan import BackupPlan, open_gaps, open_pieces
 from logkeep_engine.backup.selection import is_internal
-from logkeep_engine.backup.sight import Names, literal
+from logkeep_engine.backup.sight import literal
 from logkeep_engine.contract.patterns import NamePatterns
 from logkeep_engine.contract.run import MAX_LIST, TopicCoverage
 from logkeep_engine.contract.spec import KafkaBackupSpec, OnUnmatched, Topics
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import PatternsUnmatched
 
 _SHOWN_IN_ERROR = 3
@@ -40,14 +41,14 @@ def told_topics(plan: BackupPlan) -> list[str]:
     if sight.vanished.total:
         are = "is" if sight.vanished.total == 1 else "are"
         told.append(
-            f"{_count(sight.vanished)} of the archive {are} not in the cluster any more: {sight.vanished}. What is "
-            "archived of it stays. If it was meant, take its name out of spec.topics.include, or exclude it where a "
-            "pattern with wildcards chooses it."
+            f"{so_many(sight.vanished.total, 'topic')} of the archive {are} not in the cluster any more: "
+            f"{sight.vanished}. What is archived of it stays. If it was meant, take its name out of "
+            "spec.topics.include, or exclude it where a pattern with wildcards chooses it."
         )
     if sight.unreadable.total:
         told.append(
-            f"The brokers do not let this user read {_count(sight.unreadable)}: {sight.unreadable}. Whether a topic "
-            "exists that it may not even describe, they do not say. The ACL READ is needed."
+            f"The brokers do not let this user read {so_many(sight.unreadable.total, 'topic')}: {sight.unreadable}. "
+            "Whether a topic exists that it may not even describe, they do not say. The ACL READ is needed."
         )
     return told
 
@@ -109,7 +110,3 @@ def _no_topic(plan: BackupPlan, topics: Topics, at: int) -> str:
     elif name is not None and not topics.internal and is_internal(name):
         why = ": it is Kafka's own, which spec.topics.internal leaves out"
     return f"spec.topics.include[{at}] {topics.include[at]!r} chooses no topic {what}{why}."
-
-
-def _count(names: Names) -> str:
-    return "1 topic" if names.total == 1 else f"{names.total} topics"

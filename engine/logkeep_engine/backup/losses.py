@@ -16,6 +16,7 @@ from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import BackupPlan, Piece, pack
 from logkeep_engine.backup.task import PieceDone, PieceFailure, archive_pieces
 from logkeep_engine.contract.spec import Compatibility, FormatName, FormatOptions, KafkaBackupSpec
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, FormatLoss, LogDiverged, ObjectMissing, RecordsWithheld
 from logkeep_engine.formats.base import OF_BATCHES, Loss, LossKind
 from logkeep_engine.formats.losses import LOSS_FILE, dump_losses, load_losses, load_unchecked, merge_losses
@@ -112,7 +113,7 @@ def refuse_losses(losses: Sequence[Loss], spec: KafkaBackupSpec) -> None:
     if not losses or spec.format_options.allow_loss:
         return
     raise FormatLoss(
-        f"Format {spec.format} cannot hold what {_records(sum(loss.count for loss in losses))} carry: "
+        f"Format {spec.format} cannot hold what {so_many(sum(loss.count for loss in losses), 'record')} carry: "
         f"{_shown(losses)}. Nothing was written.",
         hint="Use formatOptions.compatibility: lossless or format: Kafka, exclude the topic, or accept the loss with "
         "formatOptions.allowLoss: true.",
@@ -132,7 +133,7 @@ def format_warnings(spec: KafkaBackupSpec, plan: BackupPlan, losses: Sequence[Lo
     ]
     if losses and spec.format_options.allow_loss:
         warnings.append(
-            f"Format {spec.format} could not hold what {_records(sum(loss.count for loss in losses))} carry: "
+            f"Format {spec.format} could not hold what {so_many(sum(loss.count for loss in losses), 'record')} carry: "
             f"{_shown(losses)}. All of it is in runs/{plan.run_id}/{LOSS_FILE}."
         )
     return warnings
@@ -141,11 +142,7 @@ def format_warnings(spec: KafkaBackupSpec, plan: BackupPlan, losses: Sequence[Lo
 def _shown(losses: Sequence[Loss]) -> str:
     shown = "; ".join(
         f"{loss.kind.value} in topic {loss.topic!r} partition {loss.partition}, "
-        f"{_records(loss.count)} from offset {loss.offset} on"
+        f"{so_many(loss.count, 'record')} from offset {loss.offset} on"
         for loss in losses[:MAX_SHOWN]
     )
     return shown + (f"; and {len(losses) - MAX_SHOWN} more" if len(losses) > MAX_SHOWN else "")
-
-
-def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count} records"

@@ -46,16 +46,12 @@ def emit_topics(file: str, out: str, cluster: str | None, version: StrimziVersio
 
 
 def _chosen(spec: KafkaRestoreSpec) -> tuple[Choice, ...]:
-    from logkeep_engine.archive.reading.visible import shows
     from logkeep_engine.restore import point
-    from logkeep_engine.restore.selection import select_topics, with_branches
     from logkeep_engine.restore.state import archive_to_restore
 
     archive = archive_to_restore(spec, os.environ)
     point.refuse_future(spec.point)
-    archived = with_branches(point.choose(archive, spec.point).state, spec.source.topic_ids)
-    sees = point.shows_at(archived, spec.point, shows(archive.storage, archived))
-    selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
+    _, selection = point.choose_topics(archive, point.choose(archive, spec.point).state, spec)
     for warning in selection.warnings:
         say(f"warning: {warning}")
     return selection.choices

@@ -33,7 +33,7 @@ def show_point(archive: Archive, at: str, output: Output) -> None:
     if output is Output.JSON:
         print_json({"at": at, "commit": seen.state.commit, "asOf": cut.to_json(), "timestamp": timed.to_json()})
         return
-    for warning in (*seen.warnings, *cut.warnings):
+    for warning in dict.fromkeys((*seen.warnings, *cut.warnings, *timed.warnings)):
         say(f"warning: {warning}")
     out = stdout()
     out.print(

@@ -71,6 +71,7 @@ def restore(
     """Bring topics of an archive back, as a KafkaRestore says; secrets come from the environment as for backup."""
     if emitted.emit_topics is not None:
         others = {**options_of(spark), "--verify": verify, "--if-topic-exists": if_topic_exists, "--confirm": confirm}
+        others |= {"--dry-run": dry_run, "--output": output is Output.JSON}
         with errors(debug):
             refuse({**others, "--master": None}, "has no effect with --emit-topics, which restores nothing")
             emit_topics(file, emitted.emit_topics, emitted.strimzi_cluster, emitted.strimzi_api)

@@ -13,7 +13,7 @@ from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, Server, Uri, spread
 from logkeep_engine.cli.output import print_json, visible
 from logkeep_engine.contract.names import ExitCode
-from logkeep_engine.contract.values import human_bytes
+from logkeep_engine.contract.values import human_bytes, so_many
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.care.verify import VerifyReport
@@ -94,9 +94,10 @@ def _print_against(report: AgainstReport) -> None:
     for item in report.partitions:
         where = visible(f"{item.topic}-{item.partition}")
         for found in item.missing:
+            are = "is" if found.records == 1 else "are"
             print(
-                f"{where}: {_count(found.records)} of the live log at offsets {found.start} to {found.end - 1} "
-                f"{'is' if found.records == 1 else 'are'} missing in the archive, which says it covers them"
+                f"{where}: {so_many(found.records, 'record')} of the live log at offsets {found.start} to "
+                f"{found.end - 1} {are} missing in the archive, which says it covers them"
             )
         if item.missing_records > (shown := sum(found.records for found in item.missing)):
             print(f"{where}: and {item.missing_records - shown} more")
@@ -107,11 +108,8 @@ def _print_against(report: AgainstReport) -> None:
     missing = sum(item.missing_records for item in report.partitions)
     live = sum(item.live for item in report.partitions)
     compared = sum(bool(item.ranges) and not item.failed for item in report.partitions)
+    told = "nothing missing" if report.whole else f"{so_many(missing, 'record')} missing"
     print(
-        f"{'nothing missing' if report.whole else f'{_count(missing)} missing'}: {_count(live)} of the live log in "
+        f"{told}: {so_many(live, 'record')} of the live log in "
         f"{compared} of {len(report.partitions)} archived partitions compared"
     )
-
-
-def _count(records: int) -> str:
-    return "1 record" if records == 1 else f"{records} records"

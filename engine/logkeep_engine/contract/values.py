@@ -49,6 +49,11 @@ def human_bytes(size: float) -> str:
     raise AssertionError
 
 
+def so_many(count: int, noun: str) -> str:
+    """1 topic, 2 topics."""
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def human_duration(seconds: float) -> str:
     """93784 → 1d 2h: the two largest units."""
     left = int(seconds)

@@ -181,11 +181,15 @@ class GroupAdmin(Admin):
         wanted = list(offsets)
         shared = [item for item in wanted if item.share]
         refused = self._change(
-            (item for item in wanted if not item.share), commit_request, again, "set the offsets", "READ"
+            (item for item in wanted if not item.share),
+            commit_request,
+            again,
+            "set the offsets of consumer group",
+            "READ",
         )
         if shared and not self._speaks(set_starts("", ())):
             return refused + [NotSet(item, _TOO_OLD) for item in shared]
-        return refused + self._change(shared, set_starts, again, "set the start offsets", "READ")
+        return refused + self._change(shared, set_starts, again, "set the start offsets of share group", "READ")
 
     def delete_group_offsets(self, offsets: Iterable[GroupPosition]) -> list[NotSet]:
         """Delete positions of groups; returns those that were refused. One that is not there is no error.
@@ -194,7 +198,11 @@ class GroupAdmin(Admin):
         """
         wanted = list(offsets)
         refused = self._change(
-            (item for item in wanted if not item.share), delete_request, UNREACHABLE, "delete the offsets", "DELETE"
+            (item for item in wanted if not item.share),
+            delete_request,
+            UNREACHABLE,
+            "delete the offsets of consumer group",
+            "DELETE",
         )
         found = [item for item in refused if item.error not in _ABSENT]
         return found + [NotSet(item, _WHOLE_GROUPS) for item in wanted if item.share]
@@ -207,7 +215,8 @@ class GroupAdmin(Admin):
         what: str,
         right: str,
     ) -> list[NotSet]:
-        """Make the change, again where the error is one of those that are `passing`."""
+        """Make the change, again where the error is one of those that are `passing`. `what` is done to a group, for
+        messages."""
         self._connect()
         deadline = time.monotonic() + self._timeout
         refused: list[NotSet] = []
@@ -231,7 +240,7 @@ class GroupAdmin(Admin):
             if left and time.monotonic() > deadline:
                 first = left[0]
                 code = codes[first.group_id].get((first.topic, first.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
-                of = f"{what} of consumer group {first.group_id!r} (ACL {right} on the group and its topics)"
+                of = f"{what} {first.group_id!r} (ACL {right} on the group and its topics)"
                 raise self._error(KafkaException(KafkaError(code)), of)
             if left:
                 time.sleep(self._connection.limits.control_pause)

@@ -26,6 +26,8 @@ from logkeep_engine.kafka.queries import TopicView, delete_topics
 from logkeep_engine.kafka.survey import Survey, in_parts
 from logkeep_engine.kafka.trouble import BrokerTrouble
 
+log = logging.getLogger(__name__)
+
 _TOPICS_A_REQUEST = 500
 # The library gives the number, its types say the member. To make a member of each number takes as long as the answer.
 _OWN = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
@@ -56,9 +58,6 @@ class TopicInfo:
     internal: bool
     readable: bool = True
     deletable: bool = True
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,16 +252,7 @@ class TopicAdmin(Admin):
 
     def refusal(self, plan: NewTopicPlan) -> LogkeepError | None:
         """The error with which this topic would not be created, if brokers name one now. Nothing is created."""
-        self._connect()
-        asked = NewTopic(
-            plan.name,
-            num_partitions=plan.partitions,
-            replication_factor=plan.replication_factor,
-            config=dict(plan.configs),
-        )
-        futures = self._admin.create_topics([asked], validate_only=True, request_timeout=self._timeout)
-        _, problem = self._outcome(futures[plan.name])
-        return None if problem is None else self._not_created(plan, problem)
+        return self.refused_topics([plan]).get(plan.name)
 
     def check_replicas(self, name: str, replicas: int) -> None:
         """Raises if no topic `name` with so many replicas can be created now: TargetUnsuitable if the cluster has fewer

@@ -17,6 +17,7 @@ from logkeep_engine.archive.ranges import Range, add_range, without
 from logkeep_engine.archive.reading.snapshot import Snapshot
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BackupUnfinished, NothingToRestore
 from logkeep_engine.restore.plan import PartitionSurvey
 from logkeep_engine.restore.selection import Choice, shown
@@ -49,7 +50,10 @@ def told_empty(state: ArchiveState, choices: Sequence[Choice], whole: ArchiveSta
     for choice in choices:
         if not any(_with_records(state, choice.source)):
             found.setdefault(_why_empty(state, choice.source, whole), []).append(choice.source.name)
-    return [f"the archive holds no record of {_topics(names)} ({why}): {shown(names)}" for why, names in found.items()]
+    return [
+        f"the archive holds no record of {so_many(len(names), 'topic')} ({why}): {shown(names)}"
+        for why, names in found.items()
+    ]
 
 
 def refuse_empty(storage: Storage, state: ArchiveState, choices: Sequence[Choice], whole: ArchiveState) -> None:
@@ -108,7 +112,3 @@ def _why_empty(state: ArchiveState, topic: TopicEntry, whole: ArchiveState) -> s
     if any(state.gaps.get(key) for key in keys):
         return "it was lost before it could be archived"
     return "it was empty, or nothing of it is archived yet"
-
-
-def _topics(names: Sequence[str]) -> str:
-    return "1 topic" if len(names) == 1 else f"{len(names)} topics"

@@ -36,7 +36,7 @@ from logkeep_engine.kafka.users import MOST_ACLS, Known, SetRefused
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.point import end_before
 from logkeep_engine.restore.selection import shown
-from logkeep_engine.restore.state import ACLS_SENT
+from logkeep_engine.restore.state import ACLS_SENT, RestoreState
 
 FORMAT = 1
 REPORT = "cluster-state-restored.json"
@@ -276,7 +276,7 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
     if not context.spec.everything:
         return None, []
     state, control = _read(context, _end(context, planned.archived)), context.control
-    noted = _noted(context)
+    noted = noted_before_acls(context.state)
     try:
         users = _users_to_create(state, control.scram_users())
         quotas = _bring_quotas(state, control)
@@ -301,17 +301,24 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
         ]
 
 
-def _noted(context: RestoreContext) -> tuple[ClusterStateFacts, list[str]] | None:
+def noted_before_acls(state: RestoreState) -> tuple[ClusterStateFacts, list[str]] | None:
     """The facts and warnings that an earlier start of the run has noted before it has sent the ACLs of the cluster,
-    None if none has."""
+    None if none has. Raises ArchiveDamaged."""
     try:
-        document = json.loads(context.state.storage.read(context.state.file(ACLS_SENT)))
+        document = json.loads(state.storage.read(state.file(ACLS_SENT)))
+        if document["format"] != FORMAT:
+            raise ValueError(f"format {document['format']!r}")
+        if document["facts"] is None:
+            return None
+        facts = ClusterStateFacts(**document["facts"])
+        return replace(facts, users=tuple(facts.users)), [str(warning) for warning in document["warnings"]]
     except ObjectMissing:
         return None
-    if document["facts"] is None:
-        return None
-    facts = ClusterStateFacts(**document["facts"])
-    return replace(facts, users=tuple(facts.users)), document["warnings"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArchiveDamaged(
+            f"{state.name(ACLS_SENT)}: does not say what was known before ACLs were sent: {error!r}",
+            hint="The object was altered. Delete it: the run adds quotas and ACLs again, and none of them twice.",
+        ) from error
 
 
 def _written(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from logkeep_engine.contract.run import MAX_LIST, RunResult
-from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectMissing
+from logkeep_engine.errors import BrokerRefused, BrokerUnavailable
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import check_counted
 from logkeep_engine.restore.group_moves import Moved, PositionOutcome
@@ -53,12 +53,11 @@ def restored_before(context: RestoreContext, planned: Planned, begun: RunResult)
     """The facts and warnings that an earlier start has noted when it had restored topics and groups; None if none has
     come so far.
 
-    Raises TargetChanged and TopicGone if the topics are not those any more, and BrokerUnavailable where brokers do not
-    tell, though the user may ask.
+    Raises TargetChanged and TopicGone if the topics are not those any more, BrokerUnavailable where brokers do not tell
+    though the user may ask, and ArchiveMismatch.
     """
-    try:
-        noted = RunResult.from_json(context.state.storage.read(context.state.file(ALL_BUT_USERS)))
-    except ObjectMissing:
+    noted = context.state.result_in(ALL_BUT_USERS)
+    if noted is None:
         return None
     warnings = list(noted.warnings)
     try:

@@ -64,11 +64,10 @@ def key_of(position: GroupPosition) -> PositionKey:
 
 @dataclass(frozen=True, slots=True)
 class KeptChange:
-    """A change as it was written down. `rolled_back`: it was taken back."""
+    """A change as it was written down."""
 
     number: int
     changes: tuple[PositionChange, ...]
-    rolled_back: bool
 
 
 def copy_changes(earlier: RestoreState, own: RestoreState) -> None:
@@ -134,7 +133,7 @@ class ChangeLog:
         folder = f"{self._state.file(FOLDER)}/"
         names = {info.path.removeprefix(folder) for info in self._state.storage.list(folder)}
         open_ = [number for number in self._numbers() if f"{number:0{_DIGITS}d}{_ROLLED_BACK}" not in names]
-        return KeptChange(open_[-1], tuple(self._read(open_[-1])), rolled_back=False) if open_ else None
+        return KeptChange(open_[-1], tuple(self._read(open_[-1]))) if open_ else None
 
     def note_rolled_back(self, number: int) -> None:
         """Note that a change was taken back."""

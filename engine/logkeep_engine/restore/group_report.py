@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import ConsumerGroups
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import PositionsDiffer
+from logkeep_engine.restore.group_changes import key_of
 from logkeep_engine.restore.group_moves import Moved, PositionOutcome, select
 from logkeep_engine.restore.offset_map import OffsetPlace
+from logkeep_engine.restore.selection import shown
 
 FORMAT = 1
 GROUPS = "consumer-groups.json"
@@ -58,14 +61,14 @@ def warnings(moved: Sequence[Moved], document: str) -> list[str]:
     gaps = sum(item.outcome is PositionOutcome.SET and item.move.place is OffsetPlace.GAP for item in moved)
     if gaps:
         found.append(
-            f"{_positions(gaps)} of consumer groups stood where no record is (a transaction marker, or what was "
-            "removed or lost): the next record was taken"
+            f"{so_many(gaps, 'position')} of consumer groups stood where no record is (a transaction marker, or "
+            "what was removed or lost): the next record was taken"
         )
     beyond = sum(item.outcome is PositionOutcome.SET and item.move.beyond for item in moved)
     if beyond:
         found.append(
-            f"{_positions(beyond)} of consumer groups stood past the archived end: the end of the restored records was "
-            "taken"
+            f"{so_many(beyond, 'position')} of consumer groups stood past the archived end: the end of the restored "
+            "records was taken"
         )
     return found
 
@@ -83,12 +86,7 @@ def nothing_to_move(archived: Iterable[GroupEntry], wanted: ConsumerGroups, *, a
     else:
         why = "no archived group matches spec.consumerGroups.include and is not excluded"
     warning = f"no consumer group was moved, its consumers begin where auto.offset.reset says: {why}"
-    return f"{warning}; archived are {_first(names)}" if names else warning
-
-
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _ARCHIVED_SHOWN} more" if len(names) > _ARCHIVED_SHOWN else ""
-    return ", ".join(names[:_ARCHIVED_SHOWN]) + more
+    return f"{warning}; archived are {shown(names, _ARCHIVED_SHOWN)}" if names else warning
 
 
 def _by_group(moved: Iterable[Moved], why: str, document: str) -> list[str]:
@@ -102,22 +100,17 @@ def _by_group(moved: Iterable[Moved], why: str, document: str) -> list[str]:
         kind = "share" if first.move.group.share else "consumer"
         at = f"topic {first.move.topic} partition {first.move.group.partition}"
         found.append(
-            f"{kind} group {name}: {_positions(len(groups[name]))} not set, first {at} ({first.reason}): {why} "
-            f"({document})"
+            f"{kind} group {name}: {so_many(len(groups[name]), 'position')} not set, first {at} ({first.reason}): "
+            f"{why} ({document})"
         )
     if len(names) > _GROUPS_SHOWN:
         found.append(f"{len(names) - _GROUPS_SHOWN} more consumer groups like the one before: see {document}")
     return found
 
 
-def _positions(count: int) -> str:
-    return "1 position" if count == 1 else f"{count} positions"
-
-
 def raise_if_different(moved: Sequence[Moved], document: str) -> None:
     """Raises PositionsDiffer for a position that was set, and that the cluster has otherwise."""
     different = [item for item in moved if item.outcome is PositionOutcome.DIFFERENT]
     if different:
-        position = different[0].move.position
-        where = position.group_id, position.topic, position.partition
-        raise PositionsDiffer.of(where, different[0].reason, len(different) - 1, document)
+        first = different[0]
+        raise PositionsDiffer.of(key_of(first.move.position), first.reason, len(different) - 1, document)

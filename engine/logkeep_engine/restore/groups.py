@@ -20,9 +20,9 @@ from logkeep_engine.restore.group_changes import ChangeLog, PositionChange, Posi
 from logkeep_engine.restore.group_moves import Move, Moved, PositionOutcome, select_and_rename, translate
 from logkeep_engine.restore.group_report import GROUPS, nothing_to_move, raise_if_different, report, warnings
 from logkeep_engine.restore.offset_lookup import OffsetFinder, open_offset_map
+from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.state import RestoreState
 
-_NAMES_SHOWN = 10
 MEMBERS = "the group has members"
 
 
@@ -128,9 +128,8 @@ def refuse_members(control: ControlPlane, group_ids: Collection[str]) -> None:
     """Raises GroupsHaveMembers if one of these groups has members; it names them."""
     found = with_members(control, group_ids)
     if found:
-        more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
         raise GroupsHaveMembers(
-            f"consumer groups have members, and no position was changed: {', '.join(found[:_NAMES_SHOWN])}{more}",
+            f"consumer groups have members, and no position was changed: {shown(found)}",
             hint="Stop their consumers, or leave these groups out.",
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import NothingToRestore
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.clip import Clip
@@ -88,5 +89,5 @@ def told_outside(plan: RestorePlan, summaries: Summaries) -> Iterator[str]:
     for summary in summaries.values():
         records[summary.target_topic] = records.get(summary.target_topic, 0) + summary.records
     if empty := sorted(name for name, count in records.items() if not count):
-        topics = "1 topic" if len(empty) == 1 else f"{len(empty)} topics"
+        topics = so_many(len(empty), "topic")
         yield f"no record of {topics} lies within spec.point: nothing was restored to {shown(empty)}"

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
@@ -48,7 +47,7 @@ from logkeep_engine.restore.same import (
     told_filling,
     transactional_id,
 )
-from logkeep_engine.restore.selection import Choice, only_chosen, select_topics, with_branches
+from logkeep_engine.restore.selection import Choice, only_chosen, with_branches
 from logkeep_engine.restore.state import PLAN
 from logkeep_engine.restore.taking_over import refuse_taken_over
 from logkeep_engine.restore.targets import check_created, check_same
@@ -123,9 +122,8 @@ class RestorePlanner:
         context, spec = self._context, self._spec
         point.refuse_future(spec.point)
         seen = point.choose(context.archive, spec.point)
-        archived = with_branches(seen.state, spec.source.topic_ids)
-        sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
-        choices = select_topics(archived, spec.topics, spec.source.topic_ids, sees).choices
+        archived, selection = point.choose_topics(context.archive, seen.state, spec)
+        choices = selection.choices
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         archived = point.view(context.archive, archived, spec.point, pointed.plan)
         archived = only_chosen(archived, spec.topics.partitions)
@@ -200,9 +198,7 @@ class RestorePlanner:
         seen = point.choose(context.archive, spec.point)
         with refusals:
             refuse_unfinished(seen, context.archive.storage.uri, spec)
-        archived = with_branches(seen.state, spec.source.topic_ids)
-        sees = point.shows_at(archived, spec.point, shows(context.archive.storage, archived))
-        selection = select_topics(archived, spec.topics, spec.source.topic_ids, sees)
+        archived, selection = point.choose_topics(context.archive, seen.state, spec)
         choices = selection.choices
         archived = only_chosen(archived, spec.topics.partitions)
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
@@ -311,11 +307,7 @@ class RestorePlanner:
         if not self._spec.allow_empty:
             with refusals:
                 refuse_damaged(archived, choices, findings.surveys)
-        loss = point.within(planned, choices, findings.loss)
-        if (drill := self._context.drill) is not None:
-            ids = {choice.source.name: choice.source.topic_id for choice in choices}
-            loss = (fact for fact in loss if not drill.leaves_out((ids[fact.topic], fact.partition)))
-        return replace(findings, loss=tuple(loss))
+        return replace(findings, loss=tuple(point.within(planned, choices, findings.loss)))
 
     def _replaced(
         self, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
@@ -418,13 +410,9 @@ class RestorePlanner:
         if self._spec.offsets is not RestoreOffsets.SAME:
             return {}
         known = Extents(archived, at.ends if at is not None else {})
-        drill = self._context.drill
         return {
             choice.target: {
-                partition: Extent(0, 0)
-                if drill is not None and drill.leaves_out((choice.source.topic_id, partition))
-                else known.of(choice.source.topic_id, partition)
-                for partition in range(choice.source.partitions)
+                partition: known.of(choice.source.topic_id, partition) for partition in range(choice.source.partitions)
             }
             for choice in choices
         }

@@ -1,8 +1,9 @@
 """The point of a restore: which state of the archive it sees, and where each partition ends.
 
     seen = choose(archive, spec.point)
-    made = plan_point(archive, seen.state, topics, spec.point)  # topics of seen.state
-    archived = view(archive, seen.state, spec.point, made.plan)
+    archived, selection = choose_topics(archive, seen.state, spec)
+    made = plan_point(archive, archived, topics, spec.point)  # topics of the selection
+    archived = view(archive, archived, spec.point, made.plan)
 
 The plan keeps the point as offsets and times, so a later start has the same. Records of a time are those before it: a
 record with exactly the time of the point is left out.
@@ -27,12 +28,14 @@ from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.archive.reading.incarnations import Shows
 from logkeep_engine.archive.reading.partition import first_since
 from logkeep_engine.archive.reading.snapshot import Snapshot
+from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.run import LossFact
+from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.clip import clipped
 from logkeep_engine.restore.plan import PointPlan
-from logkeep_engine.restore.selection import Choice, shown
+from logkeep_engine.restore.selection import Choice, TopicSelection, select_topics, shown, with_branches
 from logkeep_engine.storage import Storage
 
 _READERS = 16
@@ -58,6 +61,13 @@ def choose(archive: Archive, point: PointSpec | None) -> Snapshot:
             hint="Choose a run that has succeeded, or a time with spec.point.asOf.",
         )
     return found
+
+
+def choose_topics(archive: Archive, seen: ArchiveState, spec: KafkaRestoreSpec) -> tuple[ArchiveState, TopicSelection]:
+    """The archive with the branches that the spec names, and the topics that it restores. Raises as `select_topics`."""
+    archived = with_branches(seen, spec.source.topic_ids)
+    sees = shows_at(archived, spec.point, shows(archive.storage, archived))
+    return archived, select_topics(archived, spec.topics, spec.source.topic_ids, sees)
 
 
 @dataclass(frozen=True)

@@ -298,7 +298,7 @@ def _archive_holds(archived: Iterable[str]) -> str:
     return f"The archive holds: {shown(names)}."
 
 
-def shown(names: Sequence[str]) -> str:
+def shown(names: Sequence[str], most: int = MAX_NAMES_SHOWN) -> str:
     """The first of the names, and how many more there are."""
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return ", ".join(names[:MAX_NAMES_SHOWN]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -18,9 +18,9 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.names import RUNS, run_file
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS
-from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.run import ContractError, RunResult
 from logkeep_engine.contract.storage import StorageSpec
-from logkeep_engine.errors import ObjectMissing, SpecError, StateRefused, StorageRefused
+from logkeep_engine.errors import ArchiveMismatch, ObjectMissing, SpecError, StateRefused, StorageRefused
 from logkeep_engine.storage import Storage, open_storage
 
 PLAN = "restore-plan.json"
@@ -86,12 +86,22 @@ class RestoreState:
         return replace(self, run_id=run_id)
 
     def success(self) -> RunResult | None:
-        """The result of the run if it has succeeded."""
+        """The result of the run if it has succeeded. Raises ArchiveMismatch."""
+        result = self.result_in(RESULT)
+        return result if result is not None and result.outcome == "Succeeded" else None
+
+    def result_in(self, name: str) -> RunResult | None:
+        """The result that an object of the run has, None if there is no such object. Raises ArchiveMismatch."""
         try:
-            result = RunResult.from_json(self.storage.read(self.file(RESULT)))
+            return RunResult.from_json(self.storage.read(self.file(name)))
         except ObjectMissing:
             return None
-        return result if result.outcome == "Succeeded" else None
+        except ContractError as error:
+            raise ArchiveMismatch(
+                f"{self.name(name)}: this version cannot read it: {error}",
+                hint="Use the version of Logkeep that wrote it, or a newer one. If that cannot read it either, the "
+                "object was altered.",
+            ) from error
 
     def is_planned(self) -> bool:
         """Whether the run has stored its plan. Before that it writes nothing to Kafka."""

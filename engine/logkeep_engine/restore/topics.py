@@ -12,6 +12,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicConfigs
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, TopicPlan
@@ -154,8 +155,8 @@ def _refuse_other_count(choice: Choice, existing: ExistingTopic) -> None:
     """Raises TargetUnsuitable if a topic has another number of partitions than is wanted."""
     if existing.partitions != choice.wanted:
         raise TargetUnsuitable(
-            f"spec.topics.partitionCount: topic {existing.name} has {_partitions(existing.partitions)} already, "
-            f"{choice.wanted} are wanted; nothing was written",
+            f"spec.topics.partitionCount: topic {existing.name} has {so_many(existing.partitions, 'partition')} "
+            f"already, {choice.wanted} are wanted; nothing was written",
             hint=f"Set partitionCount to {existing.partitions}, or restore under another name.",
         )
 
@@ -166,14 +167,10 @@ def refuse_far_partition(choice: Choice, partitions: int) -> None:
         if target >= partitions:
             raise TargetUnsuitable(
                 f"spec.topics.partitions: partition {source} of topic {choice.source.name} is to go to partition "
-                f"{target}, and topic {choice.target} has {_partitions(partitions)}; nothing was written",
+                f"{target}, and topic {choice.target} has {so_many(partitions, 'partition')}; nothing was written",
                 hint=f"The partitions of {choice.target} are 0 to {partitions - 1}. A topic that the restore creates "
                 "has as many as the archived one.",
             )
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"
 
 
 def _check_timestamp_bounds(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now_ms: int) -> None:
@@ -263,15 +260,11 @@ def refuse_insync(
     if replicas != BROKER_DEFAULT and least.isdecimal() and int(least) > replicas:
         whose = "" if MIN_INSYNC in own else ", the default of the brokers"
         raise TargetUnsuitable(
-            f"topic {target} would have {MIN_INSYNC}={least}{whose}, and {_count(replicas)} cannot meet that; nothing "
-            "was written",
+            f"topic {target} would have {MIN_INSYNC}={least}{whose}, and {so_many(replicas, 'replica')} cannot meet "
+            "that; nothing was written",
             hint=f"Set spec.topics.replicationFactor to {least} or more, or {MIN_INSYNC} in "
             "spec.topics.configs.override.",
         )
-
-
-def _count(replicas: int) -> str:
-    return "1 replica" if replicas == 1 else f"{replicas} replicas"
 
 
 def plan_topic(

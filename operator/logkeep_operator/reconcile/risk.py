@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from logkeep_engine.contract.values import human_duration, parse_timestamp
+from logkeep_engine.contract.values import human_duration, parse_timestamp, so_many
 from logkeep_operator.api import Condition, Resource, Status, StatusOutcome
 from logkeep_operator.api.status import DeadlineStatus, timestamp
 from logkeep_operator.reconcile.conditions import cut
@@ -52,7 +52,7 @@ def risk_condition(resource: Resource, status: Status, now: datetime) -> Conditi
     forecast = _forecast(resource, status)
     if forecast is None:
         if retention.unknown_topics:
-            return _unknown(f"The brokers do not tell the limits of {_topics(retention.unknown_topics)}.")
+            return _unknown(f"The brokers do not tell the limits of {so_many(retention.unknown_topics, 'topic')}.")
         return Condition(CONDITION, "False", "NoLimit", "The cluster deletes nothing of the topics of this backup.")
     reason = _reason(forecast, now)
     if reason == "KeptLongEnough":
@@ -147,11 +147,7 @@ def _first(topic: DeadlineStatus | None) -> str:
 
 def _more(status: Status) -> str:
     unknown = status.retention.unknown_topics if status.retention is not None else 0
-    return f" Not known of {_topics(unknown)}." if unknown else ""
-
-
-def _topics(count: int) -> str:
-    return "1 topic" if count == 1 else f"{count} topics"
+    return f" Not known of {so_many(unknown, 'topic')}." if unknown else ""
 
 
 def _unknown(message: str) -> Condition:

@@ -1,13 +1,19 @@
 """Requests about share groups as they are on the wire, with answers that a broker of Kafka 4.1 gave."""
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import pytest
 
+from logkeep_engine.errors import BrokerUnavailable
+from logkeep_engine.kafka import groups
 from logkeep_engine.kafka.buffers import AnswerFrame
 from logkeep_engine.kafka.codes import Code
+from logkeep_engine.kafka.connection import KafkaConnection, Limits
+from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.encoding import Call, Reader, pack_uvarint
 from logkeep_engine.kafka.group_list import ListedGroup, list_groups
+from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.kafka.positions import CommitAnswer, FetchedPosition, FetchedPositions
 from logkeep_engine.kafka.share_groups import NOT_DONE, fetch_starts, set_starts
 
@@ -110,3 +116,28 @@ def test_groups_are_listed_with_states_and_kinds() -> None:
         ListedGroup("queue", "share", "Stable"),
         ListedGroup("old", "", "Empty"),
     )
+
+
+class Unreachable(ControlPlane):
+    """A cluster whose coordinators do not answer."""
+
+    def _connect(self) -> None:
+        pass
+
+    def _speaks(self, call: object) -> bool:
+        return True
+
+
+def test_a_coordinator_that_does_not_answer_is_told_with_the_kind_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(connection: object, wanted: Mapping[str, object], *more: object) -> dict[str, dict[object, int]]:
+        return {group: {} for group in wanted}
+
+    monkeypatch.setattr(groups, "change_positions", silent)
+    limits = Limits(outage=0.2, control=0.01, control_pause=0.01)
+    control = Unreachable(KafkaConnection(("127.0.0.1:1",), limits=limits))
+    for share, told in (
+        (True, "Cannot set the start offsets of share group 'g'"),
+        (False, "Cannot set the offsets of consumer group 'g'"),
+    ):
+        with pytest.raises(BrokerUnavailable, match=told):
+            control.set_group_offsets([GroupPosition("g", "t", 0, 5, -1, "", share)])

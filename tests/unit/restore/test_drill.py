@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import Gap, Partition, Receipt, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.restore.drill.cycle import DrillCycle
 from logkeep_engine.restore.drill.remembered import OpenDrill
 from logkeep_engine.restore.drill.scope import MAX_NAME, DrillScope
+from logkeep_engine.restore.same import Extent, Extents
 from logkeep_engine.restore.selection import Choice
 from logkeep_engine.storage.local import LocalStorage
+from tests.unit.archive.build import ORDERS, archive_of, chunk
 
 
 def partitions(count: int, topic: str = "a") -> list[Partition]:
@@ -95,6 +97,22 @@ def test_a_long_name_is_cut_and_stays_another_one() -> None:
     assert len(set(names)) == 4
     assert all(name.startswith("logkeep-drill-3f9a1c2e5b7d-") and len(name) <= MAX_NAME for name in names)
     assert "logkeep-drill-3f9a1c2e5b7d-x" in names
+
+
+def test_a_sampled_drill_knows_nothing_of_the_partitions_of_other_drills(tmp_path: Path) -> None:
+    storage = LocalStorage(f"file://{tmp_path}")
+    lost = Receipt(gaps=tuple(Gap(ORDERS.topic_id, partition, 0, 10, "retention") for partition in range(2)))
+    archive = archive_of(storage, lost, *(chunk(storage, 10, 20, partition=partition) for partition in range(2)))
+    scope = DrillScope("logkeep-drill-", "3f9a1c2e5b7d", cycle(0.5))
+    archived, (choice,) = scope.narrowed(archive.load(), [Choice(ORDERS, "")])
+    assert choice.source == ORDERS
+    assert scope.sample is not None
+    (drilled,) = scope.sample.chosen
+    other = (ORDERS.topic_id, 1 - drilled[1])
+    assert archived.segments.get(drilled)
+    assert not archived.segments.get(other)
+    assert set(archived.gaps) == {drilled}
+    assert Extents(archived).of(*other) == Extent(0, 0)
 
 
 def test_a_note_with_topics_of_other_names_is_refused() -> None:

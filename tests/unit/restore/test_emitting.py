@@ -10,8 +10,10 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.cli import app
 from logkeep_engine.cli.emitting import kafka_topics
 from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
@@ -81,6 +83,13 @@ def test_few_topics_are_text_in_a_config_map() -> None:
 
 def test_without_a_topic_the_text_is_empty() -> None:
     assert config_map_data([])[1]["data"] == {"kafka-topics.yaml": ""}
+
+
+@pytest.mark.parametrize("options", [("--dry-run",), ("--output", "json"), ("--verify", "Full")])
+def test_options_of_a_restore_are_refused_where_topics_are_only_written(options: tuple[str, ...]) -> None:
+    refused = CliRunner().invoke(app, ["restore", "-f", "restore.yaml", "--emit-topics", "-", *options])
+    assert refused.exit_code == 2
+    assert f"{options[0]} has no effect with --emit-topics" in refused.stderr
 
 
 def test_many_topics_are_compressed() -> None:

@@ -216,7 +216,8 @@ def test_an_incarnation_of_after_the_point_is_not_taken(storage: Storage) -> Non
         assert [shows(ORDERS), shows(newer)] == shown
 
 
-def test_that_partitions_decide_alone_is_told_where_several_have_transactions(storage: Storage) -> None:
+def archive_transactions(storage: Storage) -> Archive:
+    """A run that archives a transaction of three records in each of two partitions."""
     archive = Archive.create_or_open(storage, CLUSTER)
     with begin_run(archive, "one", wait=FAST) as writer:
         receipts = []
@@ -226,6 +227,11 @@ def test_that_partitions_decide_alone_is_told_where_several_have_transactions(st
             receipts.append(Receipt((Coverage(ORDERS.topic_id, partition, 0, 4),), (entry,)))
         writer.commit(topics=[ORDERS], receipts=receipts)
         writer.end(RunOutcome.SUCCEEDED)
+    return archive
+
+
+def test_that_partitions_decide_alone_is_told_where_several_have_transactions(storage: Storage) -> None:
+    archive = archive_transactions(storage)
     state = archive.load()
     for wanted, told in (
         (point(timestamp=iso(TIME)), 1),

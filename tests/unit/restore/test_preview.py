@@ -12,7 +12,7 @@ from logkeep_engine.cli import app
 from logkeep_engine.restore.preview import preview
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME
-from tests.unit.restore.test_point import group, point, run
+from tests.unit.restore.test_point import archive_transactions, group, point, run
 
 
 @pytest.fixture
@@ -64,6 +64,12 @@ def test_the_command_shows_it(storage: Storage, ended: int, monkeypatch: pytest.
     document = json.loads(CliRunner().invoke(app, ["inspect", storage.uri, "--at", iso(ended), "-o", "json"]).stdout)
     assert document["asOf"]["groups"] == {"runId": "one", "time": ended, "positions": 1}
     assert document["asOf"]["partitions"][0][:6] == ["orders", ORDERS.topic_id, 0, 0, 40, 40]
+
+
+def test_the_command_shows_the_warnings_about_records_of_a_time_too(storage: Storage) -> None:
+    archive_transactions(storage)
+    shown = CliRunner().invoke(app, ["inspect", storage.uri, "--at", iso(TIME)])
+    assert shown.stderr.count("2 partitions hold transactions") == 1
 
 
 @pytest.mark.parametrize(

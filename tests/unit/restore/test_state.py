@@ -1,4 +1,4 @@
-"""How a restore logs in to the place of its state."""
+"""How a restore logs in to the place of its state, and what it says of notes there that it cannot read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.spec import parse_restore
-from logkeep_engine.errors import CredentialsMissing
-from logkeep_engine.restore.state import open_state
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, CredentialsMissing
+from logkeep_engine.restore.everything import noted_before_acls
+from logkeep_engine.restore.state import ACLS_SENT, RESULT, RestoreState, open_state
 from logkeep_engine.storage import LocalStorage
 from tests.unit.operator.world import restore_spec
 
@@ -34,3 +35,26 @@ def test_a_state_without_credentials_is_reached_as_the_archive_is(
     with pytest.raises(CredentialsMissing) as refused:
         open_state("restore-1", spec, LocalStorage(tmp_path.as_uri()), {})
     assert str(refused.value).startswith(missing)
+
+
+@pytest.mark.parametrize("data", [b"", b'{"format": 99}', b'{"format": 1, "runId": "r", "nameOfALaterVersion": 1}'])
+def test_a_result_that_cannot_be_read_is_named(data: bytes, tmp_path: Path) -> None:
+    state = RestoreState(LocalStorage(tmp_path.as_uri()), "restore-1")
+    assert state.success() is None
+    state.storage.put(state.file(RESULT), data)
+    with pytest.raises(ArchiveMismatch, match=r"runs/restore-1/result\.json: this version cannot read it") as refused:
+        state.success()
+    assert "a newer one" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "data", [b"[]", b"{", b'{"format": 2, "facts": null}', b'{"format": 1, "facts": {"strange": 1}, "warnings": []}']
+)
+def test_a_note_of_acls_that_cannot_be_read_is_named(data: bytes, tmp_path: Path) -> None:
+    state = RestoreState(LocalStorage(tmp_path.as_uri()), "restore-1")
+    assert noted_before_acls(state) is None
+    state.storage.put(state.file(ACLS_SENT), b'{"format": 1, "facts": null}')
+    assert noted_before_acls(state) is None
+    state.storage.put(state.file(ACLS_SENT), data)
+    with pytest.raises(ArchiveDamaged, match=r"runs/restore-1/acls-sent\.json: does not say"):
+        noted_before_acls(state)

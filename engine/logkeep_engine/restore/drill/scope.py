@@ -1,4 +1,4 @@
-"""The scope of one attempt of a drill: what it restores, and the names of its topics. Pure."""
+"""The scope of one attempt of a drill: what it restores, and the names of its topics."""
 
 from __future__ import annotations
 
@@ -37,25 +37,20 @@ class DrillScope:
         return {_MARK: str(INT64_MAX - 1 - int(self.token, 16))}
 
     def narrowed(self, archived: ArchiveState, choices: Sequence[Choice]) -> tuple[ArchiveState, tuple[Choice, ...]]:
-        """The archive without what this drill does not restore, and the topics with the names that they have in the
-        drill, in the order of these."""
+        """Choose the sample. Returns the archive without what this drill does not restore, and the topics with the
+        names that they have in the drill, in the order of these."""
         if self.cycle is not None:
             keys = [
-                key
-                for choice in choices
-                for key in ((choice.source.topic_id, partition) for partition in range(choice.source.partitions))
-                if any(entry.records for entry in archived.segments.get(key, ()))
+                key for key in _partitions(choices) if any(entry.records for entry in archived.segments.get(key, ()))
             ]
             self.sample = self.cycle.sample(keys)
-            archived = _only(archived, self.sample.chosen)
-            topics = {topic_id for topic_id, _ in self.sample.chosen}
-            choices = [choice for choice in choices if choice.source.topic_id in topics or not keys]
+            chosen = self.sample.chosen
+            if chosen:
+                archived = archived.without({key for key in _partitions(choices) if key not in chosen})
+                topics = {topic_id for topic_id, _ in chosen}
+                choices = [choice for choice in choices if choice.source.topic_id in topics]
         found = (replace(choice, target=self._name(choice.source.name)) for choice in choices)
         return archived, tuple(sorted(found, key=lambda choice: choice.target))
-
-    def leaves_out(self, key: Partition) -> bool:
-        """Whether a partition is not restored by this drill, but by another one of its cycle."""
-        return self.sample is not None and key not in self.sample.chosen
 
     def _name(self, source: str) -> str:
         name = self.beginning + source
@@ -65,12 +60,5 @@ class DrillScope:
         return f"{name[: MAX_NAME - len(digest) - 1]}-{digest}"
 
 
-def _only(archived: ArchiveState, chosen: frozenset[Partition]) -> ArchiveState:
-    """The archive with the segments of these partitions only."""
-    found = ArchiveState()
-    found.__dict__.update(archived.__dict__)
-    found.segments = archived.segments.copy()
-    for key in archived.segments:
-        if key not in chosen:
-            found.segments.replace_rows(key, b"")
-    return found
+def _partitions(choices: Sequence[Choice]) -> list[Partition]:
+    return [(choice.source.topic_id, partition) for choice in choices for partition in range(choice.source.partitions)]

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from logkeep_engine.archive.care.record_digests import STRETCH_RECORDS, RecordTimes, unpacked_stretches
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, OffsetOutOfRange
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.log.consumed import differing_fields
@@ -442,8 +443,9 @@ class _Verification:
         task, comparison, others = self._restored, self._comparison, self._reader.others
         reasons = list(self._reasons)
         if others.records:
-            what = f"{others.records} record{'s' if others.records > 1 else ''}"
-            reasons.append(f"others have written {what} to the target, from offset {others.first} on")
+            reasons.append(
+                f"others have written {so_many(others.records, 'record')} to the target, from offset {others.first} on"
+            )
         if self._task.compacts:
             reasons.append("the target has cleanup.policy=compact: records may be removed from it at any time")
         only_lost = all(found.kind is RecordDifferenceKind.LOST for found in self._differences)
