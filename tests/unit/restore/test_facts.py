@@ -1,4 +1,4 @@
-"""What an earlier start has restored is gone on with only if nothing but a right hides whether it is still there."""
+"""A later start goes on behind what an earlier one has restored if nothing but a right hides whether it is there."""
 
 from pathlib import Path
 from types import SimpleNamespace
