@@ -1,9 +1,14 @@
-"""A broker that forgets producer ids at once, as one does with records of old times: nothing gets in twice for it."""
+"""A broker that forgets producer ids at once, as one does with records of old times: nothing gets in twice for it.
+
+Restores append, or keep the offsets of records, or divide them among another number of partitions.
+"""
 
 import asyncio
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,7 @@ from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.encoding import Call
 from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.restore.division.task import DividedTask, restore_divided
 from tests.cluster import system
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
@@ -27,12 +33,12 @@ from tests.kafka.restores import (
     committed,
     restore_spec,
     transactions,
-    without_offsets,
 )
 from tests.kafka.test_produce import Advertised, Proxy
-from tests.kafka.test_restore_division import Dies
-from tests.kafka.test_restore_same import PowerCut, assert_same
-from tests.runners import Job
+from tests.kafka.test_restore_division import assert_divided, make_batches
+from tests.kafka.test_restore_division import spec as divided_spec
+from tests.kafka.test_restore_same import PowerCut, bounds
+from tests.runners import Context
 
 FORGETFUL = {"producer.id.expiration.ms": "500", "producer.id.expiration.check.interval.ms": "50"}
 FORGOTTEN = 1.2  # seconds after which the broker has forgotten every producer id
@@ -131,117 +137,156 @@ async def cut_behind(posted: Posted) -> Awaitable[Any]:
     raise PowerCut
 
 
-def filled(broker: KafkaBroker, topic: str, root: Path) -> None:
-    """An archive of incompressible records of old times, in some forty batches, with gaps among them."""
-    create_topic(broker.bootstrap, topic, 1, NO_RETENTION)
+MODES = ("Append", "Any", "Same", "Divided", "Divided, Append")
+TARGETS = 2  # partitions, where records are divided
+
+
+@dataclass(frozen=True)
+class Case:
+    """A restore of an archived topic of one partition into the broker that forgets. The archive is the test's own."""
+
+    source: KafkaBroker
+    target: KafkaBroker
+    topic: str
+    root: Path
+    mode: str
+
+    @property
+    def copy(self) -> str:
+        """The restored topic."""
+        return self.topic + self._suffix
+
+    @property
+    def _suffix(self) -> str:
+        return f"-{self.root.name}"
+
+    @property
+    def _partitions(self) -> int:
+        return TARGETS if self.mode.startswith("Divided") else 1
+
+    def spec(self) -> dict[str, Any]:
+        """The resource that asks for it."""
+        exists = {"ifTopicExists": "Append"} if self.mode.endswith("Append") else {}
+        if self.mode.startswith("Divided"):
+            return divided_spec(self.target, self.root, TARGETS, suffix=self._suffix, **exists)
+        offsets = "Same" if self.mode == "Same" else "Any"
+        return restore_spec(self.target, self.root, suffix=self._suffix, **exists, offsets=offsets)
+
+    def restore(self, runner: ThreadRunner | None = None) -> None:
+        bring_back(self.spec(), runner=runner)
+
+    def prepare(self) -> None:
+        """Let the target be there with a record in each partition, if the restore appends."""
+        if self.mode.endswith("Append"):
+            create_topic(self.target.bootstrap, self.copy, self._partitions, NO_RETENTION)
+            before = [Record(b"before", b"", OLD, partition=number) for number in range(self._partitions)]
+            produce(self.target.bootstrap, self.copy, before)
+
+    def assert_once(self) -> None:
+        """Every record is there once, in order, and at its offset where that is asked for."""
+        before = self.mode.endswith("Append")
+        there = [committed(self.target, self.copy, number)[before:] for number in range(self._partitions)]
+        expected = committed(self.source, self.topic)
+        assert_divided([expected], there)
+        assert all(there)
+        if self.mode == "Same":
+            assert (bounds(self.target, self.copy), there[0]) == (bounds(self.source, self.topic), expected)
+
+
+@pytest.fixture(scope="module")
+def archive(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A topic of records of old times, in some forty batches with gaps among them, and its archive."""
+    topic, root = "of-old-times", tmp_path_factory.mktemp("old") / "archive"
+    create_topic(kafka.bootstrap, topic, 1, NO_RETENTION)
     for part in range(4):
-        records = [Record(b"k", b"%d" % (part * 500 + number) * 100, OLD + number) for number in range(500)]
-        produce(broker.bootstrap, topic, records, config={"batch.size": 20_000})
-        transactions(broker, topic, [1, -3])
-    back_up(backup_spec(broker, root, topic))
+        records = [
+            Record(b"k%d" % (number % 9), b"%d" % (part * 500 + number) * 100, OLD + number) for number in range(500)
+        ]
+        produce(kafka.bootstrap, topic, records, config={"batch.size": 20_000})
+        transactions(kafka, topic, [1, -3])
+    back_up(backup_spec(kafka, root, topic))
+    return topic, root
 
 
-def spec_of(broker: KafkaBroker, root: Path, mode: str) -> dict[str, Any]:
-    if mode == "Append":
-        return restore_spec(broker, root, ifTopicExists="Append")
-    return restore_spec(broker, root, offsets=mode)
-
-
-def prepare(broker: KafkaBroker, topic: str, root: Path, mode: str) -> dict[str, Any]:
-    """The spec of a restore to that topic, which is there with a record if the restore appends."""
-    filled(broker, topic, root)
-    if mode == "Append":
-        create_topic(broker.bootstrap, f"{topic}-copy", 1, NO_RETENTION)
-        produce(broker.bootstrap, f"{topic}-copy", [Record(b"before", b"", OLD)])
-    return spec_of(broker, root, mode)
-
-
-def assert_once(broker: KafkaBroker, topic: str, mode: str) -> None:
-    """Every record is there once, in order."""
-    if mode == "Same":
-        assert_same(broker, topic)
-    found, expected = committed(broker, f"{topic}-copy"), committed(broker, topic)
-    assert without_offsets(found[mode == "Append" :]) == without_offsets(expected)
-
-
-MODES = ("Append", "Any", "Same")
+@pytest.fixture
+def case(
+    kafka: KafkaBroker,
+    forgetful: KafkaBroker,
+    archive: tuple[str, Path],
+    unique: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> Case:
+    """The restore of a test. Where records are divided, each pair has many batches, too."""
+    topic, root = archive
+    made = Case(kafka, forgetful, topic, Path(shutil.copytree(root, tmp_path / unique)), mode)
+    make_batches(monkeypatch, 15_000)
+    made.prepare()
+    return made
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_restore_whose_answers_are_lost(
-    forgetful: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    spec = prepare(forgetful, unique, tmp_path, mode)
+def test_a_restore_whose_answers_are_lost(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     at_requests(monkeypatch, PRODUCE, (0, 3, 4, 5, 9, 14), lost)
-    bring_back(spec)
-    assert_once(forgetful, unique, mode)
+    case.restore()
+    case.assert_once()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_pause_after_which_the_producer_is_forgotten(
-    forgetful: KafkaBroker, unique: str, tmp_path: Path, mode: str
-) -> None:
-    spec = prepare(forgetful, unique, tmp_path, mode)
-    for cut in (cut_before, cut_behind):
+def test_a_pause_after_which_the_producer_is_forgotten(case: Case) -> None:
+    """Also between the plan and the first record."""
+    for number, cut in ((0, cut_before), (4, cut_before), (4, cut_behind)):
         with pytest.MonkeyPatch.context() as monkeypatch:
-            at_requests(monkeypatch, PRODUCE, (4,), cut)
+            at_requests(monkeypatch, PRODUCE, (number,), cut)
             with pytest.raises(PowerCut):
-                bring_back(spec)
+                case.restore()
         time.sleep(FORGOTTEN)
-    bring_back(spec)
-    assert_once(forgetful, unique, mode)
+    case.restore()
+    case.assert_once()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_two_attempts_wrote_is_no_success(forgetful: KafkaBroker, unique: str, tmp_path: Path, mode: str) -> None:
+def test_what_two_attempts_wrote_is_no_success(case: Case) -> None:
     """An attempt that goes on does not know whether an earlier one is dead."""
-    spec = prepare(forgetful, unique, tmp_path, mode)
     with pytest.MonkeyPatch.context() as monkeypatch:
         at_requests(monkeypatch, PRODUCE, (4,), cut_before)
         with pytest.raises(PowerCut):
-            bring_back(spec)
+            case.restore()
     with pytest.MonkeyPatch.context() as monkeypatch:
         at_requests(monkeypatch, PRODUCE, (2,), sent_by_two)
         with pytest.raises(TargetChanged):
-            bring_back(spec)
+            case.restore()
+
+
+@pytest.mark.parametrize("mode", ["Divided", "Divided, Append"])
+def test_what_an_earlier_attempt_writes_behind_the_look_is_no_success(case: Case) -> None:
+    """The driver looks for the places of all pairs, and its tasks begin later."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        at_requests(monkeypatch, PRODUCE, (0,), cut_before)
+        with pytest.raises(PowerCut):
+            case.restore()
+
+    def earlier(item: Any) -> None:
+        if isinstance(item, tuple) and isinstance(item[0], DividedTask):
+            restore_divided(item, Context())
+            for note in (case.root / "runs/restore-1/divided").rglob("*.json"):
+                note.unlink()
+            time.sleep(FORGOTTEN)
+
+    with pytest.raises(TargetChanged):
+        case.restore(ThreadRunner(before=earlier))
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_driver_killed_before_or_behind_its_requests_for_producer_ids(
-    forgetful: KafkaBroker, unique: str, tmp_path: Path, mode: str
-) -> None:
+def test_a_driver_killed_before_or_behind_its_requests_for_producer_ids(case: Case) -> None:
     """So it dies before it has a plan, and between the plan and the first record."""
-    spec = prepare(forgetful, unique, tmp_path, mode)
     for number in range(3):
         for cut in (cut_before, cut_behind):
             with pytest.MonkeyPatch.context() as monkeypatch:
                 at_requests(monkeypatch, INIT_PRODUCER_ID, (number,), cut)
                 with suppress(PowerCut):
-                    bring_back(spec)
+                    case.restore()
             time.sleep(FORGOTTEN)
-    bring_back(spec)
-    assert_once(forgetful, unique, mode)
-
-
-class Outlived(ThreadRunner):
-    """A task of an earlier driver has lived on: it writes behind the look of this one, and is forgotten."""
-
-    def perform(self, job: Job) -> None:
-        if job.name == "restore_divided":
-            with pytest.raises(ConnectionAbortedError):
-                Dies(0, 1).perform(job)
-            time.sleep(FORGOTTEN)
-        super().perform(job)
-
-
-def test_what_a_task_that_outlived_its_driver_wrote_to_divided_partitions_is_no_success(
-    forgetful: KafkaBroker, unique: str, tmp_path: Path
-) -> None:
-    filled(forgetful, unique, tmp_path)
-    create_topic(forgetful.bootstrap, f"{unique}-copy", 2, NO_RETENTION)
-    plain_spec = spec_of(forgetful, tmp_path, "Append")
-    spec = {**plain_spec, "topics": {**plain_spec["topics"], "partitionCount": 2}}
-    with pytest.raises(ConnectionAbortedError):
-        bring_back(spec, runner=Dies(0))
-    with pytest.raises(TargetChanged):
-        bring_back(spec, runner=Outlived())
+    case.restore()
+    case.assert_once()

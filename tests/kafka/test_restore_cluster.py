@@ -17,6 +17,8 @@ from logkeep_engine.errors import BrokerUnavailable, TargetUnsuitable
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import Throttle
+from logkeep_engine.restore.attempt import RestoreTask
+from logkeep_engine.restore.division.task import DividedTask
 from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
@@ -66,12 +68,19 @@ class Disturbed(Runner):
     def perform(self, job: Job) -> None:
         for index, item in enumerate(job.work):
             work, context = pickle.loads(pickle.dumps(item)), Context()
-            if job.name == "restore_partitions" and not self.done:
+            if job.name in ("restore_partitions", "restore_divided") and not self.done:
                 self.done.append(job.name)
                 self.before()
-                work = tuple(replace(task, connection=impatient(task.connection)) for task in work)
+                work = tuple(map(hurried, work))
                 context = Context(throttle=Disturbing(self.after, self.during, self.times))
             job.on_result(index, job.function(work, context))
+
+
+def hurried(task: RestoreTask | DividedTask) -> RestoreTask | DividedTask:
+    """The same work, by somebody who does not wait long for an answer."""
+    if isinstance(task, DividedTask):
+        return replace(task, archived=replace(task.archived, connection=impatient(task.archived.connection)))
+    return replace(task, connection=impatient(task.connection))
 
 
 def impatient(connection: KafkaConnection) -> KafkaConnection:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import random
 import signal
 import time
@@ -15,10 +16,13 @@ import pytest
 
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import TargetChanged, TargetUnsuitable, TopicExists
-from logkeep_engine.restore.division.places import PlacesTask
+from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.limits import Throttle
+from logkeep_engine.restore.division.places import PairPlace, PlacesTask, places_of
 from logkeep_engine.restore.division.task import DividedTask, PairAttempt
 from tests import examples
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka_cluster import KafkaCluster
 from tests.command import logkeep
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, topic_names
 from tests.kafka.restores import (
@@ -34,7 +38,7 @@ from tests.kafka.restores import (
     transactions,
     wait_for_more,
 )
-from tests.runners import Job, Runner
+from tests.runners import Context, Job, Runner
 
 NOW = int(time.time() * 1000) - 3_600_000
 
@@ -60,13 +64,19 @@ def source(
     produce(kafka.bootstrap, topic, rest, compression="zstd", config={"batch.size": 20_000})
 
 
-def spec(kafka: KafkaBroker, root: Path, partitions: int, **more: Any) -> dict[str, Any]:
+def make_batches(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Divided records go in batches of so many bytes: it takes few records to have many batches."""
+    for name in ("_LEAST_BYTES", "_MOST_BYTES"):
+        monkeypatch.setattr(f"logkeep_engine.restore.division.stream.{name}", size)
+
+
+def spec(kafka: KafkaBroker | KafkaCluster, root: Path, partitions: int, **more: Any) -> dict[str, Any]:
     """A restore of every topic, with -copy behind its name, into so many partitions."""
     found = restore_spec(kafka, root, **more)
     return {**found, "topics": {**found["topics"], "partitionCount": partitions}}
 
 
-def read(kafka: KafkaBroker, topic: str, partitions: int) -> list[list[Seen]]:
+def read(kafka: KafkaBroker | KafkaCluster, topic: str, partitions: int) -> list[list[Seen]]:
     return [committed(kafka, topic, partition) for partition in range(partitions)]
 
 
@@ -195,12 +205,26 @@ def _die_after(patched: pytest.MonkeyPatch, batches: int) -> None:
     patched.setattr(PairAttempt, "_acknowledge", dying)
 
 
+class Repeated(Runner):
+    """Restores all archived partitions in one task, which dies behind some batches and is tried again, as by Spark."""
+
+    def perform(self, job: Job) -> None:
+        if job.name != "restore_divided":
+            ThreadRunner().perform(job)
+            return
+        work = tuple(task for group in job.work for task in group)
+        with pytest.MonkeyPatch.context() as patched:
+            _die_after(patched, 9)
+            with pytest.raises(ConnectionAbortedError):
+                job.function(pickle.loads(pickle.dumps(work)), Context(0))
+        job.on_result(0, job.function(pickle.loads(pickle.dumps(work)), Context(1)))
+
+
 class TestCrashes:
     @pytest.fixture
     def small_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Pairs have several batches each."""
-        for name in ("_LEAST_BYTES", "_MOST_BYTES"):
-            monkeypatch.setattr(f"logkeep_engine.restore.division.stream.{name}", 1500)
+        make_batches(monkeypatch, 1500)
 
     @pytest.mark.parametrize("mode", ["Fail", "Append"])
     def test_it_goes_on_wherever_it_dies(
@@ -263,6 +287,23 @@ class TestCrashes:
         reads = [item for group in seen if isinstance(group, tuple) for item in group if isinstance(item, PlacesTask)]
         assert sorted(item.target.partition for item in reads) == [0, 1, 2, 3]
         assert all(len(item.wanted) == 2 for item in reads)
+
+    def test_a_task_that_is_repeated_reads_each_target_once(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source(kafka, unique, 3)
+        back_up(backup_spec(kafka, tmp_path, unique))
+        seen: list[PlacesTask] = []
+
+        async def noted(client: RawClient, task: PlacesTask, throttle: Throttle) -> dict[int, PairPlace]:
+            seen.append(task)
+            return await places_of(client, task, throttle)
+
+        monkeypatch.setattr("logkeep_engine.restore.division.task.places_of", noted)
+        bring_back(spec(kafka, tmp_path, 4), runner=Repeated())
+        assert sorted(item.target.partition for item in seen) == [0, 1, 2, 3]
+        assert all(len(item.wanted) == 3 for item in seen)
+        assert_divided(read(kafka, unique, 3), read(kafka, f"{unique}-copy", 4))
 
     def test_what_somebody_else_writes_to_a_created_topic_is_found(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, small_batches: None

@@ -21,6 +21,7 @@ BEDS: tuple[tuple[str, ...], ...] = (
         "tests/kafka/test_divergence.py",
         "tests/kafka/test_gaps.py",
         "tests/kafka/test_restore_cluster.py",
+        "tests/kafka/test_restore_division_cluster.py",
         "tests/kafka/test_restore_same_cluster.py",
         "tests/kafka/test_survey.py",
         "tests/ledger/*",

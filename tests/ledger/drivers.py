@@ -25,6 +25,7 @@ from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from logkeep_engine.report import Reporter
+from logkeep_engine.restore import alive
 from tests.runners import Context, Job, Runner
 
 TASKS_AT_ONCE = 2
@@ -74,6 +75,7 @@ def _drive(kind: str, run_id: str, spec: str, log: str, answers: Connection) -> 
 
 
 def _perform(request: RunRequest) -> RunResult:
+    alive.BEAT_SECONDS, alive.WATCH_SECONDS = _TIMING.heartbeat, _TIMING.watch
     reporter = Reporter(request.run_id)
     if request.kind == "KafkaBackup":
         from logkeep_engine.backup.run import run_backup

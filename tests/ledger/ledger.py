@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import zip_longest
+from typing import NamedTuple, TypeVar
+
+from tests.data.murmur2 import target_of
 
 Header = tuple[str, bytes | None]
 
@@ -55,13 +58,48 @@ class Found:
     offset: int = field(default=-1, compare=False)
 
 
+class Pair(NamedTuple):
+    """A partition of the source and one of the target, where records are divided among another number of partitions."""
+
+    source: int
+    target: int
+
+    def __str__(self) -> str:
+        return f"{self.target} out of {self.source}"
+
+
+Place = TypeVar("Place", int, Pair)
+"""A partition, or the part of one that comes from a partition of the source. Records keep their order in it."""
+
+
+def divided(source: Mapping[int, Sequence[Found]], partitions: int) -> dict[Pair, list[Found]]:
+    """The records of the source by the pairs to which their keys bring them, if the target has so many partitions."""
+    found: dict[Pair, list[Found]] = {}
+    for partition, records in source.items():
+        for record in records:
+            target = target_of(record.key, record.offset, partitions)
+            found.setdefault(Pair(partition, target), []).append(record)
+    return found
+
+
+def by_pairs(ledger: Iterable[Sent], found: Mapping[int, Sequence[Found]]) -> dict[Pair, list[Found]]:
+    """The records that were found in a target by pairs. The ledger tells to which partition of the source each was
+    sent; -1 where it does not know."""
+    origin = {item.key: item.partition for item in ledger}
+    pairs: dict[Pair, list[Found]] = {}
+    for target, records in found.items():
+        for record in records:
+            pairs.setdefault(Pair(origin.get(record.key or b"", -1), target), []).append(record)
+    return pairs
+
+
 def differences(
-    source: Mapping[int, Sequence[Found]], found: Mapping[int, Sequence[Found]], *, offsets: bool = False
+    source: Mapping[Place, Sequence[Found]], found: Mapping[Place, Sequence[Found]], *, offsets: bool = False
 ) -> Iterator[str]:
     """Say where `found`, records by partition, differs from what a consumer of committed records gets of the source;
     with `offsets` also where a record has another one."""
-    for partition, records in source.items():
-        for place, (here, there) in enumerate(zip_longest(records, found.get(partition, ()))):
+    for partition in {**source, **found}:
+        for place, (here, there) in enumerate(zip_longest(source.get(partition, ()), found.get(partition, ()))):
             if here != there:
                 keys = [None if side is None else side.key for side in (here, there)]
                 yield f"partition {partition} record {place} was {keys[0]!r} and is {keys[1]!r}, or its content differs"
@@ -80,12 +118,13 @@ def doubled(source: Mapping[int, Sequence[Found]]) -> frozenset[bytes]:
 
 def problems(
     ledger: Iterable[Sent],
-    found: Mapping[int, Sequence[Found]],
+    found: Mapping[Place, Sequence[Found]],
     again: frozenset[bytes] = frozenset(),
     promised: frozenset[bytes] | None = None,
 ) -> Iterator[str]:
-    """The problems of `found`, records by partition, if the ledger is right. `again`: keys that may be there more
-    than once, and so in no order. `promised`: keys that must be there, by default those of all committed records."""
+    """The problems of `found`, records by partition or pair, if the ledger is right. `again`: keys that may be there
+    more than once, and so in no order. `promised`: keys that must be there, by default those of all committed records.
+    """
     sent = {item.key: item for item in ledger}
     there: set[bytes] = set()
     for partition, records in found.items():
@@ -103,7 +142,7 @@ def problems(
             there.add(known.key)
             if known.fate is Fate.ABORTED:
                 yield f"{name} is of an aborted transaction"
-            if known.partition != partition:
+            if known.partition != (partition.source if isinstance(partition, Pair) else partition):
                 yield f"{name} was sent to partition {known.partition}"
             if (known.value, known.timestamp, tuple(known.headers)) != (record.value, record.timestamp, record.headers):
                 yield f"{name} has another value, time or headers than were sent"

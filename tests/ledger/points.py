@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.kafka.client import RawClient
-from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.log.batch import walk
 from tests.ledger.ledger import Fate, Found, Sent
 from tests.ledger.producers import PARTITIONS
@@ -42,7 +42,7 @@ class Point:
         return {"point": {self.kind: iso(self.time)}, "allowEmpty": True}
 
     def __str__(self) -> str:
-        return self.kind or "everything"
+        return self.kind or "all records"
 
 
 def iso(ms: int) -> str:
@@ -82,6 +82,16 @@ def _offsets(bootstrap: str, topic: str, spec: OffsetSpec) -> dict[int, int]:
     return {place.partition: done.result(60).offset for place, done in found.items()}
 
 
+def ends_of_logs(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
+    """Where the leaders' logs end, also where they do not tell consumers yet."""
+
+    async def ask() -> dict[int, int]:
+        async with RawClient(_connection(bootstrap)) as client:
+            return {number: (await client.epoch_end(topic, number)).end_offset for number in range(partitions)}
+
+    return asyncio.run(ask())
+
+
 def positions_of(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     """The positions of a consumer group in a topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
@@ -100,8 +110,7 @@ def transactions_in(bootstrap: str, topic: str) -> dict[int, dict[int, tuple[int
 
 async def _transactions_in(bootstrap: str, topic: str) -> dict[int, dict[int, tuple[int, int]]]:
     found: dict[int, dict[int, tuple[int, int]]] = {}
-    connection = connection_from(ClusterSpec(bootstrap_servers=tuple(bootstrap.split(","))), {})
-    async with RawClient(connection) as client:
+    async with RawClient(_connection(bootstrap)) as client:
         for partition in range(PARTITIONS):
             begun: dict[int, list[int]] = {}
             of = found.setdefault(partition, {})
@@ -116,6 +125,10 @@ async def _transactions_in(bootstrap: str, topic: str) -> dict[int, dict[int, tu
                             last = header.base_offset + header.last_offset_delta
                             begun.setdefault(header.producer_id, []).extend(range(header.base_offset, last + 1))
     return found
+
+
+def _connection(bootstrap: str) -> KafkaConnection:
+    return connection_from(ClusterSpec(bootstrap_servers=tuple(bootstrap.split(","))), {})
 
 
 def within(

@@ -1,5 +1,6 @@
 """One round: producers write while backups are killed and leaders move, then restores are killed, then the books are
-checked. Half of the restores give records their source offsets, and most go to a point.
+checked. Half of the restores give records their source offsets, and most go to a point. Some divide them among another
+number of partitions, some bring back everything of a cluster that has lost the topic, and some resume one another.
 
 The seed decides what is in a round: kinds of faults, delays, whose leaders move. Brokers and schedulers have their own
 mind, so the same seed is the same story and not the same run; its history says what has happened.
@@ -9,13 +10,11 @@ from __future__ import annotations
 
 import random
 import secrets
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from confluent_kafka import KafkaException
 
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
@@ -23,24 +22,44 @@ from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka_cluster import KafkaCluster
-from tests.cluster.process import NotReady
 from tests.data.compare import read_committed
 from tests.data.topics import commit_positions, delete_topics, wait_until_decided
 from tests.kafka.restores import seen
 from tests.ledger.drivers import Driver
-from tests.ledger.ledger import Fate, Found, Sent, differences, doubled, problems
-from tests.ledger.points import POINTS, Point, chosen, end_offsets, positions_of, promised, transactions_in, within
+from tests.ledger.ledger import Fate, Found, Sent, by_pairs, differences, divided, doubled, problems
+from tests.ledger.nemesis import Nemesis, Prey
+from tests.ledger.points import (
+    Point,
+    chosen,
+    end_offsets,
+    ends_of_logs,
+    positions_of,
+    promised,
+    transactions_in,
+    within,
+)
 from tests.ledger.producers import KINDS, PARTITIONS, Writer
+from tests.ledger.shapes import Shape
+from tests.ledger.users import Users
 
-_BROKER_KILLS = 4  # of so many rounds, a broker is killed in the first, and in the last during its restore
 _LEAST_RECORDS = 100  # of each producer: some transactions, some of them aborted
 _ATTEMPTS = 8  # of a run that fails, as a Job that tries again
 _BEGUN_ANEW = 4
+_SETTLED_SECONDS = 1.0  # in which a leader learns from its followers what they have
 _TWICE = "the marker of a transaction twice"
 
 
 class Failed(AssertionError):
     """A round that found something wrong; the text has its seed and history."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The source as committed consumers read it: the records that the restore must bring, by partition, and the keys of
+    those that the source itself has more than once."""
+
+    wanted: dict[int, list[Found]]
+    doubled: frozenset[bytes]
 
 
 class Round:
@@ -55,11 +74,12 @@ class Round:
         self._topic = f"ledger-{seed}-{secrets.token_hex(3)}"
         self._restored = f"{self._topic}-back"
         self._group = f"{self._topic}-group"
-        self._same = seed % 2 == 1
-        self._kind = POINTS[seed // 2 % len(POINTS)]
-        self._full = self._random.random() < 0.3
+        self._users = Users(cluster, self._group)
+        self._shape = Shape.of(seed, full=self._random.random() < 0.3)
+        if self._shape.everything:
+            self._restored = self._topic
         self._refusals = 0
-        self._moved = self._topic  # the topic whose leaders move
+        self._prey = Prey(self._topic, PARTITIONS, restored=False)
         self._archive = (folder / "archive").as_uri()
         self._began = time.monotonic()
         self._log = folder / "drivers.log"
@@ -79,8 +99,11 @@ class Round:
     def _play(self) -> str:
         replicas = [self._random.sample([1, 2, 3], 3) for _ in range(PARTITIONS)]
         self._cluster.create_topic(self._topic, replicas, {"min.insync.replicas": "2", "segment.bytes": "1048576"})
+        if self._shape.everything:
+            self._users.begin()
         writers: list[Writer] = [kind(self._cluster.bootstrap, self._topic, self.seed) for kind in KINDS]
-        nemesis = _Nemesis(self._cluster, self.seed, lambda: self._moved, self._note)
+        waits = self._shape.divided
+        nemesis = self._nemesis = Nemesis(self._cluster, self.seed, lambda: self._prey, self._note, waits=waits)
         nemesis.start()
         try:
             for writer in writers:
@@ -97,8 +120,11 @@ class Round:
             self._finish("KafkaBackup", self._backup_spec(), self._run_id())
             ledger = [item for writer in writers for item in writer.ledger]
             with nemesis.moving:
-                point = chosen(self._random, self._kind, self._cluster.bootstrap, self._topic, ledger)
-            self._note(f"{'the same offsets, ' * self._same}{point}: {point.time} {dict(point.ends)}")
+                point = chosen(self._random, self._shape.point, self._cluster.bootstrap, self._topic, ledger)
+                source = self._source(point)
+                if self._shape.everything:
+                    self._lose_the_topic()
+            self._note(f"{self._shape}{point}: {point.time} {dict(point.ends)}")
             kills += self._restore_under_kills(point)
         finally:
             for writer in writers:
@@ -107,8 +133,10 @@ class Round:
         faults = verify(Archive.open(open_uri(self._archive))).faults
         if faults:
             raise AssertionError(f"verify: {faults[0]}, of {len(faults)}")
-        told = self._check(ledger, point, positions, kills)
-        delete_topics(self._cluster.bootstrap, [self._topic, self._restored])
+        told = self._check(ledger, source, point, positions, kills)
+        delete_topics(self._cluster.bootstrap, {self._topic, self._restored})
+        if self._shape.everything:
+            self._users.forget()
         return told
 
     # ---- runs
@@ -130,21 +158,26 @@ class Round:
         for number in range(_BEGUN_ANEW):
             run_id = f"restore-{number}"
             spec = self._restore_spec(point)
-            self._moved = self._restored
-            for _ in range(self._random.randint(1, 3 if self._same else 2)):
+            self._prey = Prey(self._restored, self._shape.partitions, restored=True)
+            for again in range(self._random.randint(1, 3 if self._shape.same else 2)):
                 if not self._kill("KafkaRestore", spec, run_id):
                     break
                 kills += 1
-            result = self._finish("KafkaRestore", spec, run_id, refusal=_TWICE if self._same else None)
+                if self._shape.resumes and not self._refusals:
+                    run_id, spec = f"restore-{number}-{again}", {**spec, "ifTopicExists": "Resume"}
+            result = self._finish("KafkaRestore", spec, run_id, refusal=_TWICE if self._shape.same else None)
             if result.outcome == "Succeeded":
                 break
             self._refusals += 1
-            delete_topics(self._cluster.bootstrap, [self._restored])
-            self._restored += "-anew"
+            if self._shape.everything:
+                self._lose_the_topic()
+            else:
+                delete_topics(self._cluster.bootstrap, [self._restored])
+                self._restored += "-anew"
         else:
             raise AssertionError(f"refused {_BEGUN_ANEW} times: {result.message}")
         self._result = result
-        if self._full and (result.verification is None or result.verification.outcome != "Verified"):
+        if self._shape.full and (result.verification is None or result.verification.outcome != "Verified"):
             raise AssertionError(f"verify: Full says {result.verification}")
         return kills
 
@@ -197,34 +230,46 @@ class Round:
         return {
             "cluster": {"bootstrapServers": self._cluster.addresses},
             "source": {"storage": {"uri": self._archive}},
-            "topics": {"rename": [{"from": self._topic, "to": self._restored}]},
-            "consumerGroups": {"restore": "Translate", "include": [self._group]},
-            "offsets": "Same" if self._same else "Any",
-            "verify": "Full" if self._full else "Counts",
+            **self._shape.spec(self._topic, self._restored, self._group),
             **point.spec(self._topic),
         }
 
+    def _lose_the_topic(self) -> None:
+        """Let the cluster lose the topic, the group and the quota, as one that is new has none of them."""
+        with self._nemesis.moving:
+            delete_topics(self._cluster.bootstrap, [self._topic])
+            self._cluster.wait_until_gone(self._topic)
+            self._users.forget()
+
     # ---- the books
 
-    def _check(self, ledger: list[Sent], point: Point, positions: Mapping[int, int], kills: int) -> str:
-        source, found = self._read(self._topic), self._read(self._restored)
+    def _source(self, point: Point) -> Source:
+        """Read the source, which a cluster may lose before it comes back."""
+        records = self._read(self._topic, PARTITIONS)
         transactions = transactions_in(self._cluster.bootstrap, self._topic)
-        wanted = {number: within(point, records, number, transactions[number]) for number, records in source.items()}
-        wrong = [
-            *differences(wanted, found, offsets=self._same),
-            *problems(ledger, found, doubled(source), promised(point, ledger)),
-            *self._wrong_positions(point, positions, wanted, found),
-        ]
+        wanted = {number: within(point, some, number, transactions[number]) for number, some in records.items()}
+        return Source(wanted, doubled(records))
+
+    def _check(self, ledger: list[Sent], source: Source, point: Point, positions: Mapping[int, int], kills: int) -> str:
+        found, shape = self._read(self._restored, self._shape.partitions), self._shape
+        wrong = [*self._users.problems()] if shape.everything else []
+        if shape.divided:
+            there = by_pairs(ledger, found)
+            wrong += differences(divided(source.wanted, shape.partitions), there)
+            wrong += problems(ledger, there, source.doubled, promised(point, ledger))
+        else:
+            wrong += differences(source.wanted, found, offsets=shape.same)
+            wrong += problems(ledger, found, source.doubled, promised(point, ledger))
+            wrong += self._wrong_positions(point, positions, source.wanted, found)
         if wrong:
             raise AssertionError(f"{len(wrong)} problems:\n    " + "\n    ".join(wrong[:10]))
         fates = {fate: sum(item.fate is fate for item in ledger) for fate in Fate}
         counts = ", ".join(f"{count} {fate.value}" for fate, count in fates.items())
         restored = sum(map(len, found.values()))
-        how = "the same offsets, " * self._same + f"{point}, " + "verified, " * self._full
         refused = f"begun anew {self._refusals} times, " if self._refusals else ""
         return (
-            f"seed {self.seed}: {counts}, {how}{restored} restored, {self._result.groups} positions, {refused}"
-            f"{kills} runs killed, {self._seconds():.1f} s"
+            f"seed {self.seed}: {counts}, {shape}{point}, {restored} restored, {self._result.groups} positions, "
+            f"{refused}{kills} runs killed, {self._seconds():.1f} s"
         )
 
     def _wrong_positions(
@@ -246,81 +291,28 @@ class Round:
             if number not in there or stands != passed:
                 yield f"partition {number}: the group was behind {passed} records, and is behind {stands}: {there}"
 
-    def _read(self, topic: str) -> dict[int, list[Found]]:
-        return {
-            partition: [
-                Found(key, value, time, headers, offset)
-                for offset, key, value, headers, time in map(
-                    seen, read_committed(self._cluster.bootstrap, topic, partition)
-                )
-            ]
-            for partition in range(PARTITIONS)
-        }
+    def _read(self, topic: str, partitions: int) -> dict[int, list[Found]]:
+        ends = ends_of_logs(self._cluster.bootstrap, topic, partitions)
+        return {partition: self._read_to_end(topic, partition, end) for partition, end in ends.items()}
+
+    def _read_to_end(self, topic: str, partition: int, end: int) -> list[Found]:
+        """The records of a partition whose log ends at `end`. A leader that is new may tell consumers of an earlier
+        end; and markers may lie behind the last record. So what seems to end early is read until it grows no more."""
+        found = self._read_once(topic, partition)
+        while found and found[-1].offset + 1 < end:
+            time.sleep(_SETTLED_SECONDS)
+            again = self._read_once(topic, partition)
+            if len(again) == len(found):
+                break
+            found = again
+        return found
+
+    def _read_once(self, topic: str, partition: int) -> list[Found]:
+        messages = map(seen, read_committed(self._cluster.bootstrap, topic, partition))
+        return [Found(key, value, at, headers, offset) for offset, key, value, headers, at in messages]
 
     def _seconds(self) -> float:
         return time.monotonic() - self._began
 
     def _note(self, what: str) -> None:
         self.history.append(f"{self._seconds():6.2f} {what}")
-
-
-class _Nemesis:
-    """Moves leaders, and in some rounds kills a broker and starts it again, in a thread of its own."""
-
-    def __init__(self, cluster: KafkaCluster, seed: int, topic: Callable[[], str], note: Callable[[str], None]) -> None:
-        self._cluster = cluster
-        self._random = random.Random(-seed - 1)
-        self._kills = seed % _BROKER_KILLS in (0, 3)
-        self._waits = seed % _BROKER_KILLS == 3  # for a restore
-        self._topic, self._first = topic, topic()
-        self._note = note
-        self._ended = threading.Event()
-        self.moving = threading.Lock()
-        """Held while leaders are moved: whoever takes it has peace."""
-        self._thread = threading.Thread(target=self._work, name="nemesis", daemon=True)
-        self._failure: BaseException | None = None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._ended.set()
-        self._thread.join(300)
-        if self._kills:
-            self._cluster.restore()
-        if self._failure is not None:
-            raise self._failure
-
-    def _work(self) -> None:
-        try:
-            if self._kills:
-                self._kill_a_broker()
-            while not self._ended.wait(self._random.uniform(0.2, 1.0)):
-                with self.moving:
-                    self._move_a_leader()
-        except BaseException as error:
-            self._failure = error
-
-    def _kill_a_broker(self) -> None:
-        number = self._random.choice([1, 2, 3])
-        while self._waits and self._topic() == self._first and not self._ended.wait(0.05):
-            pass
-        self._ended.wait(self._random.uniform(0.2, 1.5))
-        self._cluster.kill(number)
-        self._note(f"broker {number} killed")
-        self._ended.wait(self._random.uniform(0, 2))
-        self._cluster.start(number)
-        self._note(f"broker {number} is back")
-
-    def _move_a_leader(self) -> None:
-        partition = self._random.randrange(PARTITIONS)
-        try:
-            topic = self._topic()
-            placed = self._cluster.placed(topic, partition)
-            others = sorted(placed.in_sync - {placed.leader})
-            if others:
-                to = self._random.choice(others)
-                self._cluster.move_leader(topic, partition, to)
-                self._note(f"broker {to} leads partition {partition} of {topic}")
-        except (KafkaException, KeyError, NotReady) as error:
-            self._note(f"partition {partition} has no other leader: {error}")

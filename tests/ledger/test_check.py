@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.ledger.ledger import Fate, Found, Sent, differences, doubled, problems
-from tests.ledger.points import Point, promised, within
+from tests.ledger.ledger import Fate, Found, Sent, by_pairs, differences, divided, doubled, problems
+from tests.ledger.points import POINTS, Point, promised, within
+from tests.ledger.shapes import Shape
 
 LEDGER = [
     Sent("a", 0, 0, b"v0", 1, Fate.COMMITTED, 5),
@@ -112,3 +113,40 @@ def test_what_was_acknowledged_before_a_point_is_promised() -> None:
     assert "offset 5 (b'a:1') was acknowledged and is not there" in "\n".join(
         problems(ledger, {}, promised=promised(Point(), ledger))
     )
+
+
+def test_records_that_were_divided_are_checked_pair_by_pair() -> None:
+    """Keys of LEDGER fall to two of three partitions at least."""
+    source = {0: found(0, 1, 2)}
+    pairs = divided(source, 3)
+    there = {pair.target: list(records) for pair, records in pairs.items()}
+    assert len(there) > 1
+    assert list(differences(pairs, by_pairs(LEDGER, there))) == []
+    assert list(problems(LEDGER, by_pairs(LEDGER, there))) == []
+    first, second, *_ = sorted(there)
+    moved = {**there, first: there[first][:-1], second: [*there[second], there[first][-1]]}
+    doubled_one = {**there, first: [there[first][0], *there[first]]}
+    foreign = {**there, first: [*there[first], replace(there[first][0], key=b"z:0")]}
+    for wrong, says in ((moved, "partition"), (doubled_one, "is there twice"), (foreign, "was never sent")):
+        assert list(differences(pairs, by_pairs(LEDGER, wrong)))
+        told = [*differences(pairs, by_pairs(LEDGER, wrong)), *problems(LEDGER, by_pairs(LEDGER, wrong))]
+        assert says in "\n".join(told)
+
+
+def test_records_of_one_pair_in_another_order_are_named() -> None:
+    keys = [item.key for item in LEDGER[:3]]
+    whole = {0: found(0, 1, 2)}
+    turned = {0: [whole[0][1], whole[0][0], whole[0][2]]}
+    assert [record.key for record in whole[0]] == keys
+    assert len(list(differences(divided(whole, 1), by_pairs(LEDGER, turned)))) == 1
+
+
+def test_fifty_rounds_have_every_shape() -> None:
+    shapes = [Shape.of(seed, full=True) for seed in range(50)]
+    assert {shape.point for shape in shapes if shape.divided} == set(POINTS)
+    assert {shape.partitions for shape in shapes} == {1, 2, 3, 4, 5, 7}
+    for name in ("divided", "everything", "same"):
+        chosen = [shape for shape in shapes if getattr(shape, name)]
+        assert len(chosen) >= 10, name
+        assert {shape.resumes for shape in chosen} == {True, False}, name
+    assert not [shape for shape in shapes if shape.divided and (shape.full or shape.same or shape.everything)]

@@ -1,5 +1,5 @@
-"""Some rounds of the ledger. Two of them kill a broker (seeds 0 and 4), one gives records their source offsets (1), one
-goes to a point (4). `make ledger ROUNDS=` plays any number."""
+"""Some rounds of the ledger. Two of them kill a broker (seeds 0 and 4), one goes to a point (4), one divides records
+and resumes runs (0), one brings everything back with the source offsets (1). `make ledger ROUNDS=` plays any number."""
 
 from pathlib import Path
 

@@ -28,32 +28,12 @@ from logkeep_engine.restore.group_moves import translate
 from logkeep_engine.restore.merge import BatchStream, Rule
 from logkeep_engine.restore.plan import PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.records import Batching
+from tests.data.murmur2 import murmur2, target_of
 from tests.examples import scaled
 from tests.unit.log.batches import NOON, marker, with_header
 from tests.unit.restore.test_task import task
 
 Content = tuple[int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]
-
-
-def murmur2(data: bytes) -> int:
-    """Java's Utils.murmur2, written down from its source."""
-    mask = 0xFFFFFFFF
-    h = 0x9747B28C ^ len(data)
-    whole = len(data) // 4 * 4
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * 0x5BD1E995 & mask
-        k = (k ^ k >> 24) * 0x5BD1E995 & mask
-        h = (h * 0x5BD1E995 & mask) ^ k
-    rest = data[whole:]
-    if rest:
-        h = (h ^ int.from_bytes(rest, "little")) * 0x5BD1E995 & mask
-    h = (h ^ h >> 13) * 0x5BD1E995 & mask
-    return h ^ h >> 15
-
-
-def target_of(key: bytes | None, offset: int, count: int) -> int:
-    data = offset.to_bytes(8, "big", signed=True) if key is None else key
-    return (murmur2(data) & 0x7FFFFFFF) % count
 
 
 def content(record: Record) -> Content:

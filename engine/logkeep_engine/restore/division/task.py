@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -31,6 +31,9 @@ _WINDOW_BYTES = 16 << 20
 """The bytes of batches that were made and are not acknowledged, of all pairs of an archived partition."""
 
 _LOOKS_AT_ONCE = 4
+
+_PAIR_MEMORY = 16 << 10
+"""The bytes of a pair without its batches: a window of requests, and the tasks of an event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ class DividedTask:
     def memory(self) -> int:
         """The bytes that it takes, about."""
         making = len(self.pairs) * most_bytes(len(self.pairs), self.archived.max_batch_bytes)
-        return self.archived.memory + min(making, 2 * self.archived.bytes) + min(_WINDOW_BYTES, self.archived.bytes)
+        under_way = min(making, 2 * self.archived.bytes) + min(_WINDOW_BYTES, self.archived.bytes)
+        return self.archived.memory + under_way + len(self.pairs) * _PAIR_MEMORY
 
     def of_pair(self, pair: Pair) -> RestoreTask:
         """The work for one pair. Others write to its target, too: the other pairs."""
@@ -64,16 +68,16 @@ class DividedTask:
             self.archived, producer_id=pair.producer_id, start=pair.start, to=pair.target, created=False, extent=None
         )
 
-    def places_task(self, pair: Pair) -> PlacesTask:
-        """The look for what a pair has written. Records of others are found when all are counted."""
-        task = self.of_pair(pair)
-        return PlacesTask(task.connection, task.place, (pair.producer_id,), None)
-
 
 def restore_divided(tasks: tuple[DividedTask, ...], context: TaskContext) -> tuple[DividedSummary, ...]:
     """Restore some archived partitions of divided topics, and write down what was done. Safe to repeat, and to run
     twice at once. Raises as `task.restore_partitions`.
     """
+    look = _SharedLook(tasks)
+
+    async def restore(task: DividedTask, shared: Shared) -> DividedSummary:
+        return await _Division(task, shared, look).restore()
+
     return side_by_side(
         tasks,
         tasks[0].archived.connection,
@@ -81,7 +85,7 @@ def restore_divided(tasks: tuple[DividedTask, ...], context: TaskContext) -> tup
         context,
         memory=lambda task: task.memory,
         finished=_finished,
-        restore=_restore,
+        restore=restore,
     )
 
 
@@ -94,16 +98,61 @@ def _finished(task: DividedTask) -> DividedSummary | None:
         return None
 
 
-async def _restore(task: DividedTask, shared: Shared) -> DividedSummary:
-    return await _Division(task, shared).restore()
+class _SharedLook:
+    """One look for the places of all pairs of these archived partitions, those left out that are done. So a task that
+    is repeated reads each partition of its targets once."""
+
+    def __init__(self, tasks: Sequence[DividedTask]) -> None:
+        self._tasks = tasks
+        self._looking = asyncio.Lock()
+        self._found: dict[int, PairPlace] | None = None
+
+    async def places(self, shared: Shared) -> dict[int, PairPlace]:
+        """The places by producer id, as they were at the first call."""
+        async with self._looking:
+            if self._found is None:
+                loop = asyncio.get_running_loop()
+                done = await asyncio.gather(
+                    *(loop.run_in_executor(shared.pool, _finished, task) for task in self._tasks)
+                )
+                left = [task for task, known in zip(self._tasks, done, strict=True) if known is None]
+                self._found = await _look(left, shared)
+            return self._found
+
+
+async def _look(tasks: Sequence[DividedTask], shared: Shared) -> dict[int, PairPlace]:
+    """The places of all pairs of these archived partitions, by producer id. Each partition of a target is read once."""
+    slots = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+    async def one(read: PlacesTask) -> dict[int, PairPlace]:
+        async with slots:
+            return await places_of(shared.client, read, shared.context.throttle)
+
+    found: dict[int, PairPlace] = {}
+    for places in await asyncio.gather(*(one(read) for read in _reads(tasks))):
+        found |= places
+    return found
+
+
+def _reads(tasks: Iterable[DividedTask]) -> list[PlacesTask]:
+    """The looks for what the pairs have written. Records of others are found when all are counted."""
+    wanted: dict[tuple[str, int], list[RestoreTask]] = {}
+    for task in tasks:
+        for pair in task.pairs:
+            wanted.setdefault((task.archived.target, pair.target), []).append(task.of_pair(pair))
+    return [
+        PlacesTask(pairs[0].connection, pairs[0].place, tuple(pair.producer_id for pair in pairs), None)
+        for pairs in wanted.values()
+    ]
 
 
 class _Division:
     """The restore of one archived partition."""
 
-    def __init__(self, task: DividedTask, shared: Shared) -> None:
+    def __init__(self, task: DividedTask, shared: Shared, look: _SharedLook) -> None:
         self._task = task
         self._shared = shared
+        self._shared_look = look
         self._first = shared.context.attempt == 0
         self._fresh = task.archived.fresh and self._first
 
@@ -137,21 +186,17 @@ class _Division:
     async def _begin(self) -> list[PairPlace]:
         if self._fresh:
             return [PairPlace()] * len(self._task.pairs)
-        known = [pair.known for pair in self._task.pairs]
-        if self._first and None not in known:
-            return [place for place in known if place is not None]
+        if self._first:
+            known = {pair.producer_id: pair.known for pair in self._task.pairs if pair.known is not None}
+        else:
+            known = await self._shared_look.places(self._shared)
+        if all(pair.producer_id in known for pair in self._task.pairs):
+            return [known[pair.producer_id] for pair in self._task.pairs]
         return await self._look()
 
     async def _look(self) -> list[PairPlace]:
-        slots = asyncio.Semaphore(_LOOKS_AT_ONCE)
-
-        async def one(pair: Pair) -> PairPlace:
-            async with slots:
-                client, throttle = self._shared.client, self._shared.context.throttle
-                found = await places_of(client, self._task.places_task(pair), throttle)
-                return found[pair.producer_id]
-
-        return list(await asyncio.gather(*(one(pair) for pair in self._task.pairs)))
+        found = await _look([self._task], self._shared)
+        return [found[pair.producer_id] for pair in self._task.pairs]
 
 
 class _Pass:
