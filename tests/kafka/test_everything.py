@@ -595,7 +595,7 @@ def test_topics_that_the_cluster_had_no_more_are_named(kafka: KafkaBroker, uniqu
     delete_topic(kafka, gone)
     back_up(spec, "backup-2")
     (told,) = told_gone(kafka, tmp_path)
-    assert told.startswith("1 topics come back that run backup-2 has not found any more: they were deleted before")
+    assert told.startswith("1 topic will come back that run backup-2 has not found any more: deleted before")
     assert told.endswith(f": {gone}")
     assert told_gone(kafka, tmp_path, point={"run": "backup-1"}) == []
 

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from logkeep_engine.contract.archive import Count, Seconds, TopicName
 from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.values import so_many
 
 MAX_SHOWN = 20
 MAX_TEXT = 1024
@@ -171,7 +172,8 @@ class DryRunReport(Model):
         """The report in a sentence. `does` is the verb of the run: restore, archive."""
         most = "" if self.exact else "at most "
         new = f" ({self.topics_created} to be created)" if self.topics_created else ""
-        amount = f"would {does} {most}{self.records} records, {self.bytes} bytes, {self.topics} topics{new}"
+        records, topics = so_many(self.records, "record"), so_many(self.topics, "topic")
+        amount = f"would {does} {most}{records}, {self.bytes} bytes, {topics}{new}"
         if self.seconds is not None:
             amount += f", in about {self.seconds} s"
         if not self.refused:

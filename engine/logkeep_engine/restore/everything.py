@@ -28,6 +28,7 @@ from logkeep_engine.contract.everything import SCHEMA_TOPIC
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST, ClusterStateFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, ObjectMissing, SpecError, TargetUnsuitable
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
@@ -166,9 +167,10 @@ def _told_gone(context: RestoreContext, archived: ArchiveState, end: Commit) -> 
     names = {topic.name for topic_id, topic in archived.topics.items() if topic_id in there}
     gone = sorted({topic.name for topic in archived.topics.values()} - names - INTERNAL_TOPICS)
     if there and gone:
+        topics = so_many(len(gone), "topic")
         yield (
-            f"{len(gone)} topics come back that run {end.run_id} has not found any more: they were deleted before, or "
-            f"the backup does not choose them any more, or may not read them: {shown(gone)}"
+            f"{topics} will come back that run {end.run_id} has not found any more: deleted before, or "
+            f"not chosen by the backup any more, or not readable for it: {shown(gone)}"
         )
 
 

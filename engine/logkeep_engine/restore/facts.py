@@ -53,7 +53,8 @@ def restored_before(context: RestoreContext, planned: Planned, begun: RunResult)
     """The facts and warnings that an earlier start has noted when it had restored topics and groups; None if none has
     come so far.
 
-    Raises TargetChanged and TopicGone if the topics are not those any more, and ArchiveMismatch.
+    Raises TargetChanged and TopicGone if the topics are not those any more, BrokerUnavailable where brokers do not tell
+    though the user may ask, and ArchiveMismatch.
     """
     noted = context.state.result_in(ALL_BUT_USERS)
     if noted is None:
@@ -62,6 +63,9 @@ def restored_before(context: RestoreContext, planned: Planned, begun: RunResult)
     try:
         check_counted(context, planned, done_partitions(context.state))
     except (BrokerRefused, BrokerUnavailable) as error:
+        created = [topic.target for topic in planned.plan.topics if topic.created]
+        if isinstance(error, BrokerUnavailable) and not context.control.undescribable(created):
+            raise
         warnings.insert(
             0,
             "it cannot be seen any more whether the topics are those that an earlier start has restored: "

@@ -20,6 +20,7 @@ from logkeep_engine.errors import PositionsDiffer, SpecError
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
+from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.group_changes import ChangeLog, PositionChange, key_of
 from logkeep_engine.restore.group_moves import PositionOutcome, select_and_rename, translate
@@ -27,6 +28,7 @@ from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_ma
 from logkeep_engine.restore.groups import archived_end, change_positions, opener, positions_of, refuse_members
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.state import PLAN, RESULT, archive_to_restore, open_state
+from logkeep_engine.restore.taking_over import RunClaim
 
 _REFUSED = PositionOutcome.REFUSED
 _NO_RUN = "preview"  # of a restore that has not begun; nothing is written under this name
@@ -157,9 +159,12 @@ class RestoredGroups:
         """Take back the newest change that was not taken back: groups get the positions that they had before, and those
         that they did not have are deleted.
 
-        Raises GroupsHaveMembers, PositionsDiffer, and SpecError if there is nothing to take back.
+        Raises RestoreBusy if the run, or the one that goes on in its place, has not ended: it may set positions behind
+        this. Raises GroupsHaveMembers, PositionsDiffer, and SpecError if there is nothing to take back.
         """
         self._check_run()
+        state = self._context.state
+        refuse_alive(RunClaim.after(state, state).last)
         kept = self._log.newest()
         if kept is None:
             raise SpecError(

@@ -169,7 +169,10 @@ class RestorePlanner:
                 hint=hint,
             )
         if plan.spec_digest != self._digest:
-            raise SpecError(f"run {context.run_id} was begun with another spec", hint=hint)
+            raise SpecError(
+                f"run {context.run_id} was begun with another spec",
+                hint="Take the spec with which it was begun, or give this restore a run id of its own.",
+            )
 
     def _store(self, plan: RestorePlan) -> None:
         state, data = self._context.state, plan.to_json()

@@ -32,6 +32,7 @@ from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import KafkaRestoreSpec
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.clip import clipped
 from logkeep_engine.restore.plan import PointPlan
@@ -136,7 +137,10 @@ def _ends(archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec
             )
         where = f"spec.point.offsets: topic {item.topic} partition {item.partition}"
         if item.partition >= topic.partitions:
-            raise SpecError(f"{where}: the archived topic has {topic.partitions} partitions")
+            raise SpecError(
+                f"{where}: the archived topic has {so_many(topic.partitions, 'partition')}",
+                hint=f"They are 0 to {topic.partitions - 1}.",
+            )
         key = (topic.topic_id, item.partition)
         accounted = archived.accounted_for(*key)
         archived_end = accounted[-1][1] if accounted else 0

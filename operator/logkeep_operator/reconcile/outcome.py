@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.values import so_many
 from logkeep_operator.api import StatusOutcome
 from logkeep_operator.api.status import moment_of
 from logkeep_operator.reconcile.observed import Documents, JobState, PodState, termination_result
@@ -96,7 +97,8 @@ def _succeeded(result: RunResult | None, unreadable: str) -> JobOutcome:
     if result is None:
         message = f"The run is done; the driver's report {_lost(unreadable)}."
         return JobOutcome(StatusOutcome.SUCCEEDED, RUN_SUCCEEDED, message)
-    message = f"{result.records} records, {result.bytes} bytes, {result.topics} topics, {result.partitions} partitions"
+    records, topics = so_many(result.records, "record"), so_many(result.topics, "topic")
+    message = f"{records}, {result.bytes} bytes, {topics}, {so_many(result.partitions, 'partition')}"
     if result.message:
         message = f"{message}; {result.message}"
     if result.warnings:

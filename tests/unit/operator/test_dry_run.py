@@ -94,7 +94,7 @@ def test_a_dry_run_that_nothing_would_refuse_is_no_success() -> None:
     assert world.status.phase is Phase.DRY_RUN
     assert [world.condition(kind) for kind in ("Ready", "Reconciling", "Stalled")] == [("False", "DryRunDone")] * 3
     assert world.message().startswith(
-        "Dry run, nothing was written: would restore 80 records, 900 bytes, 1 topics (1 to be created), in about 16 s. "
+        "Dry run, nothing was written: would restore 80 records, 900 bytes, 1 topic (1 to be created), in about 16 s. "
         'To do it: kubectl -n team patch krst again --type merge -p \'{"spec":{"dryRun":false}}\''
     )
     assert ("Normal", "DryRunDone") in world.events

@@ -1,0 +1,39 @@
+"""A later start goes on behind what an earlier one has restored if nothing but a right hides whether it is there."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import BrokerUnavailable
+from logkeep_engine.restore import facts
+from logkeep_engine.restore.facts import restored_before
+from logkeep_engine.restore.state import ALL_BUT_USERS, RestoreState
+from logkeep_engine.storage import LocalStorage
+
+NOTED = RunResult("r1", "KafkaRestore", "Failed", 1, 1.0, 2.0, records=7)
+
+
+def silent(*_: Any) -> None:
+    raise BrokerUnavailable("a broker does not answer.")
+
+
+def context_of(root: Path, hidden: list[str]) -> Any:
+    state = RestoreState(LocalStorage(root.as_uri()), "r1")
+    state.storage.put(state.file(ALL_BUT_USERS), NOTED.to_json().encode())
+    return SimpleNamespace(state=state, control=SimpleNamespace(undescribable=lambda _: hidden))
+
+
+def test_brokers_that_do_not_tell_whether_the_topics_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "check_counted", silent)
+    planned: Any = SimpleNamespace(plan=SimpleNamespace(topics=[]))
+    with pytest.raises(BrokerUnavailable, match="a broker does not answer"):
+        restored_before(context_of(tmp_path, []), planned, NOTED)
+    found = restored_before(context_of(tmp_path, ["t"]), planned, NOTED)
+    assert found is not None
+    assert found.records == 7
+    assert "it cannot be seen any more whether the topics are those" in found.warnings[0]

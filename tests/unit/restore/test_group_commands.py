@@ -1,0 +1,35 @@
+"""Positions are not taken back while the restore goes on that may set them again."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from logkeep_engine.errors import RestoreBusy, SpecError
+from logkeep_engine.restore.alive import AliveNote
+from logkeep_engine.restore.group_commands import RestoredGroups
+from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.restore.taking_over import FILE, FORMAT
+from logkeep_engine.storage import LocalStorage
+
+
+@pytest.mark.parametrize("goes_on", ["first", "second"])
+def test_a_rollback_waits_for_the_end_of_the_run_and_of_the_one_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: str
+) -> None:
+    state = RestoreState(LocalStorage(tmp_path.as_uri()), "first")
+    if goes_on == "second":
+        AliveNote(state).write(ended=True)
+        state.storage.put(state.file(FILE), json.dumps({"format": FORMAT, "by": "second"}).encode())
+    note = AliveNote(state.of_run(goes_on))
+    note.write(ended=False)
+    monkeypatch.setattr("logkeep_engine.restore.alive.time.sleep", lambda _: note.write(ended=False))
+    context: Any = SimpleNamespace(run_id="first", state=state, cluster_id="cluster")
+    run = RestoredGroups(context, begun=True)
+    with pytest.raises(RestoreBusy, match=f"Run {goes_on} has begun this restore, and its driver goes on"):
+        run.rollback()
+    note.write(ended=True)
+    with pytest.raises(SpecError, match="has changed no position"):
+        run.rollback()
