@@ -68,7 +68,6 @@ from logkeep_engine.restore.resuming import RestoreSettings, finished_before, no
 from logkeep_engine.restore.state import RESULT, RestoreState, archive_place, archive_to_restore, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
-from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import Expect, TaskRunner
 
 log = logging.getLogger(__name__)
@@ -354,7 +353,7 @@ class RestoreRun(DriverRun):
         if self._begun is not None:
             archive, state = self._begun
             failure = replace(result, archive_id=archive.info.archive_id, end_time=time.time())
-            _note_failure(state.storage, state.file(RESULT), failure)
+            note_failure(state, failure)
 
     def _open(self) -> tuple[Archive, RestoreState]:
         """The archive, and the place of the run's state."""
@@ -444,8 +443,11 @@ def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def _note_failure(storage: Storage, path: str, result: RunResult) -> None:
+def note_failure(state: RestoreState, result: RunResult) -> None:
+    """Store the failure of a run. A success that another driver of the run has noted meanwhile stays."""
+    path = state.file(RESULT)
     try:
-        storage.put(path, result.to_json().encode())
+        if state.success() is None:
+            state.storage.put(path, result.to_json().encode())
     except LogkeepError as error:  # the failure itself matters more
         log.warning("%s could not be written: %s", path, error)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.names import RESTORE
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, CredentialsMissing
 from logkeep_engine.restore.everything import noted_before_acls
+from logkeep_engine.restore.run import note_failure
 from logkeep_engine.restore.state import ACLS_SENT, RESULT, RestoreState, open_state
 from logkeep_engine.storage import LocalStorage
 from tests.unit.operator.world import restore_spec
@@ -58,3 +62,17 @@ def test_a_note_of_acls_that_cannot_be_read_is_named(data: bytes, tmp_path: Path
     state.storage.put(state.file(ACLS_SENT), data)
     with pytest.raises(ArchiveDamaged, match=r"runs/restore-1/acls-sent\.json: does not say"):
         noted_before_acls(state)
+
+
+def test_a_failure_is_noted_but_not_where_another_driver_has_noted_success(tmp_path: Path) -> None:
+    state = RestoreState(LocalStorage(tmp_path.as_uri()), "restore-1")
+    begun = RunResult("restore-1", RESTORE, outcome="Failed", exit_code=1, start_time=1.0, end_time=2.0)
+    note_failure(state, replace(begun, message="first"))
+    note_failure(state, replace(begun, message="second"))
+    noted = state.result_in(RESULT)
+    assert noted is not None
+    assert (noted.outcome, noted.message) == ("Failed", "second")
+    done = replace(begun, outcome="Succeeded", exit_code=0)
+    state.storage.put(state.file(RESULT), done.to_json().encode())
+    note_failure(state, begun)
+    assert state.success() == done
