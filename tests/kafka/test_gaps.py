@@ -23,6 +23,7 @@ from logkeep_engine.backup.task import PieceDone
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.storage import open_uri
@@ -167,8 +168,8 @@ def test_nothing_is_proved_while_a_broker_that_may_know_better_is_silent(
 ) -> None:
     cluster.create_topic(backup.topic, [[1]])
     Topics(cluster).produce(backup.topic, numbers(50))
-    # It hangs just before it is asked: nobody takes it for dead before its session has ended, which is soon.
-    meanwhile(monkeypatch, "findings", cluster.broker(3).pause)
+    # It hangs when all know that it lives and it is asked: once its session has ended, which is soon, it is dead.
+    meanwhile(monkeypatch, "findings", lambda: hang_when_asked(monkeypatch, cluster, 3))
     result = backup.run("one", before=once(lambda: Topics(cluster).delete(backup.topic)), onDataLoss="Record")
     assert (result.exit_code, result.error_code) == (int(ExitCode.FAILED), "LossNotProved")
     assert "broker 3" in result.message
@@ -215,6 +216,19 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, method: str, act: Callable[[], No
         return ask(self, *arguments, **more)
 
     monkeypatch.setattr(ControlPlane, method, ask_later)
+
+
+def hang_when_asked(monkeypatch: pytest.MonkeyPatch, cluster: KafkaCluster, broker: int) -> None:
+    """Lets a broker hang when it is asked for topics for the next time."""
+    view = vars(BrokerPool)["_view"]
+    pause = once(cluster.broker(broker).pause)
+
+    async def asked(self: BrokerPool, node: int, names: Sequence[str]) -> Any:
+        if node == broker:
+            pause(None)
+        return await view(self, node, names)
+
+    monkeypatch.setattr(BrokerPool, "_view", asked)
 
 
 @pytest.mark.deep
