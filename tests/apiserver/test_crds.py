@@ -165,7 +165,8 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert (backup["limits"], backup["clusterState"]) == ({"readersPerBroker": 16}, "Archive")
     assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
-    assert "compactedTopics" not in backup and "snapshots" not in backup
+    assert "compactedTopics" not in backup
+    assert "snapshots" not in backup
     assert namespace.apply("KafkaBackup", "s", backup_spec(snapshots={})).returncode == 0
     assert namespace.get("kbak", "s")["spec"]["snapshots"] == {
         "maxRecordBytesBetweenSnapshots": "20Mi",
