@@ -1,4 +1,4 @@
-"""What a backup does for topics whose `cleanup.policy` contains compact."""
+"""The part of a backup that is for topics whose `cleanup.policy` contains compact."""
 
 from __future__ import annotations
 

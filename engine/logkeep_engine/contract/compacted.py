@@ -1,4 +1,4 @@
-"""How the archive keeps topics whose `cleanup.policy` contains compact."""
+"""The ways in which an archive keeps topics whose `cleanup.policy` contains compact."""
 
 from __future__ import annotations
 

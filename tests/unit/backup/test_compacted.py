@@ -1,4 +1,4 @@
-"""What a backup does for compacted topics."""
+"""The part of a backup that is for compacted topics."""
 
 from __future__ import annotations
 
