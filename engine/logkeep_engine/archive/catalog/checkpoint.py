@@ -37,6 +37,7 @@ from logkeep_engine.archive.catalog import documents, fields, packed, tables
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Gap, Partition
 from logkeep_engine.archive.catalog.fields import Since
+from logkeep_engine.archive.catalog.generations import generation_in, generation_out
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
@@ -54,7 +55,7 @@ _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
 _NONE: list[Any] = [(), 0, (), UNKNOWN, (), {}]  # what the older layouts do not say of a partition
 _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
 _MORE_OF_ARCHIVE: set[str] = set()
-_MORE_OF_PARTITION: set[str] = set()
+_MORE_OF_PARTITION: set[str] = {"generation"}
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
@@ -89,7 +90,7 @@ def _needs_digests(state: ArchiveState) -> bool:
 
 
 def _keys(state: ArchiveState) -> list[Partition]:
-    return sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches})
+    return sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches, *state.generations})
 
 
 def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
@@ -99,7 +100,8 @@ def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
 
 def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
     """The facts of a partition that only layout 6 has, and the rows of segments that they count."""
-    return {}, b""
+    generation, rows = generation_out(state, key)
+    return ({"generation": generation} if generation else {}), rows
 
 
 def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
@@ -108,7 +110,7 @@ def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
 
 def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str, Any], rows: memoryview) -> int:
     """Add what `_more_of_partition` has written. `rows` begins with its rows; returns how many bytes they are."""
-    return 0
+    return generation_in(state, key, more["generation"], rows) if "generation" in more else 0
 
 
 def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ key, so that an altered commit is never mistaken for another:
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,"epochs":{…},
      "leaders":{…},"branches":{…},"removedFromBranches":{…},"groups":{…},
+     "generations":{…},"passive":{"coverage":{…},"segments":{…},"epochs":{…}},
      "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"sha256":…}
 """
 
@@ -26,7 +27,7 @@ from logkeep_engine.archive.catalog.documents import (
     know,
     parse,
 )
-from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit, CommitKind, RunOutcome
+from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit, CommitKind, PassiveFacts, RunOutcome
 from logkeep_engine.errors import ArchiveMismatch
 
 _HEAD = {  # the keys that every commit has, and their attributes
@@ -52,6 +53,8 @@ _KIND_KEYS = {
         "leaders",
         "branches",
         "removedFromBranches",
+        "generations",
+        "passive",
     },
     CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState"},
 }
@@ -96,8 +99,28 @@ def _extensions(commit: Commit) -> dict[str, Any]:
         "epochs": tables.EPOCHS.out(commit.epochs) if commit.epochs else None,
         "leaders": tables.LEADERS.out(commit.leaders) if commit.leaders else None,
         "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
+        "generations": tables.GENERATIONS.out(commit.generations) if commit.generations else None,
+        "passive": _passive_out(commit.passive) if commit.passive else None,
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _passive_out(facts: PassiveFacts) -> dict[str, Any]:
+    return {
+        "coverage": tables.COVERAGE.out(facts.coverage),
+        "segments": tables.segments_out(facts.segments),
+        "epochs": tables.EPOCHS.out(facts.epochs),
+    }
+
+
+def _passive_in(document: dict[str, Any], name: str) -> PassiveFacts:
+    found = document.get("passive", {})
+    know(found, {"coverage", "segments", "epochs"}, name)
+    return PassiveFacts(
+        tuple(tables.COVERAGE.read(found, "coverage", name)),
+        tables.segments_in(found, name),
+        tuple(tables.EPOCHS.read(found, "epochs", name)),
+    )
 
 
 def load_commit(data: bytes, name: str) -> Commit:
@@ -144,6 +167,8 @@ def load_commit(data: bytes, name: str) -> Commit:
             branchings=tuple(tables.BRANCHES.read(document, "branches", name)),
             partial=document.get("partial", False),
             cluster_state=_cluster_state(document, name),
+            generations=tuple(tables.GENERATIONS.read(document, "generations", name)),
+            passive=_passive_in(document, name),
         )
 
     return building(build, name)

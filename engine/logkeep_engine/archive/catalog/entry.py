@@ -53,7 +53,8 @@ class Files(ABC):
     `stored_bytes` is the size of the `.log.zst` object that holds the log in seekable zstd; 0: the log lies in a `.log`
     as it is. The other `*_bytes` are the sizes of the index objects. `sequence` is the number in the name of an Avro
     object, with at least `sequence_width` digits. `end`, `leader_epoch` and `part` are in the name of a part of a
-    snapshot.
+    snapshot. `generation` is in the folder name of a segment that was read for a generation, where its own name has no
+    epoch.
     """
 
     __slots__ = ()
@@ -68,6 +69,7 @@ class Files(ABC):
     end: int = 0
     leader_epoch: int = 0
     part: int = 0
+    generation: int = 0
 
     @property
     @abstractmethod
@@ -125,13 +127,14 @@ class RecordsFiles(Files):
 
     layout = Layout.RECORDS
     index_bytes: int = 0
+    generation: int = 0
 
     @property
     def suffix(self) -> str:
         return names.RECORDS
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        return names.records_stem(topic, entry.partition, entry.base_offset)
+        return names.records_stem(topic, entry.partition, entry.base_offset, generation=self.generation)
 
     def sizes(self, entry: SegmentEntry) -> dict[str, int]:
         return {names.RECORDS: entry.bytes, names.RECORDS_INDEX: self.index_bytes}
@@ -157,13 +160,15 @@ class AvroFiles(Files):
     layout = Layout.AVRO
     sequence: int = 0
     sequence_width: int = 0
+    generation: int = 0
 
     @property
     def suffix(self) -> str:
         return names.DATA
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        return names.avro_stem(topic, entry.partition, self.sequence, width=self.sequence_width)
+        width, generation = self.sequence_width, self.generation
+        return names.avro_stem(topic, entry.partition, self.sequence, width=width, generation=generation)
 
     def sizes(self, entry: SegmentEntry) -> dict[str, int]:
         return {names.DATA: entry.bytes}

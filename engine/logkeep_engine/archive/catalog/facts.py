@@ -134,15 +134,54 @@ def is_branch_id(text: str) -> bool:
     return text.startswith(_BRANCH_PREFIX) and len(text) == _ID_LENGTH and text[len(_BRANCH_PREFIX) :][:4].isdecimal()
 
 
+class GenerationStep(StrEnum):
+    """The steps of a generation of a compacted partition: it begins to be read, then it becomes the active one, or it
+    is dropped."""
+
+    BEGIN = "Begin"
+    ACTIVATE = "Activate"
+    DROP = "Drop"
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationChange:
+    """A step of generation `number` of a partition. One that begins is of the offsets [start, end); one that becomes
+    active is exact from offset `end` on."""
+
+    topic_id: str
+    partition: int
+    number: int
+    step: GenerationStep
+    start: int = 0
+    end: int = 0
+
+    def __post_init__(self) -> None:
+        if self.number < 1 or self.partition < 0 or not 0 <= self.start <= self.end:
+            raise ValueError(f"{self} is no change of a generation")
+
+
+@dataclass(frozen=True, slots=True)
+class PassiveFacts:
+    """What a commit adds to passive generations."""
+
+    coverage: tuple[Coverage, ...] = ()
+    segments: Sequence[SegmentEntry] = ()
+    epochs: tuple[LeaderEpoch, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.coverage or len(self.segments) or self.epochs)
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """The work that one task has done. It is committed whole or not at all. `epochs` are those of the
-    batches that the task has seen."""
+    batches that the task has seen. With a `generation` it belongs to the passive generation of this number."""
 
     coverage: tuple[Coverage, ...] = ()
     segments: tuple[SegmentEntry, ...] = ()
     gaps: tuple[Gap, ...] = ()
     epochs: tuple[LeaderEpoch, ...] = ()
+    generation: int = 0
 
     @property
     def ranges(self) -> list[tuple[str, int, int, int]]:
@@ -199,7 +238,8 @@ class Commit:
 
     A Data has `topics`, the facts of receipts, the `epochs` that are new, and the `leaders` on whose logs the run
     begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
-    segments. `purged`: the objects of all segments that were removed before are deleted.
+    segments. `purged`: the objects of all segments that were removed before are deleted. `generations` are steps of
+    generations; what the commit adds to those that are being read is `passive`.
 
     An End has `outcome`, `message` and `groups`, which replace the groups of earlier runs if the run succeeded, and
     `cluster_state`, if the run has archived it.
@@ -229,6 +269,8 @@ class Commit:
     branchings: tuple[Branching, ...] = ()
     partial: bool = False
     cluster_state: ClusterStateEntry | None = None
+    generations: tuple[GenerationChange, ...] = ()
+    passive: PassiveFacts = PassiveFacts()
 
     @property
     def restorable(self) -> bool:
@@ -239,8 +281,8 @@ class Commit:
     def is_removal(self) -> bool:
         """True if the commit adds nothing, and removes segments or says that their objects are gone."""
         facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
-        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings]))
-        return self.kind is CommitKind.DATA and not added and (self.purged or bool(self.removed))
+        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings, self.generations]))
+        return self.kind is CommitKind.DATA and not added and not self.passive and (self.purged or bool(self.removed))
 
 
 def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:

@@ -39,12 +39,15 @@ class Since(IntEnum):
     """Digests that are not SHA-256; such a table has the columns of LAYOUTS, too."""
     SNAPSHOTS = 4
     """Parts of snapshots; such a table has the columns of DIGESTS, too."""
+    GENERATIONS = 5
+    """Segments in the folder of a generation; such a table has the columns of SNAPSHOTS, too."""
 
 
 _ANY = frozenset(Layout)
 _KAFKA = frozenset({Layout.KAFKA})
 _INDEXED = _KAFKA | {Layout.RECORDS, Layout.RECORDS_AT_ROOT, Layout.SNAPSHOT}
 _AVRO = frozenset({Layout.AVRO})
+_IN_FOLDERS = frozenset({Layout.RECORDS, Layout.RECORDS_AT_ROOT, Layout.AVRO})
 _SNAPSHOT = frozenset({Layout.SNAPSHOT})
 
 
@@ -88,6 +91,7 @@ FIELDS = (  # in the order of a commit's columns
     SegmentField("files.end", "snapshotEnd", FieldKind.LONG, 8, _SNAPSHOT, Since.SNAPSHOTS),
     SegmentField("files.leader_epoch", "leaderEpoch", FieldKind.INT, 12, _SNAPSHOT, Since.SNAPSHOTS),
     SegmentField("files.part", "part", FieldKind.INT, 13, _SNAPSHOT, Since.SNAPSHOTS),
+    SegmentField("files.generation", "generation", FieldKind.INT, 13, _IN_FOLDERS, Since.GENERATIONS),
 )
 FLAGS = {
     "transactional": "transactional",

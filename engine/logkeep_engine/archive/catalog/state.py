@@ -26,6 +26,7 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     TopicEntry,
 )
+from logkeep_engine.archive.catalog.generations import Generation, change_generations, end_passive_behind
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
 from logkeep_engine.archive.catalog.packed import SegmentBatch, SegmentTable, offsets_of, without_bases
 from logkeep_engine.archive.ranges import Range, add_range, without
@@ -48,6 +49,8 @@ class ArchiveState:
               archive accounted for then
     branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
     followed  the branches that stand in the place of the newest logs, see `with_branch`
+    generations  by (topic id, partition): what is known of the generations of compacted partitions
+    passive   what is archived of passive generations, which is in nothing above; see `of_generation`
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
     """
@@ -65,6 +68,8 @@ class ArchiveState:
         self.leaders: dict[Partition, int] = {}
         self.branches: dict[Partition, list[Branch]] = {}
         self.followed: tuple[Branch, ...] = ()
+        self.generations: dict[Partition, Generation] = {}
+        self.passive: ArchiveState | None = None
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
 
@@ -90,6 +95,8 @@ class ArchiveState:
             and self.epochs == other.epochs
             and self.leaders == other.leaders
             and self.branches == other.branches
+            and self.generations == other.generations
+            and all(self._passive_held(key) == other._passive_held(key) for key in self.generations)
             and self.groups == other.groups
             and list(self.runs.values()) == list(other.runs.values())
         )
@@ -201,7 +208,7 @@ class ArchiveState:
         for key, branches in self.branches.items():
             at = next((at for at, branch in enumerate(branches) if branch.id == branch_id), None)
             if key[0] == topic_id and at is not None:
-                view._hold(key, rejoined(self._held(key), branches[at:]))
+                view.hold(key, rejoined(self.held(key), branches[at:]))
                 view.followed = (*view.followed, branches[at])
                 view.groups = tuple(_in_branch(group, branches[at]) for group in view.groups)
         return view
@@ -219,13 +226,26 @@ class ArchiveState:
         view.groups = tuple(group for group in self.groups if (group.topic_id, group.partition) not in partitions)
         return view
 
+    def of_generation(self, number: int) -> ArchiveState:
+        """The state that has the segments, archived ranges and leader epochs of generation `number` while it is read: 0
+        stands for what is active. Partitions of all passive generations share one."""
+        if not number:
+            return self
+        if self.passive is None:
+            self.passive = ArchiveState()
+        return self.passive
+
+    def _passive_held(self, key: Partition) -> PartitionFacts:
+        return PartitionFacts() if self.passive is None else self.passive.held(key)
+
     def in_branches(self, groups: Iterable[GroupEntry]) -> tuple[GroupEntry, ...]:
         """Positions as they were archived, in the branches that this state shows: see `with_branch`."""
         for branch in self.followed:
             groups = [_in_branch(group, branch) for group in groups]
         return tuple(groups)
 
-    def _held(self, key: Partition) -> PartitionFacts:
+    def held(self, key: Partition) -> PartitionFacts:
+        """All that the archive has of a partition, without its branches and a passive generation."""
         return PartitionFacts(
             self.segments.rows(key),
             self.coverage.get(key, []),
@@ -235,7 +255,8 @@ class ArchiveState:
             self.leaders.get(key, UNKNOWN),
         )
 
-    def _hold(self, key: Partition, held: PartitionFacts) -> None:
+    def hold(self, key: Partition, held: PartitionFacts) -> None:
+        """Put `held` in the place of all of that."""
         self.segments.replace_rows(key, held.rows)
         _set(self.coverage, key, held.coverage)
         _set(self.gaps, key, held.gaps)
@@ -248,17 +269,20 @@ class ArchiveState:
     def _branch(self, item: Branching) -> None:
         key = (item.topic_id, item.partition)
         ranges = self.accounted_for(*key)
-        stay, rest = self._held(key).cut(item.offset)
+        stay, rest = self.held(key).cut(item.offset)
         if ranges:
             # The offsets that are missing there can never be archived any more.
             holes = without(item.offset, ranges[-1][1], ranges)
             rest.gaps = sorted((*rest.gaps, *(Gap(*key, *hole, REASON_CUT_OFF) for hole in holes)), key=_start)
-        self._hold(key, stay)
+        self.hold(key, stay)
+        end_passive_behind(self, key, item.offset)
         self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
 
     def why_not(self, receipt: Receipt, epoch: int) -> str | None:
         """The reason why the writer of `epoch` cannot commit a receipt, or None. `holds` tells whether the archive has
         the receipt already."""
+        from logkeep_engine.archive.catalog.receipts import ReceiptCheck  # which makes states of its own
+
         return ReceiptCheck(self, ()).why_not(receipt, epoch)
 
     def holds(self, receipt: Receipt) -> bool:
@@ -281,18 +305,20 @@ class ArchiveState:
         for branching in commit.branchings:
             self._branch(branching)
         self.add_facts(commit.topics, commit.coverage, commit.segments, commit.gaps)
-        self._add_lineage(commit.epochs, commit.leaders)
+        self.add_lineage(commit.epochs, commit.leaders)
         if commit.purged:
             self.unpurged = SegmentTable()
         self._remove(commit.removed)
-        if not commit.branchings:  # else the segments are copies
-            records, size = _sums(commit.segments)
-            run = replace(
-                run,
-                records=run.records + records,
-                bytes=run.bytes + size,
-                segments=run.segments + len(commit.segments),
-            )
+        change_generations(self, commit)
+        for segments in (commit.segments, commit.passive.segments):
+            if not commit.branchings:  # else the segments are copies
+                records, size = _sums(segments)
+                run = replace(
+                    run,
+                    records=run.records + records,
+                    bytes=run.bytes + size,
+                    segments=run.segments + len(segments),
+                )
         if commit.kind is CommitKind.END:
             run = replace(run, end_time=commit.time, outcome=commit.outcome, message=commit.message)
             if commit.outcome is RunOutcome.SUCCEEDED:
@@ -321,7 +347,8 @@ class ArchiveState:
         for gap in gaps:
             insort(self.gaps.setdefault((gap.topic_id, gap.partition), []), gap, key=_start)
 
-    def _add_lineage(self, epochs: Iterable[LeaderEpoch], leaders: Iterable[LeaderSeen]) -> None:
+    def add_lineage(self, epochs: Iterable[LeaderEpoch], leaders: Iterable[LeaderSeen]) -> None:
+        """Add leader epochs, and the leaders on whose logs a run begins."""
         for item in epochs:
             add_epoch(self.epochs.setdefault((item.topic_id, item.partition), []), item.epoch, item.start)
         for seen in leaders:
@@ -390,71 +417,6 @@ class ArchiveState:
                 message="",
                 attempts=earlier.attempts + 1,
             )
-
-
-class ReceiptCheck:
-    """Tells whether receipts can follow a state one after another, as if those before were committed. The state itself
-    stays as it is and is not copied. `topics` are topics that the state does not have yet."""
-
-    def __init__(self, state: ArchiveState, topics: Iterable[TopicEntry]) -> None:
-        self._state = state
-        self._accepted = ArchiveState()
-        self._accepted.add_facts(topics, (), (), ())
-
-    def add(self, receipt: Receipt) -> None:
-        """Take the receipt for committed from now on."""
-        self._accepted.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
-
-    def holds(self, receipt: Receipt) -> bool:
-        """True if the archive accounts for every offset of the receipt already."""
-        return bool(receipt.ranges) and not any(
-            self._accepted.uncovered(topic_id, partition, *part)
-            for topic_id, partition, start, end in receipt.ranges
-            for part in self._state.uncovered(topic_id, partition, start, end)
-        )
-
-    def why_not(self, receipt: Receipt, epoch: int) -> str | None:
-        """See `ArchiveState.why_not`."""
-        if not receipt.coverage and not receipt.gaps:
-            return "it accounts for no offsets"
-        return self._why_not_ranges(receipt) or self._why_not_segments(receipt, epoch)
-
-    def _why_not_ranges(self, receipt: Receipt) -> str | None:
-        own: dict[Partition, list[Range]] = {}
-        for topic_id, partition, start, end in receipt.ranges:
-            where = f"topic id {topic_id} partition {partition} offsets [{start}, {end})"
-            if topic_id not in self._state.topics and topic_id not in self._accepted.topics:
-                return f"{where}: no commit names the topic"
-            for state in (self._state, self._accepted):
-                if state.uncovered(topic_id, partition, start, end) != [(start, end)]:
-                    return f"{where}: an earlier commit accounts for some of them"
-            ranges = own.setdefault((topic_id, partition), [])
-            if without(start, end, ranges) != [(start, end)]:
-                return f"{where} twice in one receipt"
-            add_range(ranges, start, end)
-        return None
-
-    def _why_not_segments(self, receipt: Receipt, epoch: int) -> str | None:
-        covered: dict[Partition, list[Range]] = {}
-        for item in receipt.coverage:
-            add_range(covered.setdefault((item.topic_id, item.partition), []), item.start, item.end)
-        own = SegmentTable()
-        for entry in receipt.segments:
-            key = (entry.topic_id, entry.partition)
-            where = f"topic id {entry.topic_id} partition {entry.partition} segment {entry.base_offset}"
-            if entry.epoch != epoch:
-                return f"{where} was written at epoch {entry.epoch}, not {epoch}"
-            if without(entry.base_offset, entry.base_offset + 1, covered.get(key, ())):
-                return f"{where} does not begin inside the receipt's coverage"
-            for table in (self._state.segments, self._accepted.segments, own):
-                other = table.overlapping(entry)
-                if other is not None:
-                    return f"{where} overlaps segment [{other.base_offset}, {other.next_offset})"
-            try:
-                own.add(entry)
-            except ValueError as error:
-                return f"{where}: {error}"
-        return None
 
 
 REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were archived"

@@ -16,7 +16,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
@@ -32,18 +32,22 @@ from logkeep_engine.archive.catalog.facts import (
     ClusterStateEntry,
     Commit,
     CommitKind,
+    GenerationChange,
     GroupEntry,
     Partition,
+    PassiveFacts,
     Receipt,
     RemovedSegment,
     RunEntry,
     RunOutcome,
     TopicEntry,
 )
+from logkeep_engine.archive.catalog.generations import why_not
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen, news
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
-from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
+from logkeep_engine.archive.catalog.receipts import ReceiptCheck
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.errors import (
@@ -234,8 +238,10 @@ class Writer:
                 trial.add(receipt)
                 accepted.append(receipt)
             seen = tuple(item for item in leaders if item.epoch > self.state.leaders.get(_partition_of(item), UNKNOWN))
+            passive = [receipt for receipt in accepted if receipt.generation]
+            accepted = [receipt for receipt in accepted if not receipt.generation]
             history = tuple(_new_epochs(self.state, accepted, epochs))
-            if not changed and not accepted and not seen and not history:
+            if not changed and not accepted and not seen and not history and not passive:
                 return Committed(None, tuple(ignored))
             number = self._append(
                 replace(
@@ -246,10 +252,24 @@ class Writer:
                     gaps=tuple(item for receipt in accepted for item in receipt.gaps),
                     epochs=history,
                     leaders=seen,
+                    passive=_passive_facts(self.state, passive),
                 )
             )
             self._checkpoint_if_due()
             return Committed(number, tuple(ignored))
+
+    def change_generations(self, changes: Iterable[GenerationChange]) -> None:
+        """Commit steps of generations, if there are any. Raises what `commit` does, and ValueError for a step that
+        cannot follow."""
+        with self._lock:
+            self._confirm_last()
+            wanted = tuple(changes)
+            for change in wanted:
+                if (why := why_not(self.state, change)) is not None:
+                    raise ValueError(why)
+            if wanted:
+                self._append(replace(self._draft(CommitKind.DATA), generations=wanted))
+                self._checkpoint_if_due()
 
     def branch(self, branchings: Iterable[Branching], copies: Iterable[SegmentEntry]) -> int:
         """Make old ends of partitions branches, in one commit, and return its number. If a segment
@@ -445,6 +465,16 @@ class Writer:
             self.checkpoint()
         except LogkeepError as error:
             log.warning("no checkpoint after commit %d, the commits hold the same: %s", self.state.commit, error)
+
+
+def _passive_facts(state: ArchiveState, receipts: Sequence[Receipt]) -> PassiveFacts:
+    if not receipts:
+        return PassiveFacts()
+    return PassiveFacts(
+        tuple(item for receipt in receipts for item in receipt.coverage),
+        tuple(item for receipt in receipts for item in receipt.segments),
+        tuple(_new_epochs(state.of_generation(receipts[0].generation), receipts, ())),
+    )
 
 
 def _partition_of(item: LeaderEpoch | LeaderSeen) -> Partition:

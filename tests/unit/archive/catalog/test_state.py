@@ -8,7 +8,8 @@ import pytest
 
 from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
-from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
+from logkeep_engine.archive.catalog.receipts import ReceiptCheck
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import add_range
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest

@@ -1,0 +1,213 @@
+"""Generations of compacted partitions (`compactedTopics: Generations`). Pure.
+
+A run reads the log of a partition again from its start, up to the offset at which the active generation's first whole
+range ends. That is the *passive* generation, and it is held aside. Everything from that offset on is archived once and
+is part of both. When the passive generation is whole, one commit makes it active: it takes the place of what the active
+one has below that offset. So there is a whole generation after every commit.
+
+A generation becomes *exact* with that commit. A broker removes a record once a later one of its key is in the log. So a
+reader of the log misses a record whose later one lies behind what he has read. The run that makes a generation active
+has read on to the end that the log had after the last record below was read, and found no offset missing there. What
+has taken the place of a missing record lies in what was read then. A generation is exact from that end on, and not
+below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from logkeep_engine.archive.catalog.branches import PartitionFacts
+from logkeep_engine.archive.catalog.facts import Commit, GenerationChange, GenerationStep, Partition
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, offsets_of
+from logkeep_engine.archive.ranges import Range, add_range
+
+if TYPE_CHECKING:
+    from logkeep_engine.archive.catalog.state import ArchiveState
+
+UNKNOWN_TIME = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PassiveGeneration:
+    """A generation that is being read: offsets [start, end) of the log. It was begun at `began` (ms)."""
+
+    number: int
+    began: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The generations of a partition. `number` is that of the active one, 0 as long as the first is read; `began` (ms)
+    is when the reading of it began, `since` when it became active, and `exact` the offset from which on it is exact: -1
+    where that is not known. `last` is the highest number that was ever begun: no number is used twice."""
+
+    number: int
+    began: int = UNKNOWN_TIME
+    since: int = UNKNOWN_TIME
+    exact: int = -1
+    last: int = 0
+    passive: PassiveGeneration | None = None
+
+
+def generation_of(state: ArchiveState, key: Partition) -> Generation:
+    """The generations of a partition. What was archived before there were generations is the first one."""
+    known = state.generations.get(key)
+    if known is not None:
+        return known
+    number = 1 if state.accounted_for(*key) else 0
+    return Generation(number, last=number)
+
+
+def passive_of(state: ArchiveState, key: Partition) -> PassiveGeneration | None:
+    """The generation of a partition that is being read."""
+    known = state.generations.get(key)
+    return None if known is None else known.passive
+
+
+def unread(state: ArchiveState, key: Partition, passive: PassiveGeneration) -> list[Range]:
+    """The ranges of a passive generation that are not archived yet."""
+    if passive.start >= passive.end:
+        return []
+    return state.of_generation(passive.number).uncovered(*key, passive.start, passive.end)
+
+
+def why_not(state: ArchiveState, change: GenerationChange) -> str | None:
+    """The reason why a change cannot follow the state, or None."""
+    key = (change.topic_id, change.partition)
+    known = generation_of(state, key)
+    where = f"generation {change.number} of topic id {key[0]} partition {key[1]}"
+    if change.step is GenerationStep.BEGIN:
+        if known.passive is not None:
+            return f"{where}: generation {known.passive.number} is being read"
+        return None if change.number > known.last else f"{where}: there was one of this number"
+    passive = known.passive
+    if passive is None or passive.number != change.number:
+        return f"{where} is not being read"
+    if change.step is GenerationStep.ACTIVATE:
+        left = unread(state, key, passive)
+        if left:
+            return f"{where} lacks offsets [{left[0][0]}, {left[0][1]})"
+        if _swapped(state, key, passive) is None:
+            return f"{where} does not end where the active one goes on, at offset {passive.end}"
+    return None
+
+
+def change_generations(state: ArchiveState, commit: Commit) -> None:
+    """Add what a commit says of generations. Raises ValueError if it cannot follow."""
+    for change in commit.generations:
+        why = why_not(state, change)
+        if why is not None:
+            raise ValueError(why)
+        _change(state, change, commit.time)
+    facts = commit.passive
+    if facts:
+        passive = state.of_generation(-1)
+        passive.add_facts((), facts.coverage, facts.segments, ())
+        passive.add_lineage(facts.epochs, ())
+
+
+def generation_out(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
+    """The generations of a partition as a checkpoint has them, and the rows of the segments of the passive one."""
+    known = state.generations.get(key)
+    if known is None:
+        return {}, b""
+    found: dict[str, Any] = {name: getattr(known, name) for name in ("number", "began", "since", "exact", "last")}
+    if known.passive is None:
+        return found, b""
+    held = state.of_generation(known.passive.number).held(key)
+    passive = {name: getattr(known.passive, name) for name in ("number", "began", "start", "end")}
+    passive |= {"archived": held.coverage, "epochs": held.epochs, "segments": len(held.rows) // ROW_BYTES}
+    return {**found, "passive": passive}, bytes(held.rows)
+
+
+def generation_in(state: ArchiveState, key: Partition, found: dict[str, Any], rows: memoryview) -> int:
+    """Add what `generation_out` has made. `rows` begins with its rows; returns how many bytes they are. Raises
+    TypeError for anything else."""
+    own = dict(found)
+    passive = own.pop("passive", None)
+    if passive is None:
+        state.generations[key] = Generation(**own)
+        return 0
+    own_passive = dict(passive)
+    coverage, epochs, count = (own_passive.pop(name) for name in ("archived", "epochs", "segments"))
+    state.generations[key] = Generation(**own, passive=PassiveGeneration(**own_passive))
+    size = int(count) * ROW_BYTES
+    held = PartitionFacts(
+        bytes(rows[:size]),
+        [(start, end) for start, end in coverage],
+        epochs=[(epoch, start) for epoch, start in epochs],
+    )
+    state.of_generation(passive["number"]).hold(key, held)
+    return size
+
+
+def end_passive_behind(state: ArchiveState, key: Partition, offset: int) -> None:
+    """Drop the passive generation of a partition whose log was cut off at `offset`, if it reaches behind it."""
+    passive = passive_of(state, key)
+    if passive is not None and passive.end > offset:
+        _drop(state, key)
+
+
+def _change(state: ArchiveState, change: GenerationChange, time: int) -> None:
+    key = (change.topic_id, change.partition)
+    known = generation_of(state, key)
+    if change.step is GenerationStep.BEGIN:
+        passive = PassiveGeneration(change.number, time, change.start, change.end)
+        state.generations[key] = replace(known, last=change.number, passive=passive)
+        return
+    if change.step is GenerationStep.DROP:
+        _drop(state, key)
+        return
+    assert known.passive is not None
+    swapped = _swapped(state, key, known.passive)
+    assert swapped is not None
+    whole, gone = swapped
+    _retire(state, key, gone)
+    state.hold(key, whole)
+    state.of_generation(change.number).hold(key, PartitionFacts())
+    state.generations[key] = Generation(change.number, known.passive.began, time, change.end, known.last)
+
+
+def _swapped(
+    state: ArchiveState, key: Partition, passive: PassiveGeneration
+) -> tuple[PartitionFacts, bytes | bytearray] | None:
+    """The partition with the passive generation in the place of what is active below its end, and the rows of the
+    segments that go; None if something lies across that end."""
+    front = state.of_generation(passive.number).held(key)
+    stay, tail = state.held(key).cut(passive.end)
+    across = any(offsets_of(bytes(tail.rows[:ROW_BYTES]))[0] < passive.end for _ in tail.rows[:1])
+    if across or any(end > passive.end for _, end in front.coverage):
+        return None
+    whole = PartitionFacts(
+        bytes(front.rows) + bytes(tail.rows),
+        _together(front.coverage, tail.coverage),
+        tail.gaps,
+        tail.removed,
+        tail.epochs or front.epochs,
+        tail.leader,
+    )
+    return whole, stay.rows
+
+
+def _drop(state: ArchiveState, key: Partition) -> None:
+    passive = state.of_generation(-1)
+    _retire(state, key, passive.held(key).rows)
+    passive.hold(key, PartitionFacts())
+    state.generations[key] = replace(state.generations[key], passive=None)
+
+
+def _retire(state: ArchiveState, key: Partition, rows: bytes | bytearray) -> None:
+    """Note that the objects of these segments are to be deleted."""
+    for at in range(0, len(rows), ROW_BYTES):
+        state.unpurged.add_row(key, bytes(rows[at : at + ROW_BYTES]))
+
+
+def _together(below: Iterable[Range], above: Iterable[Range]) -> list[Range]:
+    ranges: list[Range] = []
+    for start, end in (*below, *above):
+        add_range(ranges, start, end)
+    return ranges
