@@ -7,8 +7,8 @@ It checks:
 
 - The catalog: archive.json, and every commit and checkpoint. A checkpoint must equal the fold of the commits.
 - Each partition: its coverage has no hole but recorded gaps, from where it was meant to begin (see `beginnings`). Its
-  segments, and those of its branches, neither overlap nor lie outside of it. Its indexes of transactions and its
-  markers say the same; where they do not, nothing is lost.
+  segments, those of its branches and those of a generation that is being read neither overlap nor lie outside of it.
+  Its indexes of transactions and its markers say the same; where they do not, nothing is lost.
 - Each segment of batches: size and digest of the log, every batch's CRC and offsets, and every fact of the catalog
   entry. Offset and time index equal those made from the log. Each aborted transaction ends with an abort marker of its
   producer. If the log is compressed: the size of the object, the seek table, and that each frame holds what the table
@@ -42,6 +42,7 @@ from logkeep_engine.archive.care.segment_check import SegmentCheck, check_all
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.generations import PASSIVE
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
@@ -108,6 +109,8 @@ def verify(
     chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
     tables = [segments for (topic_id, _), segments in sorted(state.segments.items()) if topic_id in chosen]
     tables += [branch.segments for branch in all_branches(state) if branch.key[0] in chosen]
+    passive = state.of_generation(PASSIVE)
+    tables += [segments for (topic_id, _), segments in sorted(passive.segments.items()) if topic_id in chosen]
     total = sum(map(len, tables))
     faults.extend(lost_tails(archive, state))
     faults.extend(check_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
@@ -177,6 +180,7 @@ def _verified(
 def _orphans(storage: Storage, state: ArchiveState, topics: Callable[[str], bool] | None) -> list[str]:
     tables: list[tuple[str, Iterable[SegmentEntry]]] = [(key[0], entries) for key, entries in state.segments.items()]
     tables += [(branch.key[0], branch.segments) for branch in all_branches(state)]
+    tables += [(key[0], entries) for key, entries in state.of_generation(PASSIVE).segments.items()]
     known = {
         path
         for topic_id, entries in tables

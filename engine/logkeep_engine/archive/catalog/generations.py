@@ -26,6 +26,8 @@ from logkeep_engine.archive.ranges import Range, add_range
 if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.state import ArchiveState
 
+PASSIVE = -1
+"""Stands for all passive generations, see `ArchiveState.of_generation`."""
 UNKNOWN_TIME = -1
 
 
@@ -105,7 +107,7 @@ def change_generations(state: ArchiveState, commit: Commit) -> None:
         _change(state, change, commit.time)
     facts = commit.passive
     if facts:
-        passive = state.of_generation(-1)
+        passive = state.of_generation(PASSIVE)
         passive.add_facts((), facts.coverage, facts.segments, ())
         passive.add_lineage(facts.epochs, ())
 
@@ -194,7 +196,7 @@ def _swapped(
 
 
 def _drop(state: ArchiveState, key: Partition) -> None:
-    passive = state.of_generation(-1)
+    passive = state.of_generation(PASSIVE)
     _retire(state, key, passive.held(key).rows)
     passive.hold(key, PartitionFacts())
     state.generations[key] = replace(state.generations[key], passive=None)

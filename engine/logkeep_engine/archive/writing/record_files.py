@@ -45,7 +45,8 @@ def write_partition_indexes(
     work = []
     for topic_id, partition in keys:
         segments = [
-            RecordsName(partition, entry.base_offset) for entry in state.segments.get((topic_id, partition), ())
+            RecordsName(partition, entry.base_offset, names.generation_folder(entry.files.generation))
+            for entry in state.segments.get((topic_id, partition), ())
         ]
         path = f"{root}{state.topics[topic_id].name}/{partition_index_name(partition)}"
         work.append((path, pack_partition_index(segments)))

@@ -91,6 +91,14 @@ class PieceWriter(ABC):
         return False
 
     @property
+    def dense(self) -> bool:
+        """Whether the broker had a record, or a marker, at every offset of the piece, so that compaction has removed
+        none. It is asked when the piece is finished."""
+        reached = [self.piece.start, *(entry.next_offset for entry in self._segments)]
+        bases = [entry.base_offset for entry in self._segments]
+        return bases == reached[:-1] and reached[-1] >= self.at and not any(entry.gaps for entry in self._segments)
+
+    @property
     def decided_until(self) -> int:
         """The offset at which the first open transaction begins; without one, the offset at which the writer stands."""
         return min(self.at, self._transactions.open_from)
@@ -148,7 +156,8 @@ class PieceWriter(ABC):
         self._cover()
         if not self._coverage and not self._gaps:
             return None
-        return Receipt(tuple(self._coverage), tuple(self._segments), tuple(self._gaps), tuple(self._epochs))
+        facts = tuple(self._coverage), tuple(self._segments), tuple(self._gaps), tuple(self._epochs)
+        return Receipt(*facts, generation=self.piece.generation)
 
     def abort(self) -> None:
         """Drop the open segment, if any. Batches that come from now on are ignored."""
