@@ -247,6 +247,7 @@ class BackupRun(ArchivingRun):
         """Archive all offsets of the plan for which the archive does not account yet."""
         archive = writer.archive
         branch_off(writer, plan.branches)
+        writer.change_generations(open_changes(writer.state, plan.generations))
         losses.topics = plan.topic_names
         found, left = losses.prove([gap for gap in open_gaps(plan, writer.state) if not self._left_out(gap)])
         for _, error in left:
@@ -257,7 +258,6 @@ class BackupRun(ArchivingRun):
             unchecked = self._search_losses(connection, writer, pieces, len(plan.chunks))
             refuse_losses(self._losses, self._spec)
         writer.commit(topics=plan.topics, receipts=found, leaders=plan.leaders)
-        writer.change_generations(open_changes(writer.state, plan.generations))
         self._announce(plan, pieces)
         pieces = [piece for piece in pieces if piece.number not in unchecked]
         while pieces:
