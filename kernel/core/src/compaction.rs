@@ -239,13 +239,7 @@ impl Compaction {
         if at == packed.len() { Ok(()) } else { Err(Stop::Odd) }
     }
 
-    fn copy_batch(
-        &mut self,
-        section: Section,
-        header: &Header,
-        batch: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
+    fn copy_batch(&mut self, section: Section, header: &Header, batch: &[u8], out: &mut Vec<u8>) -> Result<(), Stop> {
         if self.is_unseen(header) {
             return Ok(());
         }

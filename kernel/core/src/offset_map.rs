@@ -91,20 +91,17 @@ impl OffsetMap {
     /// Notes that the record of this number has the key. Returns the number of the one that had it before.
     #[inline]
     pub fn put(&mut self, hash: Hash, record: u64) -> Result<Option<u64>, Full> {
-        let at = self.place(hash);
-        let slot = &mut self.slots[at];
-        if slot[2] != EMPTY {
-            let before = slot[2] - 1;
-            slot[2] = record + 1;
+        let mut at = self.place(hash);
+        if self.slots[at][2] != EMPTY {
+            let before = self.slots[at][2] - 1;
+            self.slots[at][2] = record + 1;
             return Ok(Some(before));
         }
         if (self.used + 1) * 4 > self.slots.len() * 3 {
             self.grow()?;
-            let at = self.place(hash);
-            self.slots[at] = [hash.0, hash.1, record + 1];
-        } else {
-            *slot = [hash.0, hash.1, record + 1];
+            at = self.place(hash);
         }
+        self.slots[at] = [hash.0, hash.1, record + 1];
         self.used += 1;
         Ok(None)
     }
