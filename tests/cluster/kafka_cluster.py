@@ -210,6 +210,21 @@ class KafkaCluster:
         with ThreadPoolExecutor(len(wanted)) as pool:
             list(pool.map(ClusterBroker.kill, wanted))
 
+    def lead_alone(self, topic: str, partition: int = 0) -> None:
+        """Broker 1 leads the partition, and the other replica, on broker 2, gets nothing of what is written now."""
+        self.alter_topic(topic, {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
+        self.reassign(topic, partition, [1, 2])
+        self.elect(topic, partition)
+        self.wait_for_leader(topic, partition, among=[1])
+        self.kill(2)
+        self.wait_in_sync(topic, partition, replicas=[1])
+
+    def lose_what_was_alone(self, topic: str, partition: int = 0) -> None:
+        """Behind `lead_alone`: an unclean election makes broker 2 the leader, which has nothing of it."""
+        self.kill(1)
+        self.start(2)
+        self.wait_for_leader(topic, partition, among=[2])
+
     def strand(self, topic: str, number: int, partition: int = 0) -> None:
         """Leave this broker as the partition's only replica in sync, and let it come back alone: it leads with all its
         records, and with a high watermark that it has forgotten. With `min.insync.replicas` above 1 that rises only

@@ -26,6 +26,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.spark.conf import local_conf
 from logkeep_engine.spark.session import Session
 from tests.cluster.kafka import STEADY, KafkaBroker
+from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
 from tests.cluster.s3_proxy import S3Proxy
@@ -41,6 +42,13 @@ def storage_environment(s3: S3Server) -> Iterator[None]:
         for name, value in values.items():
             patch.setitem(os.environ, name, value)
         yield
+
+
+@pytest.fixture
+def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    """Three brokers that run and are in sync, and do so again when the test has ended."""
+    yield three_brokers
+    three_brokers.restore()
 
 
 @pytest.fixture

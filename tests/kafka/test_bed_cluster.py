@@ -1,18 +1,8 @@
 """The three brokers of the test bed do what the other tests rely on."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.topics import high_watermarks
 from tests.kafka.backing_up import Topics
-
-
-@pytest.fixture
-def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
-    yield three_brokers
-    three_brokers.restore()
 
 
 def test_brokers_of_a_cluster_are_killed_stopped_and_moved_one_by_one(cluster: KafkaCluster, unique: str) -> None:

@@ -5,7 +5,7 @@ Each test is a history in which records seemed to be gone. Waiting is the subjec
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,6 @@ from tests.kafka.restores import ThreadRunner, backup_spec, try_backup
 from tests.runners import Job, Runner
 
 LIMITS = Limits(unknown=1, truncated=1, control=6, outage=6)
-
-
-@pytest.fixture
-def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
-    yield three_brokers
-    three_brokers.restore()
 
 
 @pytest.fixture(autouse=True)

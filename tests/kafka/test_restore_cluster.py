@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,13 +28,6 @@ from tests.runners import Context, Job, Runner
 
 RECORDS = 3000
 NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
-    """All brokers run and are in sync."""
-    yield three_brokers
-    three_brokers.restore()
 
 
 class Disturbing(Throttle):
@@ -122,18 +115,10 @@ def test_what_an_unclean_election_took_is_sent_again(
     copy = f"{unique}-copy"
 
     def alone() -> None:
-        """Broker 1 leads, and broker 2 has nothing."""
-        cluster.alter_topic(copy, {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
-        cluster.reassign(copy, 0, [1, 2])
-        cluster.elect(copy)
-        cluster.wait_for_leader(copy, among=[1])
-        cluster.kill(2)
-        cluster.wait_in_sync(copy, replicas=[1])
+        cluster.lead_alone(copy)
 
     def lose() -> None:
-        cluster.kill(1)
-        cluster.start(2)
-        cluster.wait_for_leader(copy, among=[2])
+        cluster.lose_what_was_alone(copy)
 
     found = bring_back_into(cluster, archive, unique, mode, Disturbed(lose, alone))
     cluster.restore()

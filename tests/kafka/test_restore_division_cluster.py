@@ -1,7 +1,7 @@
 """Restores into another number of partitions on three brokers, of which leaders move, die and lose what they had."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +18,6 @@ from tests.runners import Job, Runner
 
 RECORDS, SOURCES, TARGETS = 1200, 2, 3
 NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
-    """All brokers run and are in sync."""
-    yield three_brokers
-    three_brokers.restore()
 
 
 @pytest.fixture
@@ -131,19 +124,14 @@ def test_what_an_unclean_election_took_is_sent_again(
         cluster.create_topic(copy, [[1, 2]] * TARGETS, NO_RETENTION)
 
     def alone() -> None:
-        """Broker 1 leads, and broker 2 has nothing."""
-        cluster.alter_topic(copy, {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
-        for number in range(TARGETS):
-            cluster.reassign(copy, number, [1, 2] if number == 1 else [1, 3])
+        for number in {*range(TARGETS)} - {1}:
+            cluster.reassign(copy, number, [1, 3])
             cluster.elect(copy, number)
             cluster.wait_for_leader(copy, number, among=[1])
             cluster.wait_in_sync(copy, number)
-        cluster.kill(2)
-        cluster.wait_in_sync(copy, 1, replicas=[1])
+        cluster.lead_alone(copy, 1)
 
     def lose() -> None:
-        cluster.kill(1)
-        cluster.start(2)
-        cluster.wait_for_leader(copy, 1, among=[2])
+        cluster.lose_what_was_alone(copy, 1)
 
     restore_while(cluster, archive, unique, mode, lose, before=alone, after=150_000)

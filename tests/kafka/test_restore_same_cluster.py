@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,6 @@ from tests.kafka.test_restore_cluster import Disturbed
 from tests.runners import Runner
 
 NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
-    """All brokers run and are in sync."""
-    yield three_brokers
-    three_brokers.restore()
 
 
 @pytest.fixture
@@ -159,18 +152,10 @@ def test_what_an_unclean_election_took_is_sent_again_or_missed(
     copy = f"{unique}-copy"
 
     def alone() -> None:
-        """Broker 1 leads, and broker 2 has nothing."""
-        cluster.alter_topic(copy, {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
-        cluster.reassign(copy, 0, [1, 2])
-        cluster.elect(copy)
-        cluster.wait_for_leader(copy, among=[1])
-        cluster.kill(2)
-        cluster.wait_in_sync(copy, replicas=[1])
+        cluster.lead_alone(copy)
 
     def lose() -> None:
-        cluster.kill(1)
-        cluster.start(2)
-        cluster.wait_for_leader(copy, among=[2])
+        cluster.lose_what_was_alone(copy)
 
     if inside:
         before(monkeypatch, "_write", 2, lambda _: lose())

@@ -2,10 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-
-import pytest
 
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
@@ -16,12 +13,6 @@ from tests.kafka.backing_up import Topics, numbers
 from tests.kafka.raw import run
 
 QUICK = Limits(unknown=2, control=4, outage=20)
-
-
-@pytest.fixture
-def cluster(three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
-    yield three_brokers
-    three_brokers.restore()
 
 
 def connection(cluster: KafkaCluster, limits: Limits | None = None) -> KafkaConnection:
