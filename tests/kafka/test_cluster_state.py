@@ -8,7 +8,7 @@ import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
-from logkeep_engine.archive.reading.snapshot import ends_of_runs
+from logkeep_engine.archive.reading.view import ends_of_runs
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane

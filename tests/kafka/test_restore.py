@@ -743,7 +743,7 @@ def _batches_of(kafka: KafkaBroker, topic: str) -> list[bytes]:
     return [found for log in logs for found in whole_batches(log.read_bytes())]
 
 
-class TestSnapshots:
+class TestViews:
     def test_what_an_unfinished_run_has_archived_is_not_restored(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.reading.snapshot import choose
+from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka.client import RawClient

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.reading.snapshot import choose
+from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.contract.run import RunResult, TopicCoverage
 from logkeep_engine.storage import open_uri
 from tests.kafka.restores import ThreadRunner, try_backup

@@ -99,7 +99,7 @@ def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_
 def _cluster_state(archive: Archive, state: ArchiveState) -> ClusterState | None:
     """The state of the cluster that the last run that succeeded has archived; a warning if that is damaged."""
     from logkeep_engine.archive.catalog.cluster_state import read_cluster_state
-    from logkeep_engine.archive.reading.snapshot import ends_of_runs
+    from logkeep_engine.archive.reading.view import ends_of_runs
     from logkeep_engine.errors import ArchiveDamaged
 
     end = next(iter(ends_of_runs(archive, state.commit)), None)

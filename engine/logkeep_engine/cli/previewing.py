@@ -19,14 +19,14 @@ def show_point(archive: Archive, at: str, output: Output) -> None:
         parse_moment(at)
     except ValueError as error:
         raise SpecError(f"--at: {error}") from error
-    from logkeep_engine.archive.reading import snapshot
+    from logkeep_engine.archive.reading import view
     from logkeep_engine.archive.reading.incarnations import taken_topics
     from logkeep_engine.archive.reading.visible import shows
     from logkeep_engine.restore.point import shows_at
     from logkeep_engine.restore.preview import preview, told_groups
 
     as_of, by_time = PointSpec(as_of=at), PointSpec(timestamp=at)
-    seen = snapshot.choose(archive)
+    seen = view.choose(archive)
     wanted = shows_at(seen.state, as_of, shows(archive.storage, seen.state))
     topics = list(taken_topics(seen.state, shows=wanted).values())
     cut, timed = (preview(archive, seen.state, topics, point) for point in (as_of, by_time))

@@ -18,7 +18,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading import snapshot
+from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.contract.spec import FormatName
@@ -114,9 +114,9 @@ def archive_source(storage: Storage) -> ConvertSource:
     """The archive at `storage` as a restore sees it: as the last successful run has left it. Raises ArchiveMissing,
     ArchiveDamaged, ArchiveMismatch."""
     archive = Archive.open(storage)
-    chosen = snapshot.choose(archive)
+    chosen = view.choose(archive)
     state = chosen.state
-    end = next(snapshot.ends_of_runs(archive, state.commit), None)
+    end = next(view.ends_of_runs(archive, state.commit), None)
     if not state.topics:
         raise ArchiveMismatch(
             f"The archive at {storage.uri} holds no topic: there is nothing to convert.",

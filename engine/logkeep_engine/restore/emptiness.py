@@ -14,7 +14,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, add_range, without
-from logkeep_engine.archive.reading.snapshot import Snapshot
+from logkeep_engine.archive.reading.view import ArchiveView
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
 from logkeep_engine.contract.values import so_many
@@ -27,7 +27,7 @@ OUTSIDE = "all that there is lies outside of spec.point"
 _HINT = "Check spec.source and spec.topics. spec.allowEmpty: true creates the topics without records."
 
 
-def refuse_unfinished(seen: Snapshot, uri: str, spec: KafkaRestoreSpec) -> None:
+def refuse_unfinished(seen: ArchiveView, uri: str, spec: KafkaRestoreSpec) -> None:
     """Raises BackupUnfinished for an archive in which no run has ended, unless the spec takes what there is."""
     if seen.finished or spec.on_damaged_archive is OnDamagedArchive.SKIP:
         return

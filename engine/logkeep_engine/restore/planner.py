@@ -125,7 +125,7 @@ class RestorePlanner:
         archived, selection = point.choose_topics(context.archive, seen.state, spec)
         choices = selection.choices
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
-        archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        archived = point.state_at_point(context.archive, archived, spec.point, pointed.plan)
         archived = only_chosen(archived, spec.topics.partitions)
         there = self._existing(choices)
         existing, replaced = ({}, there) if spec.if_topic_exists is IfTopicExists.REPLACE else (there, {})
@@ -149,7 +149,7 @@ class RestorePlanner:
         self._refuse_other(known)
         check_same(self._control, known)
         archived = with_branches(self._context.archive.load_at(known.commit), self._spec.source.topic_ids)
-        seen = point.view(self._context.archive, archived, self._spec.point, known.point)
+        seen = point.state_at_point(self._context.archive, archived, self._spec.point, known.point)
         return Planned(known, only_chosen(seen, self._spec.topics.partitions), fresh=False)
 
     def _load(self) -> RestorePlan | None:
@@ -206,7 +206,7 @@ class RestorePlanner:
         archived = only_chosen(archived, spec.topics.partitions)
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         whole = archived
-        archived = point.view(context.archive, archived, spec.point, pointed.plan)
+        archived = point.state_at_point(context.archive, archived, spec.point, pointed.plan)
         if context.drill is not None:
             archived, choices = context.drill.narrowed(archived, choices)
         archived = only_chosen(archived, spec.topics.partitions)

@@ -3,7 +3,7 @@
     seen = choose(archive, spec.point)
     archived, selection = choose_topics(archive, seen.state, spec)
     made = plan_point(archive, archived, topics, spec.point)  # topics of the selection
-    archived = view(archive, archived, spec.point, made.plan)
+    archived = state_at_point(archive, archived, spec.point, made.plan)
 
 The plan keeps the point as offsets and times, so a later start has the same. Records of a time are those before it: a
 record with exactly the time of the point is left out.
@@ -23,11 +23,11 @@ from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.ranges import add_range
-from logkeep_engine.archive.reading import snapshot
+from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.archive.reading.incarnations import Shows
 from logkeep_engine.archive.reading.partition import first_since
-from logkeep_engine.archive.reading.snapshot import Snapshot
+from logkeep_engine.archive.reading.view import ArchiveView
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.run import LossFact
@@ -43,10 +43,10 @@ _READERS = 16
 _RUNS_SHOWN = 5
 
 
-def choose(archive: Archive, point: PointSpec | None) -> Snapshot:
+def choose(archive: Archive, point: PointSpec | None) -> ArchiveView:
     """The state of the archive that a restore to the point sees. Raises SpecError for a run that has no such state."""
     if point is None or point.run is None:
-        return snapshot.choose(archive)
+        return view.choose(archive)
     newest = archive.load()
     run = newest.runs.get(point.run)
     if run is None:
@@ -55,7 +55,7 @@ def choose(archive: Archive, point: PointSpec | None) -> Snapshot:
             f"spec.point.run: the archive has no run {point.run!r}",
             hint=f"The last that succeeded are {', '.join(names) or 'none'}; logkeep inspect shows all.",
         )
-    found = snapshot.at_end_of(archive, newest, point.run)
+    found = view.at_end_of(archive, newest, point.run)
     if found is None:
         raise SpecError(
             f"spec.point.run: run {point.run} is {run.outcome.value}, so the archive has no state at its end",
@@ -210,7 +210,9 @@ def within(plan: PointPlan | None, choices: Iterable[Choice], loss: Iterable[Los
             yield replace(fact, end=clip.end)
 
 
-def view(archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None) -> ArchiveState:
+def state_at_point(
+    archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None
+) -> ArchiveState:
     """The archive as a restore to the point sees it: without segments of which nothing is wanted, and those that
     retention has removed since, and with the consumer groups of the point."""
     if point is None or plan is None:
@@ -274,14 +276,14 @@ def end_before(archive: Archive, archived: ArchiveState, point: PointSpec | None
     groups and the state of the cluster when it is planned."""
     moment = None if point is None else point.time
     if moment is None:
-        return next(iter(snapshot.ends_of_runs(archive, archived.commit)), None)
+        return next(iter(view.ends_of_runs(archive, archived.commit)), None)
     ended = [
         run
         for run in archived.runs.values()
         if run.outcome is RunOutcome.SUCCEEDED and run.end_time is not None and run.end_time <= moment
     ]
     last = max(ended, key=lambda run: run.epoch, default=None)
-    return None if last is None else snapshot.end_of(archive, last, archived.commit)
+    return None if last is None else view.end_of(archive, last, archived.commit)
 
 
 def _not_behind(archive: Archive, archived: ArchiveState, plan: PointPlan) -> list[GroupEntry]:
@@ -289,7 +291,7 @@ def _not_behind(archive: Archive, archived: ArchiveState, plan: PointPlan) -> li
     ends = {where: plan.ends.get(where[1:]) for where in wanted}
     found = {where: entry for where, entry in wanted.items() if (end := ends[where]) is None or entry.offset <= end}
     if len(found) < len(wanted):
-        for commit in snapshot.ends_of_runs(archive, archived.commit):
+        for commit in view.ends_of_runs(archive, archived.commit):
             for entry in archived.in_branches(commit.groups):
                 where = (entry.group_id, entry.topic_id, entry.partition)
                 end = ends.get(where)

@@ -99,7 +99,7 @@ def preview(archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntr
     does not have, and ArchiveDamaged for damage on the way."""
     made = points.plan_point(archive, archived, topics, point)
     assert made.plan is not None
-    view = points.view(archive, archived, point, made.plan)
+    view = points.state_at_point(archive, archived, point, made.plan)
     groups = points.groups_at(archive, archived, point, made.plan)
     return PointPreview(tuple(previewed(view, topics, made.plan)), groups, made.warnings)
 

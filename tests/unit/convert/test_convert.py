@@ -24,7 +24,7 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
 from logkeep_engine.archive.catalog.writer import begin_run
-from logkeep_engine.archive.reading import snapshot
+from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.spec import Compatibility, Compression, FormatName, FormatOptions
 from logkeep_engine.convert.run import ConvertOptions, Prepare, run_convert
@@ -344,7 +344,7 @@ class TestWhatIsTaken:
         else:
             with begin(storage, "run-2") as writer:
                 writer.commit(receipts=[chunk(storage, 20, 30, epoch=writer.epoch)])
-        seen = snapshot.choose(Archive.open(storage))
+        seen = view.choose(Archive.open(storage))
         done = convert(storage, target, name)
         assert done.result.outcome == "Succeeded", done.result.message
         assert done.result.warnings[-1:] == seen.warnings
@@ -757,5 +757,5 @@ def test_the_state_of_the_cluster_is_converted_too(source: LocalStorage, tmp_pat
     target = folder(tmp_path / "target")
     commit = converted(source, target, "Avro").commit
     archive = Archive.open(target)
-    found = read_cluster_state(archive, next(snapshot.ends_of_runs(archive, commit)))
+    found = read_cluster_state(archive, next(view.ends_of_runs(archive, commit)))
     assert found == replace(state, run_id="convert-1")

@@ -66,7 +66,7 @@ def seen(storage: Storage, wanted: PointSpec) -> ArchiveState:
     archive = Archive.open(storage)
     state = points.choose(archive, wanted).state
     made = points.plan_point(archive, state, [ORDERS], wanted)
-    return points.view(archive, state, wanted, made.plan)
+    return points.state_at_point(archive, state, wanted, made.plan)
 
 
 def held(state: ArchiveState) -> list[tuple[int, int]]:
@@ -106,7 +106,7 @@ def test_what_retention_has_removed_since_is_not_in_the_state_of_a_run(storage: 
     with begin_run(archive, "five", wait=FAST) as writer:
         writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(*KEY, 10)])
-    again = points.view(archive, points.choose(archive, point(run="two")).state, point(run="two"), plan)
+    again = points.state_at_point(archive, points.choose(archive, point(run="two")).state, point(run="two"), plan)
     assert held(again) == [(10, 20)]
 
 
@@ -139,7 +139,7 @@ def test_positions_of_a_point_are_those_in_the_branch_that_is_restored(storage: 
         state = with_branches(points.choose(archive, wanted).state, chosen)
         assert state.groups == (group(20),)
         plan = points.plan_point(archive, state, [ORDERS], wanted).plan
-        assert points.view(archive, state, wanted, plan).groups == (group(20),)
+        assert points.state_at_point(archive, state, wanted, plan).groups == (group(20),)
 
 
 def test_an_end_is_where_a_broker_would_find_the_time(storage: Storage) -> None:

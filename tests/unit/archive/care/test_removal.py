@@ -20,7 +20,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.snapshot import _last_end, choose
+from logkeep_engine.archive.reading.view import _last_end, choose
 from logkeep_engine.errors import ArchiveFenced, LogkeepError
 from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.records import Record, encode

@@ -12,7 +12,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state, state_path
 from logkeep_engine.archive.catalog.commits import dump_commit, load_commit
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, RunOutcome
-from logkeep_engine.archive.reading.snapshot import ends_of_runs
+from logkeep_engine.archive.reading.view import ends_of_runs
 from logkeep_engine.cli import app
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri

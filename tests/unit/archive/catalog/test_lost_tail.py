@@ -13,7 +13,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.reading import snapshot
+from logkeep_engine.archive.reading import view
 from logkeep_engine.cli import app
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.storage import Storage, open_uri
@@ -55,7 +55,7 @@ def faults(archive: Archive) -> str:
 
 
 def warnings(archive: Archive) -> str:
-    return "\n".join(snapshot.choose(archive).warnings)
+    return "\n".join(view.choose(archive).warnings)
 
 
 @pytest.mark.parametrize("first", [3, 4, 5], ids=["all of the run", "its data", "its end"])
@@ -125,7 +125,7 @@ def test_a_checkpoint_behind_the_last_commit_is_a_fault_and_its_state_is_taken(s
     assert "the last commit there is 3" in faults(archive)
     assert archive.load().coverage == {(ID, 0): [(0, 200)]}, "the checkpoint knows all of it"
     with pytest.raises(ArchiveDamaged, match="Commit 7 is missing"):
-        snapshot.choose(archive)
+        view.choose(archive)
 
 
 def test_a_damaged_checkpoint_behind_the_last_commit_is_stepped_over(storage: Storage) -> None:

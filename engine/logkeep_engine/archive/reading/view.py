@@ -3,7 +3,7 @@ or of a later one that failed after it had tried everything.
 
 At that commit every partition is archived up to a last stable offset, except for the partitions that a failed run
 names. The consumer groups are those of the last success. Segments that retention removed right after it are left out. A
-later run adds segments out of order, so the snapshot does not have them. If no backup has ended so, the snapshot is the
+later run adds segments out of order, so the view does not have them. If no backup has ended so, the view is the
 state at the newest commit and not `finished`. A restore refuses it, unless the user says that it shall be taken: the
 cluster may have been lost during the first backup. In both cases it is known how transactions ended, see
 `archive.reading.transactions`.
@@ -23,7 +23,7 @@ from logkeep_engine.errors import ArchiveDamaged
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ArchiveView:
     """The state at `state.commit`; `warnings` say what of the archive is not in it, or why it may be incomplete.
     `finished`: a run has ended with it.
     """
@@ -33,19 +33,19 @@ class Snapshot:
     finished: bool = True
 
 
-def choose(archive: Archive) -> Snapshot:
-    """The snapshot of a new restore or conversion. Raises ArchiveDamaged if the catalog is."""
+def choose(archive: Archive) -> ArchiveView:
+    """The view of a new restore or conversion. Raises ArchiveDamaged if the catalog is."""
     newest = archive.load()
     lost = tuple(f"the catalog has lost its last commits: {tail}" for tail in archive.lost_tails(newest))
     seen = _choose(archive, newest)
     return replace(seen, warnings=(*lost, *seen.warnings))
 
 
-def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> Snapshot | None:
+def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> ArchiveView | None:
     """The state at the end of a run; None if it has neither succeeded nor tried everything. Segments that retention has
     removed since are in it. Raises ArchiveDamaged if the catalog is damaged."""
     end = end_of(archive, newest.runs[run_id], newest.commit)
-    return None if end is None else Snapshot(archive.load_at(end.number), _told_partial(end))
+    return None if end is None else ArchiveView(archive.load_at(end.number), _told_partial(end))
 
 
 def end_of(archive: Archive, run: RunEntry, last: int) -> Commit | None:
@@ -76,7 +76,7 @@ def _told_partial(end: Commit) -> tuple[str, ...]:
     )
 
 
-def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
+def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
     end = _last_end(archive, newest.commit)
     if end is None:
         if any(run.outcome is RunOutcome.SUCCEEDED for run in newest.runs.values()):
@@ -85,7 +85,7 @@ def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
                 hint="Restore the catalog from a copy of the archive.",
             )
         told = "no backup of this archive has succeeded yet: what has been archived so far is taken"
-        return Snapshot(newest, (told,) if newest.segments else (), finished=False)
+        return ArchiveView(newest, (told,) if newest.segments else (), finished=False)
     commit = _with_removals(archive, end.number, newest.commit)
     state = newest if commit == newest.commit else archive.load_at(commit)
     warnings = [*_told_partial(end)]
@@ -96,7 +96,7 @@ def _choose(archive: Archive, newest: ArchiveState) -> Snapshot:
                 f"run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
                 f"the state is that of {'run ' + end.run_id if end.partial else 'the last successful run'}"
             )
-    return Snapshot(state, tuple(warnings))
+    return ArchiveView(state, tuple(warnings))
 
 
 def _word(run: RunEntry) -> str:

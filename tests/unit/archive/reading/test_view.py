@@ -9,7 +9,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.commits import load_commit
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
-from logkeep_engine.archive.reading import snapshot
+from logkeep_engine.archive.reading import view
 from logkeep_engine.errors import ArchiveMismatch, BrokerUnavailable, LogkeepError
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, chunk
@@ -31,7 +31,7 @@ def run(storage: Storage, run_id: str, start: int, end: int, failure: LogkeepErr
             writer.give_up(failure, failure.message, **more)
 
 
-def archived(seen: snapshot.Snapshot) -> list[tuple[int, int]]:
+def archived(seen: view.ArchiveView) -> list[tuple[int, int]]:
     return seen.state.accounted_for(ORDERS.topic_id, 0)
 
 
@@ -39,7 +39,7 @@ def test_what_a_run_has_archived_that_failed_for_the_rest_is_restored(storage: S
     run(storage, "good", 0, 10, None)
     run(storage, "lossy", 20, 30, BrokerUnavailable(LOST), partial=True)
 
-    seen = snapshot.choose(Archive.open(storage))
+    seen = view.choose(Archive.open(storage))
 
     assert archived(seen) == [(0, 10), (20, 30)]
     (warning,) = seen.warnings
@@ -52,7 +52,7 @@ def test_what_a_run_has_archived_before_it_broke_off_is_not_restored(storage: St
     run(storage, "lossy", 10, 20, BrokerUnavailable(LOST), partial=True)
     run(storage, "broken", 20, 30, BrokerUnavailable("no store"))
 
-    seen = snapshot.choose(Archive.open(storage))
+    seen = view.choose(Archive.open(storage))
 
     assert archived(seen) == [(0, 20)]
     assert any("run broken has not succeeded (failed)" in warning for warning in seen.warnings)
@@ -61,12 +61,12 @@ def test_what_a_run_has_archived_before_it_broke_off_is_not_restored(storage: St
 
 def test_an_archive_is_finished_once_a_run_has_tried_everything(storage: Storage) -> None:
     run(storage, "broken", 0, 10, BrokerUnavailable("no store"))
-    seen = snapshot.choose(Archive.open(storage))
+    seen = view.choose(Archive.open(storage))
     assert (seen.finished, archived(seen)) == (False, [(0, 10)])
 
     run(storage, "lossy", 20, 30, BrokerUnavailable(LOST), partial=True)
     run(storage, "also-broken", 30, 40, BrokerUnavailable("no store"))
-    seen = snapshot.choose(Archive.open(storage))
+    seen = view.choose(Archive.open(storage))
     assert (seen.finished, archived(seen)) == (True, [(0, 10), (20, 30)])
     assert any("run lossy has failed after it had archived all that it could" in warning for warning in seen.warnings)
 
@@ -75,7 +75,7 @@ def test_a_success_after_it_is_what_is_restored(storage: Storage) -> None:
     run(storage, "lossy", 0, 10, BrokerUnavailable(LOST), partial=True)
     run(storage, "good", 10, 20, None)
 
-    seen = snapshot.choose(Archive.open(storage))
+    seen = view.choose(Archive.open(storage))
 
     assert (archived(seen), seen.warnings) == ([(0, 20)], ())
 
