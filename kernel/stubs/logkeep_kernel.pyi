@@ -414,11 +414,11 @@ class Divider:
 class Compaction:
     """Compacts a partition: of each key the last record survives.
 
-    While `begin()` is true, `note` all of the dirty section (`dirty` True), and then, if `is_divided`, all of the clean
-    one. Then `begin_copy`, and `copy` the clean section and the dirty one. `secret` hashes the keys; the offset map
-    takes at most `map_bytes`; the records of a batch unpack to at most `unpacked` bytes. Tombstones whose delete horizon
-    is `now` or lies before it go, others without one get `horizon` (ms). `aborted` has (producer id, first offset, last
-    offset) of transactions, those of one producer in their order.
+    While `begin()` is true, `note` all of the dirty section (`dirty` True), and then, if `is_divided`, all of the
+    clean one. Then `begin_copy`, and `copy` the clean section and the dirty one. `secret` hashes the keys; the offset
+    map takes at most `map_bytes`; the records of a batch unpack to at most `unpacked` bytes. Tombstones whose delete
+    horizon is `now` or lies before it go, others without one get `horizon` (ms). `aborted` has (producer id, first
+    offset, last offset) of transactions, those of one producer in their order.
     """
 
     def __init__(
