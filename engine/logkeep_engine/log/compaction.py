@@ -1,13 +1,11 @@
 """Compacts the batches of one partition: of each key the last record survives. The kernel does the work.
 
-    compactor = Compactor(now=now, horizon=now + delete_retention, aborted=spans)
     while compactor.begin():
-        for stretch in dirty: compactor.note(True, stretch)
-        if compactor.is_divided:
-            for stretch in clean: compactor.note(False, stretch)
+        note(True, each stretch of the dirty section)
+        note(False, each stretch of the clean one), if compactor.is_divided
     compactor.begin_copy()
-    for stretch in clean: written(compactor.copy(False, stretch))
-    for stretch in dirty: written(compactor.copy(True, stretch))
+    copy(False, each stretch of the clean section)
+    copy(True, each stretch of the dirty one)
 
 The clean section is what was compacted before, so it has each key once; the dirty one is the log behind it. A batch
 that loses nothing keeps its bytes; another is built anew with the offsets, times, headers and producer fields that it
