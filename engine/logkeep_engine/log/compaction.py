@@ -1,11 +1,13 @@
 """Compacts the batches of one partition: of each key the last record survives. The kernel does the work.
 
     while compactor.begin():
-        note(True, each stretch of the dirty section)
-        note(False, each stretch of the clean one), if compactor.is_divided
+        for stretch in dirty:
+            compactor.note(True, stretch)
+        if compactor.is_divided: ...  # the same with the clean section
     compactor.begin_copy()
-    copy(False, each stretch of the clean section)
-    copy(True, each stretch of the dirty one)
+    for stretch in clean:
+        write(compactor.copy(False, stretch))
+    ...  # the same with the dirty section
 
 The clean section is what was compacted before, so it has each key once; the dirty one is the log behind it. A batch
 that loses nothing keeps its bytes; another is built anew with the offsets, times, headers and producer fields that it
@@ -71,7 +73,7 @@ class Compactor:
         self._passed(stretch, note)
 
     def copy(self, dirty: bool, stretch: memoryview) -> Iterator[bytes]:
-        """What survives of batches that were noted: whole batches. Raises as `note`."""
+        """Whole batches of what survives of batches that were noted. Raises as `note`."""
         copied: list[bytes] = []
 
         def copy(batches: memoryview | bytes, at: int) -> tuple[int, str]:
