@@ -93,6 +93,7 @@ def _extensions(commit: Commit) -> dict[str, Any]:
     misread the archive, and refuse it."""
     newest = [item for item in commit.removed if not item.branch_id]
     branches = [item for item in commit.removed if item.branch_id]
+    gone = commit.removed_snapshots
     found = {
         "removed": tables.REMOVED.out(newest) if newest else None,
         "removedFromBranches": tables.REMOVED_FROM_BRANCHES.out(branches) if branches else None,
@@ -101,7 +102,7 @@ def _extensions(commit: Commit) -> dict[str, Any]:
         "leaders": tables.LEADERS.out(commit.leaders) if commit.leaders else None,
         "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
         **(tables.snapshots_out(commit.snapshots) if commit.snapshots else {}),
-        "removedSnapshots": tables.REMOVED_SNAPSHOTS.out(commit.removed_snapshots) if commit.removed_snapshots else None,
+        "removedSnapshots": tables.REMOVED_SNAPSHOTS.out(gone) if gone else None,
     }
     return {key: value for key, value in found.items() if value is not None}
 
