@@ -103,7 +103,7 @@ def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
 
 def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
     """The facts of a partition that only layout 6 has, and the rows of segments that they count."""
-    own = [([], item) for item in state.snapshots.get(key, ())]
+    own: list[tuple[list[str], HeldSnapshot]] = [([], item) for item in state.snapshots.get(key, ())]
     others = [([branch.id], item) for branch in state.branches.get(key, ()) for item in branch.held.snapshots]
     found = {_SNAPSHOTS: list(starmap(_snapshot_out, own)), _BRANCH_SNAPSHOTS: list(starmap(_snapshot_out, others))}
     return {name: rows for name, rows in found.items() if rows}, b"".join(item.rows for _, item in (*own, *others))

@@ -199,8 +199,8 @@ def snapshots_in(document: dict[str, Any], name: str) -> tuple[SnapshotEntry, ..
     for part in segments_in(document, name, "snapshotParts"):
         parts.setdefault((part.topic_id, part.partition, part.files.end), []).append(part)
     found = tuple(
-        SnapshotEntry(*row, parts=tuple(parts.pop((row[0], row[1], row[2]), ())))
-        for row in rows_of(document, "snapshots", list(_SNAPSHOT), name)
+        SnapshotEntry(topic_id, partition, end, leader_epoch, time, tuple(parts.pop((topic_id, partition, end), ())))
+        for topic_id, partition, end, leader_epoch, time in rows_of(document, "snapshots", list(_SNAPSHOT), name)
     )
     if parts:
         raise ValueError(f"parts of a snapshot that is not there: {', '.join(map(str, parts))}")

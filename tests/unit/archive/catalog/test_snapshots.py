@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.catalog import checkpoint, commits
+from logkeep_engine.archive.catalog import checkpoint, commits, documents, tables
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry, SnapshotFiles
 from logkeep_engine.archive.catalog.facts import Branching, Commit, CommitKind, Gap, RemovedSegment, RunOutcome
@@ -172,10 +172,10 @@ def test_what_is_no_snapshot_is_refused(wrong: dict[str, Any], why: str) -> None
 def test_parts_without_their_snapshot_are_damage() -> None:
     data = commits.dump_commit(Commit(1, "a", "t", CommitKind.DATA, "r", 1, 0, snapshots=(snapshot(50),)))
     assert commits.load_commit(data, "c").snapshots == (snapshot(50),)
-    document = commits.parse(data, "c")
+    document = documents.parse(data, "c")
     document["snapshots"]["rows"] = []
     with pytest.raises(ValueError, match="parts of a snapshot that is not there"):
-        commits.tables.snapshots_in(document, "c")
+        tables.snapshots_in(document, "c")
 
 
 def test_a_snapshot_is_committed_behind_the_end_of_a_run_only_and_where_the_archive_ends(storage: Storage) -> None:
