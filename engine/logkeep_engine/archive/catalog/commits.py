@@ -7,8 +7,8 @@ key, so that an altered commit is never mistaken for another:
      "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…}}],
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,"epochs":{…},
-     "leaders":{…},"branches":{…},"removedFromBranches":{…},"groups":{…},
-     "generations":{…},"passive":{"coverage":{…},"segments":{…},"epochs":{…}},
+     "leaders":{…},"branches":{…},"removedFromBranches":{…},"snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},
+     "generations":{…},"passive":{"coverage":{…},"segments":{…},"epochs":{…}},"groups":{…},
      "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"sha256":…}
 """
 
@@ -55,6 +55,9 @@ _KIND_KEYS = {
         "removedFromBranches",
         "generations",
         "passive",
+        "snapshots",
+        "snapshotParts",
+        "removedSnapshots",
     },
     CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState"},
 }
@@ -92,6 +95,7 @@ def _extensions(commit: Commit) -> dict[str, Any]:
     misread the archive, and refuse it."""
     newest = [item for item in commit.removed if not item.branch_id]
     branches = [item for item in commit.removed if item.branch_id]
+    gone = commit.removed_snapshots
     found = {
         "removed": tables.REMOVED.out(newest) if newest else None,
         "removedFromBranches": tables.REMOVED_FROM_BRANCHES.out(branches) if branches else None,
@@ -101,6 +105,8 @@ def _extensions(commit: Commit) -> dict[str, Any]:
         "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
         "generations": tables.GENERATIONS.out(commit.generations) if commit.generations else None,
         "passive": _passive_out(commit.passive) if commit.passive else None,
+        **(tables.snapshots_out(commit.snapshots) if commit.snapshots else {}),
+        "removedSnapshots": tables.REMOVED_SNAPSHOTS.out(gone) if gone else None,
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -169,6 +175,8 @@ def load_commit(data: bytes, name: str) -> Commit:
             cluster_state=_cluster_state(document, name),
             generations=tuple(tables.GENERATIONS.read(document, "generations", name)),
             passive=_passive_in(document, name),
+            snapshots=tables.snapshots_in(document, name),
+            removed_snapshots=tuple(tables.REMOVED_SNAPSHOTS.read(document, "removedSnapshots", name)),
         )
 
     return building(build, name)

@@ -169,6 +169,8 @@ def _change(state: ArchiveState, change: GenerationChange, time: int) -> None:
     assert swapped is not None
     whole, gone = swapped
     _retire(state, key, gone)
+    for snapshot in state.snapshots.get(key, ()):  # it is made of what goes
+        _retire(state, key, snapshot.rows)
     state.hold(key, whole)
     state.of_generation(change.number).hold(key, PartitionFacts())
     state.generations[key] = Generation(change.number, known.passive.began, time, change.end, known.last)

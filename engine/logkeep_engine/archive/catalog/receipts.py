@@ -1,12 +1,16 @@
-"""Tells whether receipts can be committed. Pure."""
+"""Tells whether what tasks have done can be added to an archive. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 
-from logkeep_engine.archive.catalog.facts import Partition, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Partition, PassiveFacts, Receipt, TopicEntry
 from logkeep_engine.archive.catalog.generations import passive_of
+from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen, news
 from logkeep_engine.archive.catalog.packed import SegmentTable
+from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, add_range, without
 
@@ -49,7 +53,8 @@ class ReceiptCheck:
         )
 
     def why_not(self, receipt: Receipt, epoch: int) -> str | None:
-        """See `ArchiveState.why_not`."""
+        """The reason why the writer of `epoch` cannot commit a receipt, or None. `holds` tells whether the archive has
+        the receipt already."""
         if not receipt.coverage and not receipt.gaps:
             return "it accounts for no offsets"
         own = self._of(receipt)
@@ -105,3 +110,51 @@ class ReceiptCheck:
             except ValueError as error:
                 return f"{where}: {error}"
         return None
+
+
+def check_snapshot(state: ArchiveState, snapshot: SnapshotEntry, epoch: int) -> None:
+    """Raises ValueError for a snapshot that the writer of `epoch` cannot commit."""
+    where = f"topic id {snapshot.topic_id} partition {snapshot.partition}: snapshot {snapshot.end}"
+    accounted = state.accounted_for(*snapshot.key)
+    if len(accounted) != 1:
+        raise ValueError(f"{where}: the archive accounts for {len(accounted)} ranges of the partition, not for one")
+    start, end = accounted[0]
+    if end != snapshot.end:
+        raise ValueError(f"{where}: the archive of the partition ends at {end}")
+    if snapshot.parts[0].base_offset < start:
+        raise ValueError(f"{where}: its first offset {snapshot.parts[0].base_offset} lies below {start}")
+    last = state.last_before(*snapshot.key, end)
+    if last is not None and last.next_offset > end:
+        raise ValueError(f"{where}: segment [{last.base_offset}, {last.next_offset}) lies across its end")
+    if any(part.epoch != epoch for part in snapshot.parts):
+        raise ValueError(f"{where}: it was not written at epoch {epoch}")
+    held = state.snapshots.get(snapshot.key)
+    if held and held[-1].end >= end:
+        raise ValueError(f"{where}: there is a snapshot {held[-1].end}")
+
+
+def passive_facts(state: ArchiveState, receipts: Sequence[Receipt]) -> PassiveFacts:
+    """What these receipts add to passive generations."""
+    if not receipts:
+        return PassiveFacts()
+    return PassiveFacts(
+        tuple(item for receipt in receipts for item in receipt.coverage),
+        tuple(item for receipt in receipts for item in receipt.segments),
+        tuple(new_epochs(state.of_generation(receipts[0].generation), receipts, ())),
+    )
+
+
+def partition_of(item: LeaderEpoch | LeaderSeen) -> Partition:
+    """The partition of a leader epoch."""
+    return item.topic_id, item.partition
+
+
+def new_epochs(
+    state: ArchiveState, receipts: Iterable[Receipt], epochs: Iterable[LeaderEpoch]
+) -> Iterator[LeaderEpoch]:
+    """The leader epochs, of those in the receipts and in `epochs`, that the archive does not know yet."""
+    found: dict[Partition, list[LeaderEpoch]] = {}
+    for item in chain(epochs, *(receipt.epochs for receipt in receipts)):
+        found.setdefault(partition_of(item), []).append(item)
+    for key, items in found.items():
+        yield from news(state.epochs.get(key, ()), sorted(items, key=attrgetter("epoch", "start")))

@@ -27,8 +27,10 @@ from logkeep_engine.archive.catalog.facts import (
     TopicEntry,
 )
 from logkeep_engine.archive.catalog.generations import Generation, change_generations, end_passive_behind
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
-from logkeep_engine.archive.catalog.packed import SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.ranges import Range, add_range, without
 
 T = TypeVar("T")
@@ -51,6 +53,7 @@ class ArchiveState:
     followed  the branches that stand in the place of the newest logs, see `with_branch`
     generations  by (topic id, partition): what is known of the generations of compacted partitions
     passive   what is archived of passive generations, which is in nothing above; see `of_generation`
+    snapshots by (topic id, partition), by their ends: of compacted partitions
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
     """
@@ -70,6 +73,7 @@ class ArchiveState:
         self.followed: tuple[Branch, ...] = ()
         self.generations: dict[Partition, Generation] = {}
         self.passive: ArchiveState | None = None
+        self.snapshots: dict[Partition, list[HeldSnapshot]] = {}
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
 
@@ -97,6 +101,7 @@ class ArchiveState:
             and self.branches == other.branches
             and self.generations == other.generations
             and all(self._passive_held(key) == other._passive_held(key) for key in self.generations)
+            and self.snapshots == other.snapshots
             and self.groups == other.groups
             and list(self.runs.values()) == list(other.runs.values())
         )
@@ -253,6 +258,7 @@ class ArchiveState:
             self.removed.get(key, []),
             self.epochs.get(key, []),
             self.leaders.get(key, UNKNOWN),
+            self.snapshots.get(key, []),
         )
 
     def hold(self, key: Partition, held: PartitionFacts) -> None:
@@ -262,6 +268,7 @@ class ArchiveState:
         _set(self.gaps, key, held.gaps)
         _set(self.removed, key, held.removed)
         _set(self.epochs, key, held.epochs)
+        _set(self.snapshots, key, held.snapshots)
         self.leaders.pop(key, None)
         if held.leader != UNKNOWN:
             self.leaders[key] = held.leader
@@ -277,13 +284,6 @@ class ArchiveState:
         self.hold(key, stay)
         end_passive_behind(self, key, item.offset)
         self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
-
-    def why_not(self, receipt: Receipt, epoch: int) -> str | None:
-        """The reason why the writer of `epoch` cannot commit a receipt, or None. `holds` tells whether the archive has
-        the receipt already."""
-        from logkeep_engine.archive.catalog.receipts import ReceiptCheck  # which makes states of its own
-
-        return ReceiptCheck(self, ()).why_not(receipt, epoch)
 
     def holds(self, receipt: Receipt) -> bool:
         """True if the archive accounts for every offset of the receipt already."""
@@ -309,6 +309,9 @@ class ArchiveState:
         if commit.purged:
             self.unpurged = SegmentTable()
         self._remove(commit.removed)
+        for entry in commit.snapshots:
+            self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
+        self._remove_snapshots(commit.removed_snapshots)
         change_generations(self, commit)
         for segments in (commit.segments, commit.passive.segments):
             if not commit.branchings:  # else the segments are copies
@@ -377,6 +380,22 @@ class ArchiveState:
             start, end = offsets_of(row)
             add_range(branch.held.removed, max(start, branch.offset), end)
 
+    def _remove_snapshots(self, removed: Iterable[RemovedSnapshot]) -> None:
+        """Take out snapshots. Raises ValueError for one that is not there."""
+        ends: dict[tuple[Partition, str], set[int]] = {}
+        for item in removed:
+            ends.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.end)
+        for (key, branch_id), wanted in ends.items():
+            if branch_id:
+                held = self.branch(key, branch_id).held
+                held.snapshots, gone = without_snapshots(held.snapshots, wanted)
+            else:
+                left, gone = without_snapshots(self.snapshots.get(key, ()), wanted)
+                _set(self.snapshots, key, left)
+            for part in gone:
+                for at in range(0, len(part.rows), ROW_BYTES):
+                    self.unpurged.add_row(key, part.rows[at : at + ROW_BYTES])
+
     def _add_removed(self, key: Partition, start: int, end: int) -> None:
         """Add a removed range. Two ranges become one if no segment lies between them and none will, so that they stay
         few."""
@@ -420,7 +439,7 @@ class ArchiveState:
 
 
 REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were archived"
-_OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders")
+_OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders", "snapshots")
 
 
 def _in_branch(group: GroupEntry, branch: Branch) -> GroupEntry:
