@@ -146,9 +146,13 @@ class Keyed:
         assert report.faults == []
         return report
 
+    def try_restore(self, run_id: str, **more: Any) -> RunResult:
+        """Restore into a topic of its own."""
+        return bring_back(restore_spec(self.broker, self.root, suffix=f"-{run_id}", **more), run_id)
+
     def restored(self, run_id: str = "restore-1", **more: Any) -> Contents:
         """Restore into a topic of its own, and say what it holds."""
-        result = bring_back(restore_spec(self.broker, self.root, suffix=f"-{run_id}", **more), run_id)
+        result = self.try_restore(run_id, **more)
         assert result.outcome == "Succeeded", result
         copies = committed(self.broker, f"{self.topic}-{run_id}")
         return contents({record[0]: (record[1], record[2]) for record in copies})

@@ -45,3 +45,30 @@ def test_a_tombstone_that_was_cleaned_before_it_was_archived_is_healed_by_a_new_
     topic.back_up()
     assert topic.archived == topic.live == topic.restored()
     assert topic.generation == second
+
+
+def test_points_are_exact_from_the_end_that_a_generation_caught_up_with(keyed: MakeKeyed) -> None:
+    topic = keyed()
+    topic.put({"a": "1"})
+    topic.put({"a": "2", "b": "1"})
+    topic.back_up(run_id="early")
+    point = {"offsets": [{"topic": topic.topic, "partition": 0, "offset": 1}]}
+    assert topic.restored("whole", point=point) == {b"a": b"1"}, "nothing was cleaned yet"
+    topic.clean_until_gone(0)
+    topic.back_up(again=True, run_id="late")
+    exact = topic.generation.exact
+    assert exact == topic.state.accounted_for(*topic.key)[-1][1]
+
+    refused = topic.try_restore("refused", point=point)
+    assert refused.outcome == "Failed"
+    assert f"generation 2 of it is exact from offset {exact} on, not at offset 1" in refused.message
+    assert "Points of what is restored are exact from 20" in refused.message
+    gone = topic.try_restore("gone", point={"run": "early"})
+    assert "had generation 1, which is gone since generation 2 became active" in gone.message
+    assert topic.restored("same", point={"run": "late"}) == topic.live
+
+    topic.put({"a": "3"})
+    topic.back_up(run_id="later")
+    assert topic.restored("again", point={"run": "late"})[b"a"] == b"2"
+    point["offsets"][0]["offset"] = exact
+    assert topic.restored("offsets", point=point)[b"a"] == b"2"

@@ -1,7 +1,7 @@
 """Makes generations of compacted partitions active, once they are whole and have caught up with their logs.
 
     activating = Activating()
-    plan = activating.perform(writer, planner, plan, archive)
+    plan = activating.perform(writer, planner, plan, left_out, archive)
 
 A log is read on after the rest was read: its end is asked for, and archived. If a record or a marker came at every
 offset of that, no compaction has been there, and the generation is exact from its end on

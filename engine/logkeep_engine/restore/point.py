@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -35,6 +34,7 @@ from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.clip import clipped
+from logkeep_engine.restore.exact import identity, refuse_inexact, refuse_removed, still_there
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, TopicSelection, select_topics, shown, with_branches
 from logkeep_engine.storage import Storage
@@ -86,7 +86,9 @@ def plan_point(
     if point is None:
         return PlannedPoint(None)
     if point.run is not None:
-        return PlannedPoint(PointPlan(archive.load().commit))
+        newest = archive.load()
+        refuse_removed(archived, newest, topics, point.run)
+        return PlannedPoint(PointPlan(newest.commit))
     warnings = [] if point.time is None else _told_incomplete(archive, archived, topics, point.time)
     if point.as_of is None:
         warnings += _told_divided(archived, topics)
@@ -97,6 +99,7 @@ def plan_point(
         plan = PointPlan(archived.commit, _ends(archived, topics, point))
     else:
         plan = PointPlan(archived.commit, since=point.since, before=point.before)
+    refuse_inexact(archived, topics, plan.ends)
     return PlannedPoint(plan, tuple(warnings))
 
 
@@ -232,22 +235,17 @@ def _without_gone(archived: ArchiveState, later: ArchiveState) -> ArchiveState:
     for key in archived.segments:
         if archived.segments.rows(key) == later.segments.rows(key):
             continue
-        there = {_identity(entry) for entry in later.segments.get(key, ())}
-        there |= {_identity(entry) for branch in later.branches.get(key, ()) for entry in branch.segments}
+        there = still_there(archived, later, key)
         entries = list(archived.segments[key])
-        left = [entry for entry in entries if _identity(entry) in there]
+        left = [entry for entry in entries if identity(entry) in there]
         found.segments.replace_rows(key, b"".join(map(pack, left)))
         removed = list(found.removed.get(key, ()))
         for entry in entries:
-            if _identity(entry) not in there:
+            if identity(entry) not in there:
                 add_range(removed, entry.base_offset, entry.next_offset)
         if removed:
             found.removed[key] = removed
     return found
-
-
-def _identity(entry: SegmentEntry) -> tuple[int, int, int]:
-    return entry.base_offset, entry.epoch, entry.attempt
 
 
 @dataclass(frozen=True)
