@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.report import ProgressRange
@@ -111,10 +112,7 @@ def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned)
     """The error, with other advice if retention has removed something of the plan since."""
     newest = with_branches(context.archive.load(), context.spec.source.topic_ids)
     gone = sum(
-        any(
-            start <= entry.base_offset < end
-            for start, end in newest.removed.get((topic.topic_id, partition.partition), ())
-        )
+        _is_gone(newest, entry)
         for topic, partition in with_task(planned)
         for entry in planned.segments(topic, partition.partition)
     )
@@ -126,3 +124,11 @@ def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned)
         "come to its end. Delete what it has written, and begin another one with the backup suspended.",
         faults=error.faults,
     )
+
+
+def _is_gone(newest: ArchiveState, entry: SegmentEntry) -> bool:
+    """Whether retention has removed a segment, or the snapshot of which it is a part."""
+    key = (entry.topic_id, entry.partition)
+    if entry.layout is Layout.SNAPSHOT:
+        return entry.files.end not in {item.end for item in newest.snapshots.get(key, ())}
+    return any(start <= entry.base_offset < end for start, end in newest.removed.get(key, ()))
