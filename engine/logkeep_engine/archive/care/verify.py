@@ -177,6 +177,7 @@ def _verified(
 def _orphans(storage: Storage, state: ArchiveState, topics: Callable[[str], bool] | None) -> list[str]:
     tables: list[tuple[str, Iterable[SegmentEntry]]] = [(key[0], entries) for key, entries in state.segments.items()]
     tables += [(branch.key[0], branch.segments) for branch in all_branches(state)]
+    tables += [(key[0], entries) for item in state.unpurged for key, entries in item.segments.items()]
     known = {
         path
         for topic_id, entries in tables

@@ -199,7 +199,8 @@ class Commit:
 
     A Data has `topics`, the facts of receipts, the `epochs` that are new, and the `leaders` on whose logs the run
     begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
-    segments. `purged`: the objects of all segments that were removed before are deleted.
+    segments. `purged`: the objects of all segments that were removed before are deleted; `purged_commits`: those of
+    the segments that these commits have removed.
 
     An End has `outcome`, `message` and `groups`, which replace the groups of earlier runs if the run succeeded, and
     `cluster_state`, if the run has archived it.
@@ -224,6 +225,7 @@ class Commit:
     message: str = ""
     removed: tuple[RemovedSegment, ...] = ()
     purged: bool = False
+    purged_commits: tuple[int, ...] = ()
     epochs: tuple[LeaderEpoch, ...] = ()
     leaders: tuple[LeaderSeen, ...] = ()
     branchings: tuple[Branching, ...] = ()
@@ -240,7 +242,7 @@ class Commit:
         """True if the commit adds nothing, and removes segments or says that their objects are gone."""
         facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
         added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings]))
-        return self.kind is CommitKind.DATA and not added and (self.purged or bool(self.removed))
+        return self.kind is CommitKind.DATA and not added and bool(self.purged or self.purged_commits or self.removed)
 
 
 def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:
