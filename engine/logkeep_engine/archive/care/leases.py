@@ -1,5 +1,5 @@
-"""The notes by which runs that read an archive show that they go on: `runs/<run id>/alive.json`. Nothing that such a run
-may need is deleted meanwhile: the note is its lease.
+"""The notes by which runs that read an archive show that they go on: `runs/<run id>/alive.json`. Nothing is deleted
+that such a run may need: the note is its lease.
 
     with ReadingNote(archive.storage, run_id) as note:
         state = archive.load()
@@ -12,8 +12,8 @@ may need is deleted meanwhile: the note is its lease.
 A note is written anew every some seconds, and once more at its end. A run that was killed writes no end, so its lease
 lapses: LAPSE_MS after the last beat, by the store's clock alone.
 
-The note says up to which commit its run knows the catalog. What a later commit has removed the run may still read. Until
-it says so, it may have begun before any commit.
+The note says up to which commit its run knows the catalog. What a later commit has removed the run may still read.
+Until it says so, it may have begun before any commit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from logkeep_engine.archive.names import RUNS, run_file
-from logkeep_engine.errors import LogkeepError, ObjectMissing
+from logkeep_engine.errors import LogkeepError, ObjectMissing, StorageRefused
 from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 ALIVE = "alive.json"
 BEAT_SECONDS = 10.0
 LAPSE_MS = 3_600_000
-"""ms after its last beat until a run counts as gone. A Job that starts its driver anew waits for six minutes at most."""
+"""ms after its last beat until a run counts as gone. A Job starts its driver anew within minutes."""
 
 NO_COMMIT = -1
 _FORMAT = 1
@@ -88,8 +88,7 @@ class ReadingNote:
     def reads(self, commit: int) -> None:
         """Say that the run knows the catalog up to this commit: it needs nothing that was removed by then."""
         self._commit = commit
-        with self._logged():
-            self.beat()
+        self.beat()
 
     def beat(self) -> None:
         """Show once more that the run goes on."""
@@ -104,9 +103,31 @@ class ReadingNote:
         self._place.put(self._path, json.dumps(note).encode())
 
 
+@contextmanager
+def reading(storage: Storage, run_id: str, commit: int) -> Iterator[None]:
+    """A lease for a run that has loaded the catalog up to this commit, and otherwise writes nothing there: its note is
+    deleted at the end. If it cannot be written, as with credentials that may only read, there is no lease."""
+    note = ReadingNote(storage, run_id)
+    try:
+        note.reads(commit)
+    except StorageRefused as error:
+        log.info("without a lease only the grace of retention keeps what this run reads: %s", error)
+        yield
+        return
+    try:
+        with note:
+            yield
+    finally:
+        try:
+            storage.delete([run_file(run_id, ALIVE)])
+        except LogkeepError as error:
+            log.info("the note of a run that has ended stays: %s", error)
+
+
 @dataclass(frozen=True, slots=True)
 class RunningReader:
-    """A run that reads the archive. `commit` is the last one that it knows of the catalog; NO_COMMIT: it has not said."""
+    """A run that reads the archive. `commit` is the last one of the catalog that it knows; NO_COMMIT: it has not
+    said."""
 
     run_id: str
     commit: int

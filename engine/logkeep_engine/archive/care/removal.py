@@ -10,9 +10,9 @@ the catalog's word that they may be there: a later run that succeeds deletes the
 since the catalog still accounts for their offsets. So a deletion that comes late, even by a run that another has
 overtaken, deletes nothing else.
 
-Objects are deleted when their removal is older than the grace, and no running reader began before it (see `leases`). The
-time of a removal is that of the commit's object by the store's clock, or the one that the commit tells, whichever is
-later and not in the future. If the clocks are doubtful, nothing is deleted.
+Objects are deleted when their removal is older than the grace, and no running reader began before it (see `leases`).
+The time of a removal is that of the commit's object by the store's clock, or the one that the commit tells, whichever
+is later and not in the future. If the clocks are doubtful, nothing is deleted.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _with_grace_over(writer: Writer, removals: Sequence[Unpurged], grace: int) -
     if not grace:
         return list(removals)
     now = checked_now(writer)
-    return [item for item in removals if (since := _removed_at(writer.archive.storage, item, now)) + grace <= now]
+    return [item for item in removals if _removed_at(writer.archive.storage, item, now) + grace <= now]
 
 
 def _removed_at(storage: Storage, item: Unpurged, now: int) -> int:

@@ -24,6 +24,11 @@ class Unpurged:
     time: int
     segments: SegmentTable = field(default_factory=SegmentTable)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether `commit` is the very one that has removed the segments."""
+        return self.time != NOT_KNOWN
+
 
 def without_commits(removals: tuple[Unpurged, ...], commits: Collection[int]) -> tuple[Unpurged, ...]:
     """The removals without those of these commits. Raises ValueError for a commit that has removed nothing, or whose
@@ -47,7 +52,7 @@ def all_unpurged(removals: Iterable[Unpurged]) -> SegmentTable:
 
 def same_unpurged(some: tuple[Unpurged, ...], others: tuple[Unpurged, ...]) -> bool:
     """True if both say the same, as far as both know it."""
-    if any(item.time == NOT_KNOWN for item in (*some, *others)):
+    if not all(item.is_known for item in (*some, *others)):
         mine, its = all_unpurged(some), all_unpurged(others)
         return set(mine) == set(its) and all(_rows(mine, key) == _rows(its, key) for key in mine)
     return some == others
