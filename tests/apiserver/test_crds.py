@@ -165,7 +165,11 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert (restore["offsets"], restore["verify"], restore["everything"]) == ("Any", "Counts", False)
     assert (restore["emit"], restore["emitOptions"]) == ("None", {})
     assert (backup["limits"], backup["clusterState"]) == ({"readersPerBroker": 16}, "Archive")
-    assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {"grace": "1d"})
+    assert (backup["format"], backup["formatOptions"], backup["retention"]) == (
+        "Kafka",
+        {"allowLoss": False},
+        {"grace": "1d"},
+    )
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
     assert "compactedTopics" not in backup
     assert "snapshots" not in backup

@@ -23,6 +23,8 @@ object more than in layout 5. The rows that it counts follow the others. A fact 
                    still
     a partition    "unpurged":[[commit,<segments>],…]   how many of them are of the partition. Those of which no commit
                    is known are counted where layout 3 has them
+    a partition    "snapshots":[[end,leader epoch,time,<parts>],…]
+                   "branchSnapshots":[[branch id,end,leader epoch,time,<parts>],…]
 Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of JSON for each segment; it is read,
 not written. Versions that do not know a layout refuse it.
 """
@@ -32,7 +34,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any
 
 import cramjam
@@ -41,6 +43,7 @@ from logkeep_engine.archive.catalog import documents, fields, packed, tables
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Gap, Partition
 from logkeep_engine.archive.catalog.fields import Since
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN, Unpurged
@@ -59,8 +62,9 @@ _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
 _NONE: list[Any] = [(), 0, (), UNKNOWN, (), {}]  # what the older layouts do not say of a partition
 _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
 _REMOVALS, _UNPURGED = "removals", "unpurged"
+_SNAPSHOTS, _BRANCH_SNAPSHOTS = "snapshots", "branchSnapshots"
 _MORE_OF_ARCHIVE: set[str] = {_REMOVALS}
-_MORE_OF_PARTITION: set[str] = {_UNPURGED}
+_MORE_OF_PARTITION: set[str] = {_UNPURGED, _SNAPSHOTS, _BRANCH_SNAPSHOTS}
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
@@ -95,7 +99,7 @@ def _needs_digests(state: ArchiveState) -> bool:
 
 
 def _keys(state: ArchiveState) -> list[Partition]:
-    return sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches})
+    return sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches, *state.snapshots})
 
 
 def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
@@ -106,11 +110,20 @@ def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
 
 def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
     """The facts of a partition that only layout 6 has, and the rows of segments that they count."""
-    found = [
-        (item.commit, item.segments.rows(key)) for item in state.unpurged if item.is_known and key in item.segments
-    ]
-    counts = [[commit, len(rows) // packed.ROW_BYTES] for commit, rows in found]
-    return {_UNPURGED: counts} if counts else {}, b"".join(rows for _, rows in found)
+    gone = [(item.commit, item.segments.rows(key)) for item in state.unpurged if item.is_known and key in item.segments]
+    own: list[tuple[list[str], HeldSnapshot]] = [([], item) for item in state.snapshots.get(key, ())]
+    others = [([branch.id], item) for branch in state.branches.get(key, ()) for item in branch.held.snapshots]
+    found: dict[str, list[Any]] = {
+        _UNPURGED: [[commit, len(rows) // packed.ROW_BYTES] for commit, rows in gone],
+        _SNAPSHOTS: list(starmap(_snapshot_out, own)),
+        _BRANCH_SNAPSHOTS: list(starmap(_snapshot_out, others)),
+    }
+    rows = b"".join([*(rows for _, rows in gone), *(item.rows for _, item in (*own, *others))])
+    return {name: items for name, items in found.items() if items}, rows
+
+
+def _snapshot_out(branch: list[str], item: HeldSnapshot) -> list[Any]:
+    return [*branch, item.end, item.leader_epoch, item.time, len(item.rows) // packed.ROW_BYTES]
 
 
 def _unknown_unpurged(state: ArchiveState, key: Partition) -> bytes:
@@ -125,11 +138,17 @@ def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
 
 def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str, Any], rows: memoryview) -> int:
     """Add what `_more_of_partition` has written. `rows` begins with its rows; returns how many bytes they are."""
-    tables_by_commit = {item.commit: item.segments for item in state.unpurged}
     at = 0
+    tables_by_commit = {item.commit: item.segments for item in state.unpurged}
     for commit, count in more.get(_UNPURGED, ()):
         size = count * packed.ROW_BYTES
         tables_by_commit[commit].set_rows(key, rows[at : at + size])
+        at += size
+    own = [(state.snapshots.setdefault(key, []), item) for item in more.get(_SNAPSHOTS, ())]
+    others = [(state.branch(key, name).held.snapshots, item) for name, *item in more.get(_BRANCH_SNAPSHOTS, ())]
+    for held, (end, leader_epoch, time, parts) in (*own, *others):
+        size = parts * packed.ROW_BYTES
+        held.append(HeldSnapshot(end, leader_epoch, time, bytes(rows[at : at + size])))
         at += size
     return at
 
