@@ -1,4 +1,4 @@
-"""What a run that succeeded removes from the archive, and when the objects are deleted."""
+"""The fields that say which segments a run that succeeded removes, and when it deletes their objects."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class _ConvertRun(ArchivingRun):
             self._convert_all(source)
 
     def _lease(self, source: ConvertSource) -> AbstractContextManager[None]:
-        """What keeps the objects of a source that is an archive, unless nothing shall be written."""
+        """A lease on the objects of a source that is an archive, unless nothing shall be written."""
         if source.commit is None or self._dry_run:
             return nullcontext()
         return reading(source.storage, self._run_id, source.commit)

@@ -1,4 +1,4 @@
-"""What was removed from an archive, and whose objects may be there still. No I/O.
+"""Segments that were removed from an archive, and whose objects may be there still. No I/O.
 
 A commit takes segments out of the archive: nothing names their objects any more. The objects are deleted later, so that
 readers who have begun before find them. Then another commit says that they are gone.
