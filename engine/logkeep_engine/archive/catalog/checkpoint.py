@@ -46,7 +46,7 @@ from logkeep_engine.archive.catalog.fields import Since
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN, Unpurged
+from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN, Unpurged, all_unpurged
 from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.log.memory import checkpoint_most
@@ -128,7 +128,7 @@ def _snapshot_out(branch: list[str], item: HeldSnapshot) -> list[Any]:
 
 def _unknown_unpurged(state: ArchiveState, key: Partition) -> bytes:
     """The rows of removed segments of which earlier versions do not tell the commit."""
-    return b"".join(item.segments.rows(key) for item in state.unpurged if not item.is_known)
+    return bytes(all_unpurged((item for item in state.unpurged if not item.is_known), key).rows(key))
 
 
 def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:

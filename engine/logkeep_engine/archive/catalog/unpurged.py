@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.packed import SegmentTable
 
 NOT_KNOWN = 0
@@ -39,11 +40,11 @@ def without_commits(removals: tuple[Unpurged, ...], commits: Collection[int]) ->
     return left
 
 
-def all_unpurged(removals: Iterable[Unpurged]) -> SegmentTable:
-    """The segments of all these removals."""
+def all_unpurged(removals: Iterable[Unpurged], only: Partition | None = None) -> SegmentTable:
+    """The segments of all these removals, or `only` those of one partition."""
     found = SegmentTable()
     for item in removals:
-        for key in item.segments:
+        for key in item.segments if only is None else {only} & set(item.segments):
             rows = item.segments[key]
             for at in range(len(rows)):
                 found.add_row(key, rows.row(at))
@@ -58,6 +59,6 @@ def same_unpurged(some: tuple[Unpurged, ...], others: tuple[Unpurged, ...]) -> b
     return some == others
 
 
-def _rows(table: SegmentTable, key: tuple[str, int]) -> list[bytes]:
+def _rows(table: SegmentTable, key: Partition) -> list[bytes]:
     rows = table[key]
     return sorted(rows.row(at) for at in range(len(rows)))
