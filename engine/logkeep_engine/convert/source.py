@@ -85,7 +85,8 @@ class ConvertSource:
 
     `begins` has the intended first offset of partitions whose first offsets are missing, see
     `archive.reading.beginnings`. `transactions.look_through` finds the `aborted` transactions. `cluster_state` is what
-    the last run has archived of the cluster's users.
+    the last run has archived of the cluster's users. `commit` is the last one of an archive's catalog that the
+    conversion knows.
     """
 
     storage: Storage
@@ -104,6 +105,7 @@ class ConvertSource:
     aborted: Mapping[Partition, Sequence[AbortedTxn]] = field(default_factory=dict)
     leaders: Mapping[Partition, Leaders] = field(default_factory=dict)
     cluster_state: ClusterState | None = None
+    commit: int | None = None
 
     @property
     def topic_names(self) -> dict[str, str]:
@@ -138,6 +140,7 @@ def archive_source(storage: Storage) -> ConvertSource:
         begins=missing_beginnings(archive, state),
         leaders=leaders_of(state),
         cluster_state=None if end is None else read_cluster_state(archive, end),
+        commit=state.commit,
     )
 
 

@@ -181,6 +181,7 @@ def _orphans(storage: Storage, state: ArchiveState, topics: Callable[[str], bool
     tables: list[tuple[str, Iterable[SegmentEntry]]] = [(key[0], entries) for key, entries in state.segments.items()]
     tables += [(branch.key[0], branch.segments) for branch in all_branches(state)]
     tables += [(parts[0].topic_id, parts) for parts in all_snapshots(state)]
+    tables += [(key[0], entries) for item in state.unpurged for key, entries in item.segments.items()]
     known = {
         path
         for topic_id, entries in tables
