@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
+from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -114,8 +114,8 @@ class ConvertSource:
 
 
 def archive_source(storage: Storage) -> ConvertSource:
-    """The archive at `storage` as the last successful run has left it, with the whole log where that is there. Raises ArchiveMissing,
-    ArchiveDamaged, ArchiveMismatch."""
+    """The archive at `storage` as the last successful run has left it, with the whole log where that is there. Raises
+    ArchiveMissing, ArchiveDamaged, ArchiveMismatch."""
     archive = Archive.open(storage)
     chosen = view.choose(archive)
     state = with_snapshots(chosen.state, where_needed=True)

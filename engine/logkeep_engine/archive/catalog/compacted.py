@@ -81,9 +81,9 @@ def snapshot_of(
 def _usable(state: ArchiveState, key: Partition, end: int | None, before: int | None) -> Iterator[HeldSnapshot]:
     """The snapshots at or below a point behind which the log is whole up to the point, the oldest first."""
     for item in state.snapshots.get(key, ()):
-        if (end is None or item.end <= end) and (before is None or item.time < before):
-            if not _is_removed(state, key, item.end, end):
-                yield item
+        is_at_point = (end is None or item.end <= end) and (before is None or item.time < before)
+        if is_at_point and not _is_removed(state, key, item.end, end):
+            yield item
 
 
 def _is_removed(state: ArchiveState, key: Partition, start: int, end: int | None) -> bool:
@@ -97,9 +97,9 @@ def not_exact(
     log, and no snapshot stands for it. Elsewhere retention removes records because nobody wants them any more."""
     for key in state.removed:
         end = ends.get(key)
-        if state.topics[key[0]].policies == {"compact"} and _is_removed(state, key, 0, end):
-            if not any(_usable(state, key, end, before)):
-                yield key
+        is_gone = state.topics[key[0]].policies == {"compact"} and _is_removed(state, key, 0, end)
+        if is_gone and not any(_usable(state, key, end, before)):
+            yield key
 
 
 def exact_from(state: ArchiveState, key: Partition) -> ExactFrom | None:

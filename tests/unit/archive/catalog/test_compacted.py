@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from logkeep_engine.archive.catalog.compacted import (
-    NO_TIME,
     ExactFrom,
     exact_from,
     not_exact,
@@ -16,7 +15,7 @@ from logkeep_engine.archive.catalog.compacted import (
 )
 from logkeep_engine.archive.catalog.facts import Branching, RemovedSegment
 from logkeep_engine.archive.catalog.facts import branch_id as branch_of
-from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
+from logkeep_engine.archive.catalog.snapshots import NO_TIME, RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from tests.unit.archive.build import ORDERS
 from tests.unit.archive.catalog.test_branches import archive, begun, commit
@@ -60,7 +59,7 @@ def first(state: ArchiveState) -> tuple[int, int]:
     ("end", "begins"),
     [(None, (60, 60)), (100, (60, 60)), (60, (60, 60)), (59, (30, 30)), (30, (30, 30)), (29, (0, 0)), (0, (0, 0))],
 )
-def test_a_state_begins_with_the_newest_snapshot_at_or_below_the_point(end: int | None, begins: tuple[int, int]) -> None:
+def test_a_state_begins_with_the_newest_snapshot_at_or_below_a_point(end: int | None, begins: tuple[int, int]) -> None:
     state = compacted(30, 60)
     view = with_snapshots(state, {} if end is None else {KEY: end})
     assert first(view) == begins
