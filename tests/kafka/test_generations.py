@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.retention import AT_ONCE
+from logkeep_engine.errors import SpecError
 from tests.cluster.kafka import KafkaBroker
 from tests.kafka.keyed import Keyed
 
@@ -39,10 +42,11 @@ def test_a_tombstone_that_was_cleaned_before_it_was_archived_is_healed_by_a_new_
     second = topic.generation
     assert (second.number, second.passive, second.last) == (2, None, 2)
     assert second.began > first.began
-    report = topic.verified()
-    assert report.orphans == []
+    assert topic.verified().orphans == []
     topic.put({"b": "2"})
-    topic.back_up()
+    topic.back_up(retention={"grace": AT_ONCE})
+    assert topic.state.unpurged == ()
+    assert topic.verified().orphans == []
     assert topic.archived == topic.live == topic.restored()
     assert topic.generation == second
 
@@ -52,19 +56,21 @@ def test_points_are_exact_from_the_end_that_a_generation_caught_up_with(keyed: M
     topic.put({"a": "1"})
     topic.put({"a": "2", "b": "1"})
     topic.back_up(run_id="early")
-    point = {"offsets": [{"topic": topic.topic, "partition": 0, "offset": 1}]}
+    point: dict[str, Any] = {"offsets": [{"topic": topic.topic, "partition": 0, "offset": 1}]}
     assert topic.restored("whole", point=point) == {b"a": b"1"}, "nothing was cleaned yet"
     topic.clean_until_gone(0)
     topic.back_up(again=True, run_id="late")
     exact = topic.generation.exact
     assert exact == topic.state.accounted_for(*topic.key)[-1][1]
 
-    refused = topic.try_restore("refused", point=point)
-    assert refused.outcome == "Failed"
-    assert f"generation 2 of it is exact from offset {exact} on, not at offset 1" in refused.message
-    assert "Points of what is restored are exact from 20" in refused.message
-    gone = topic.try_restore("gone", point={"run": "early"})
-    assert "had generation 1, which is gone since generation 2 became active" in gone.message
+    with pytest.raises(SpecError) as refused:
+        topic.restored("refused", point=point)
+    assert f"generation 2 of it is exact from offset {exact} on, not at offset 1" in str(refused.value)
+    assert "Points of what is restored are exact from 20" in str(refused.value)
+    assert topic.restored("old", point={"run": "early"}) == {b"a": b"2", b"b": b"1"}, "as long as it is there"
+    topic.back_up(run_id="purging", retention={"grace": AT_ONCE})
+    with pytest.raises(SpecError, match="had generation 1, which is gone since generation 2 became active"):
+        topic.restored("gone", point={"run": "early"})
     assert topic.restored("same", point={"run": "late"}) == topic.live
 
     topic.put({"a": "3"})
@@ -72,3 +78,4 @@ def test_points_are_exact_from_the_end_that_a_generation_caught_up_with(keyed: M
     assert topic.restored("again", point={"run": "late"})[b"a"] == b"2"
     point["offsets"][0]["offset"] = exact
     assert topic.restored("offsets", point=point)[b"a"] == b"2"
+    assert topic.verified().orphans == []

@@ -8,7 +8,6 @@ its segments go when the next one becomes active.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
@@ -42,16 +41,26 @@ def refuse_inexact(archived: ArchiveState, topics: Iterable[TopicEntry], ends: M
         )
 
 
-def refuse_removed(archived: ArchiveState, later: ArchiveState, topics: Iterable[TopicEntry], run_id: str) -> None:
-    """Raises SpecError if segments of a generation that was active at the end of a run are gone since. `archived` is
-    the state at that end, `later` the newest."""
-    found = []
+def last_with(archived: ArchiveState, later: ArchiveState, topics: Iterable[TopicEntry], run_id: str) -> int:
+    """The last commit that has the generations which were active at the end of a run. `archived` is the state at that
+    end, `later` the newest. Objects of a generation that is not active any more are there for a while: whoever says
+    that he knows the catalog up to that commit keeps them.
+
+    Raises SpecError if some are deleted."""
+    found, last = [], later.commit
     for topic, key, known in _generations(later, topics):
         entries = archived.segments.get(key, ())
-        if generation_of(archived, key).number != known.number and entries:
-            there = still_there(archived, later, key)
-            if any(identity(entry) not in there for entry in entries):
-                found.append((topic, key, known))
+        if generation_of(archived, key).number == known.number or not entries:
+            continue
+        wanted = {identity(entry) for entry in entries}
+        wanted -= {identity(entry) for entry in later.segments.get(key, ())}
+        for item in later.unpurged:
+            unnamed = {identity(entry) for entry in item.segments.get(key, ())}
+            if wanted & unnamed:
+                wanted -= unnamed
+                last = min(last, item.commit - 1)
+        if wanted:
+            found.append((topic, key, known))
     if found:
         topic, key, known = found[0]
         raise SpecError(
@@ -60,16 +69,7 @@ def refuse_removed(archived: ArchiveState, later: ArchiveState, topics: Iterable
             f"{_and_more(len(found))}",
             hint=_hint(known for _, _, known in found),
         )
-
-
-def still_there(archived: ArchiveState, later: ArchiveState, key: Partition) -> set[Identity]:
-    """The segments that the archive still has of a partition. Those of a generation that is not active any more are
-    there as long as their objects are not deleted."""
-    there = {identity(entry) for entry in later.segments.get(key, ())}
-    there |= {identity(entry) for branch in later.branches.get(key, ()) for entry in branch.segments}
-    if generation_of(archived, key).number != generation_of(later, key).number:
-        there |= {identity(entry) for entry in later.unpurged.get(key, ())}
-    return there
+    return max(last, archived.commit)
 
 
 def _generations(
@@ -84,8 +84,10 @@ def _generations(
 def _is_dense(state: ArchiveState, key: Partition, end: int) -> bool:
     """Whether no offset is missing below `end`, so that compaction has taken nothing."""
     entries = [entry for entry in state.segments.get(key, ()) if entry.base_offset < end]
-    whole = not any(entry.gaps for entry in entries)
-    return whole and all(before.next_offset == after.base_offset for before, after in pairwise(entries))
+    accounted = state.accounted_for(*key)
+    reached = [accounted[0][0] if accounted else 0, *(entry.next_offset for entry in entries)]
+    whole = not any(entry.gaps for entry in entries) and reached[-1] >= end
+    return whole and reached[:-1] == [entry.base_offset for entry in entries]
 
 
 def _and_more(count: int) -> str:

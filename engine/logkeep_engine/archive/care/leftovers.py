@@ -9,7 +9,7 @@ other objects beside them. So who reads the folder without the catalog would see
 removed
 
 - has a name as Logkeep writes it, of a partition that the run has written,
-- is named by no commit,
+- is named by no commit, and is not of a removed segment either, which `removal` deletes in its own time,
 - begins in the last range of offsets of its partition that is archived without a hole, and no recorded gap follows: it
   may reach over its first offset, and must not be the only copy of what was lost in the cluster. In the folder of a
   generation: begins below the end of that range, and the generation is not being read.
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
 from operator import attrgetter
 
 from logkeep_engine.archive import names
@@ -86,20 +87,20 @@ def _is_adopted(writer: Writer) -> bool:
 def _leftovers(storage: Storage, state: ArchiveState, layout: Layout, keys: Collection[Partition]) -> Iterator[str]:
     ranges = {(state.topics[key[0]].name, key[1]): _whole_end(state, key) for key in keys}
     named: set[str] = set()
-    # What is removed already is deleted elsewhere, when nobody reads it any more.
-    for table in (state.segments, state.of_generation(PASSIVE).segments, state.unpurged):
-        for (topic_id, partition), entries in table.items():
-            topic = state.topics[topic_id].name
-            if (topic, partition) in ranges:
-                named.update(path for entry in entries for path in entry.objects(topic))
+    waiting = (table for item in state.unpurged for table in item.segments.items())
+    passive = state.of_generation(PASSIVE).segments
+    for (topic_id, partition), entries in chain(state.segments.items(), passive.items(), waiting):
+        topic = state.topics[topic_id].name
+        if (topic, partition) in ranges:
+            named.update(path for entry in entries for path in entry.objects(topic))
     being_read = {(state.topics[key[0]].name, key[1]): passive_of(state, key) for key in keys}
     for topic in {topic for topic, _ in ranges}:
         for info in storage.list(f"{names.TOPICS}{topic}/"):
             path, generation = names.without_generation(info.path)
             partition, first = _PLACES[layout](topic, path)
             start, end = ranges.get((topic, partition), NOTHING)
-            passive = being_read.get((topic, partition))
-            if passive is not None and passive.number == generation:
+            read = being_read.get((topic, partition))
+            if read is not None and read.number == generation:
                 continue
             if (start <= first or generation) and first < end and info.path not in named:
                 yield info.path

@@ -104,7 +104,7 @@ def change_generations(state: ArchiveState, commit: Commit) -> None:
         why = why_not(state, change)
         if why is not None:
             raise ValueError(why)
-        _change(state, change, commit.time)
+        _change(state, commit, change)
     facts = commit.passive
     if facts:
         passive = state.of_generation(PASSIVE)
@@ -147,33 +147,33 @@ def generation_in(state: ArchiveState, key: Partition, found: dict[str, Any], ro
     return size
 
 
-def end_passive_behind(state: ArchiveState, key: Partition, offset: int) -> None:
+def end_passive_behind(state: ArchiveState, commit: Commit, key: Partition, offset: int) -> None:
     """Drop the passive generation of a partition whose log was cut off at `offset`, if it reaches behind it."""
     passive = passive_of(state, key)
     if passive is not None and passive.end > offset:
-        _drop(state, key)
+        _drop(state, commit, key)
 
 
-def _change(state: ArchiveState, change: GenerationChange, time: int) -> None:
+def _change(state: ArchiveState, commit: Commit, change: GenerationChange) -> None:
     key = (change.topic_id, change.partition)
     known = generation_of(state, key)
     if change.step is GenerationStep.BEGIN:
-        passive = PassiveGeneration(change.number, time, change.start, change.end)
+        passive = PassiveGeneration(change.number, commit.time, change.start, change.end)
         state.generations[key] = replace(known, last=change.number, passive=passive)
         return
     if change.step is GenerationStep.DROP:
-        _drop(state, key)
+        _drop(state, commit, key)
         return
     assert known.passive is not None
     swapped = _swapped(state, key, known.passive)
     assert swapped is not None
     whole, gone = swapped
-    _retire(state, key, gone)
+    _retire(state, commit, key, gone)
     for snapshot in state.snapshots.get(key, ()):  # it is made of what goes
-        _retire(state, key, snapshot.rows)
+        _retire(state, commit, key, snapshot.rows)
     state.hold(key, whole)
     state.of_generation(change.number).hold(key, PartitionFacts())
-    state.generations[key] = Generation(change.number, known.passive.began, time, change.end, known.last)
+    state.generations[key] = Generation(change.number, known.passive.began, commit.time, change.end, known.last)
 
 
 def _swapped(
@@ -197,17 +197,17 @@ def _swapped(
     return whole, stay.rows
 
 
-def _drop(state: ArchiveState, key: Partition) -> None:
+def _drop(state: ArchiveState, commit: Commit, key: Partition) -> None:
     passive = state.of_generation(PASSIVE)
-    _retire(state, key, passive.held(key).rows)
+    _retire(state, commit, key, passive.held(key).rows)
     passive.hold(key, PartitionFacts())
     state.generations[key] = replace(state.generations[key], passive=None)
 
 
-def _retire(state: ArchiveState, key: Partition, rows: bytes | bytearray) -> None:
+def _retire(state: ArchiveState, commit: Commit, key: Partition, rows: bytes | bytearray) -> None:
     """Note that the objects of these segments are to be deleted."""
     for at in range(0, len(rows), ROW_BYTES):
-        state.unpurged.add_row(key, bytes(rows[at : at + ROW_BYTES]))
+        state.unname(commit, key, bytes(rows[at : at + ROW_BYTES]))
 
 
 def _together(below: Iterable[Range], above: Iterable[Range]) -> list[Range]:

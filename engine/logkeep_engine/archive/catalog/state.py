@@ -21,7 +21,6 @@ from logkeep_engine.archive.catalog.facts import (
     GroupEntry,
     Partition,
     Receipt,
-    RemovedSegment,
     RunEntry,
     RunOutcome,
     TopicEntry,
@@ -30,7 +29,7 @@ from logkeep_engine.archive.catalog.generations import Generation, change_genera
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, SegmentTable, offsets_of, without_bases
-from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
+from logkeep_engine.archive.catalog.unpurged import Unpurged, same_unpurged, without_commits
 from logkeep_engine.archive.ranges import Range, add_range, without
 
 T = TypeVar("T")
@@ -45,7 +44,7 @@ class ArchiveState:
     coverage  by (topic id, partition), merged and sorted ranges that are archived
     gaps      by (topic id, partition), sorted, as recorded
     removed   by (topic id, partition), merged and sorted ranges that retention has removed; they stay in the coverage
-    unpurged  removed segments whose objects may be there still
+    unpurged  removed segments whose objects may be there still, by the commits that have removed them, in order
     epochs    by (topic id, partition), sorted: leader epochs of what is archived, and where each begins
     leaders   by (topic id, partition): the epoch of the last leader whose log began with all that the
               archive accounted for then
@@ -66,7 +65,7 @@ class ArchiveState:
         self.coverage: dict[Partition, list[Range]] = {}
         self.gaps: dict[Partition, list[Gap]] = {}
         self.removed: dict[Partition, list[Range]] = {}
-        self.unpurged = SegmentTable()
+        self.unpurged: tuple[Unpurged, ...] = ()
         self.epochs: dict[Partition, list[EpochStart]] = {}
         self.leaders: dict[Partition, int] = {}
         self.branches: dict[Partition, list[Branch]] = {}
@@ -95,7 +94,7 @@ class ArchiveState:
             and self.coverage == other.coverage
             and self.gaps == other.gaps
             and self.removed == other.removed
-            and self.unpurged == other.unpurged
+            and same_unpurged(self.unpurged, other.unpurged)
             and self.epochs == other.epochs
             and self.leaders == other.leaders
             and self.branches == other.branches
@@ -273,7 +272,7 @@ class ArchiveState:
         if held.leader != UNKNOWN:
             self.leaders[key] = held.leader
 
-    def _branch(self, item: Branching) -> None:
+    def _branch(self, commit: Commit, item: Branching) -> None:
         key = (item.topic_id, item.partition)
         ranges = self.accounted_for(*key)
         stay, rest = self.held(key).cut(item.offset)
@@ -282,7 +281,7 @@ class ArchiveState:
             holes = without(item.offset, ranges[-1][1], ranges)
             rest.gaps = sorted((*rest.gaps, *(Gap(*key, *hole, REASON_CUT_OFF) for hole in holes)), key=_start)
         self.hold(key, stay)
-        end_passive_behind(self, key, item.offset)
+        end_passive_behind(self, commit, key, item.offset)
         self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
 
     def holds(self, receipt: Receipt) -> bool:
@@ -303,15 +302,14 @@ class ArchiveState:
                 f"commit {commit.number} is of run {commit.run_id} at epoch {commit.epoch}, which is not the writer"
             )
         for branching in commit.branchings:
-            self._branch(branching)
+            self._branch(commit, branching)
         self.add_facts(commit.topics, commit.coverage, commit.segments, commit.gaps)
         self.add_lineage(commit.epochs, commit.leaders)
-        if commit.purged:
-            self.unpurged = SegmentTable()
-        self._remove(commit.removed)
+        self.unpurged = () if commit.purged else without_commits(self.unpurged, commit.purged_commits)
+        self._remove(commit)
         for entry in commit.snapshots:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
-        self._remove_snapshots(commit.removed_snapshots)
+        self._remove_snapshots(commit)
         change_generations(self, commit)
         for segments in (commit.segments, commit.passive.segments):
             if not commit.branchings:  # else the segments are copies
@@ -357,33 +355,39 @@ class ArchiveState:
         for seen in leaders:
             self.leaders[seen.topic_id, seen.partition] = seen.epoch
 
-    def _remove(self, removed: Iterable[RemovedSegment]) -> None:
+    def _remove(self, commit: Commit) -> None:
         """Take out segments. Raises ValueError for a segment that is not there."""
         bases: dict[tuple[Partition, str], set[int]] = {}
-        for item in removed:
+        for item in commit.removed:
             bases.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.base_offset)
         for (key, branch_id), wanted in bases.items():
             if branch_id:
-                self._remove_from_branch(self.branch(key, branch_id), wanted)
+                self._remove_from_branch(commit, self.branch(key, branch_id), wanted)
                 continue
             for row in self.segments.remove(key, wanted):
-                self.unpurged.add_row(key, row)
+                self.unname(commit, key, row)
                 self._add_removed(key, *offsets_of(row))
 
-    def _remove_from_branch(self, branch: Branch, bases: set[int]) -> None:
+    def unname(self, commit: Commit, key: Partition, row: bytes) -> None:
+        """Note that the objects of a segment that the commit has taken out may be there still."""
+        if not self.unpurged or self.unpurged[-1].commit != commit.number:
+            self.unpurged = (*self.unpurged, Unpurged(commit.number, commit.time))
+        self.unpurged[-1].segments.add_row(key, row)
+
+    def _remove_from_branch(self, commit: Commit, branch: Branch, bases: set[int]) -> None:
         left, gone = without_bases(branch.held.rows, bases)
         if len(gone) != len(bases):
             raise ValueError(f"branch {branch.id} has {len(gone)} of {len(bases)} segments to remove")
         branch.held.rows = bytes(left)
         for row in gone:
-            self.unpurged.add_row(branch.key, row)
+            self.unname(commit, branch.key, row)
             start, end = offsets_of(row)
             add_range(branch.held.removed, max(start, branch.offset), end)
 
-    def _remove_snapshots(self, removed: Iterable[RemovedSnapshot]) -> None:
+    def _remove_snapshots(self, commit: Commit) -> None:
         """Take out snapshots. Raises ValueError for one that is not there."""
         ends: dict[tuple[Partition, str], set[int]] = {}
-        for item in removed:
+        for item in commit.removed_snapshots:
             ends.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.end)
         for (key, branch_id), wanted in ends.items():
             if branch_id:
@@ -394,7 +398,7 @@ class ArchiveState:
                 _set(self.snapshots, key, left)
             for part in gone:
                 for at in range(0, len(part.rows), ROW_BYTES):
-                    self.unpurged.add_row(key, part.rows[at : at + ROW_BYTES])
+                    self.unname(commit, key, part.rows[at : at + ROW_BYTES])
 
     def _add_removed(self, key: Partition, start: int, end: int) -> None:
         """Add a removed range. Two ranges become one if no segment lies between them and none will, so that they stay

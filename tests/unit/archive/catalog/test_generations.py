@@ -27,6 +27,7 @@ from logkeep_engine.archive.catalog.generations import Generation, PassiveGenera
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.unpurged import all_unpurged
 from logkeep_engine.archive.names import without_generation
 from logkeep_engine.errors import ArchiveMismatch, ReceiptRefused
 from logkeep_engine.storage import Storage, open_uri
@@ -50,7 +51,7 @@ def read(state: ArchiveState, start: int, end: int, size: int = 10) -> None:
 
 
 def unpurged(state: ArchiveState) -> list[tuple[int, int]]:
-    return [(item.base_offset, item.next_offset) for item in state.unpurged.get(KEY, ())]
+    return [(item.base_offset, item.next_offset) for item in all_unpurged(state.unpurged).get(KEY, ())]
 
 
 def hundred() -> ArchiveState:
