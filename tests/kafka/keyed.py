@@ -44,7 +44,7 @@ def contents(records: Mapping[int, tuple[bytes | None, bytes | None]]) -> Conten
 
 
 def archived_contents(storage: Storage, topic: str) -> Contents:
-    """What a restore of the archive gives, by key."""
+    """The contents that a restore of the archive gives, by key."""
     state = view.choose(Archive.open(storage)).state
     found: dict[int, tuple[bytes | None, bytes | None]] = {}
     for key, entries in state.segments.items():
@@ -90,7 +90,7 @@ class Keyed:
 
     @property
     def live(self) -> Contents:
-        """What the topic holds now, by key."""
+        """The contents of the topic now, by key."""
         return contents({record[0]: (record[1], record[2]) for record in committed(self.broker, self.topic)})
 
     def spec(self, cycle: str = "7d", **more: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ Identity = tuple[int, int, int]
 
 
 def identity(entry: SegmentEntry) -> Identity:
-    """What tells a segment of a partition from all others."""
+    """The numbers that tell a segment of a partition from all others."""
     return entry.base_offset, entry.epoch, entry.attempt
 
 

@@ -168,7 +168,7 @@ class GenerationChange:
 
 @dataclass(frozen=True, slots=True)
 class PassiveFacts:
-    """What a commit adds to passive generations."""
+    """The facts that a commit adds to passive generations."""
 
     coverage: tuple[Coverage, ...] = ()
     segments: Sequence[SegmentEntry] = ()

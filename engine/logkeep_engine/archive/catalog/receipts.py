@@ -134,7 +134,7 @@ def check_snapshot(state: ArchiveState, snapshot: SnapshotEntry, epoch: int) -> 
 
 
 def passive_facts(state: ArchiveState, receipts: Sequence[Receipt]) -> PassiveFacts:
-    """What these receipts add to passive generations."""
+    """The facts that these receipts add to passive generations."""
     if not receipts:
         return PassiveFacts()
     return PassiveFacts(
