@@ -25,14 +25,14 @@ def check_catalog(archive: Archive, damage: list[Damage], epochs: set[int]) -> t
     """The state, or None if it cannot be known; the number of the catalog's objects, and of those that its
     commits name. `epochs` gets those that began."""
     listing = archive.listing()
-    count = len(listing.commits) + len(listing.checkpoints)
+    count = listing.objects
     # Read one at a time, when the fold has come to it: each is as large as the state.
     unread: dict[int, list[str]] = {}
     for number, _, info in listing.checkpoints:
         unread.setdefault(number, []).append(info.path)
     state = ArchiveState()
     try:
-        for commit in archive.read_commits(range(max(listing.commits, default=-1) + 1)):
+        for commit in archive.read_commits(range(listing.last + 1)):
             state.apply(commit)
             epochs.add(commit.epoch)
             if commit.cluster_state is not None:
@@ -46,14 +46,18 @@ def check_catalog(archive: Archive, damage: list[Damage], epochs: set[int]) -> t
         return state, count
     except (ArchiveDamaged, ArchiveMismatch, ValueError, KeyError) as error:
         bad = state.commit + 1
-        damage.append(_catalog_damage(archive, names.commit_path(bad), error))
+        damage.append(_catalog_damage(archive, listing.object_of(bad), error))
     _read_checkpoints(archive, unread, damage)
     # A checkpoint may know what damaged commits do not say any more.
-    for number in range(bad + 1, max(listing.commits) + 1):
+    named = {listing.object_of(bad)}
+    for number in range(bad + 1, listing.last + 1):
+        if (path := listing.object_of(number)) in named:
+            continue  # a damaged bundle is named once
         try:
             epochs.add(archive.read_commit(number).epoch)
         except (ArchiveDamaged, ArchiveMismatch) as error:
-            damage.append(_catalog_damage(archive, names.commit_path(number), error))
+            named.add(path)
+            damage.append(_catalog_damage(archive, path, error))
     try:
         return archive.load(), count
     except (ArchiveDamaged, ArchiveMismatch):
