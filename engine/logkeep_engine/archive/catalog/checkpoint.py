@@ -28,7 +28,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Any
 
 import cramjam
@@ -59,14 +58,9 @@ _MORE_OF_PARTITION: set[str] = set()
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
     """The state as of `state.commit`, in the oldest layout that can hold it."""
-    layout = LAYOUT_WITH_REMOVED if state.removed else LAYOUT
-    if state.epochs or state.leaders or state.branches:
-        layout = LAYOUT_WITH_EPOCHS
-    if _needs_digests(state):
-        layout = LAYOUT_WITH_DIGESTS
-    if _more_of_archive(state) or any(_more_of_partition(state, key)[0] for key in _keys(state)):
-        layout = LAYOUT_WITH_MORE
-    frames = [bytes(cramjam.zstd.compress(content, level=3)) for content in _contents(state, layout)]
+    keys = keys_of(state)
+    layout = max([layout_of_archive(state), *(layout_of_partition(state, key) for key in keys)])
+    frames = [bytes(cramjam.zstd.compress(content, level=3)) for content in _contents(state, keys, layout)]
     hashed = hashlib.sha256()
     for frame in frames:
         hashed.update(frame)
@@ -82,14 +76,27 @@ def dump(state: ArchiveState, archive_id: str) -> bytes:
     return b"".join([documents.dumps(head), b"\n", *frames])
 
 
-def _needs_digests(state: ArchiveState) -> bool:
-    tables_of = (state.segments, state.unpurged)
-    branches = (branch.held.rows for branches in state.branches.values() for branch in branches)
-    return any(map(packed.needs_digests, chain(*(map(table.rows, table) for table in tables_of), branches)))
-
-
-def _keys(state: ArchiveState) -> list[Partition]:
+def keys_of(state: ArchiveState) -> list[Partition]:
+    """The partitions of a checkpoint, in its order."""
     return sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches})
+
+
+def layout_of_archive(state: ArchiveState) -> int:
+    """The oldest layout that can hold what the first frame says."""
+    return LAYOUT_WITH_MORE if _more_of_archive(state) else LAYOUT
+
+
+def layout_of_partition(state: ArchiveState, key: Partition) -> int:
+    """The oldest layout that can hold what the state says of a partition."""
+    if _more_of_partition(state, key)[0]:
+        return LAYOUT_WITH_MORE
+    branches = state.branches.get(key, ())
+    tables_of = [state.segments.rows(key), state.unpurged.rows(key), *(branch.held.rows for branch in branches)]
+    if any(map(packed.needs_digests, tables_of)):
+        return LAYOUT_WITH_DIGESTS
+    if key in state.epochs or key in state.leaders or branches:
+        return LAYOUT_WITH_EPOCHS
+    return LAYOUT_WITH_REMOVED if key in state.removed else LAYOUT
 
 
 def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
@@ -111,45 +118,64 @@ def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str,
     return 0
 
 
-def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
-    keys = _keys(state)
-    yield documents.dumps(
+def _contents(state: ArchiveState, keys: list[Partition], layout: int) -> Iterator[bytes]:
+    yield first_content(state, len(keys), layout)
+    items = (item_of(state, key, layout) for key in keys)
+    for index, rows in framed(items):
+        yield index + rows_out(rows, layout)
+
+
+def first_content(state: ArchiveState, partitions: int, layout: int) -> bytes:
+    """The content of frame 0."""
+    return documents.dumps(
         {
             "epoch": state.epoch,
             "topics": [tables.topic_out(topic) for topic in state.topics.values()],
             "groups": tables.GROUPS.out(state.groups),
             "runs": tables.RUNS.out(state.runs.values()),
             **_row_form(layout),
-            "partitions": len(keys),
+            "partitions": partitions,
             **({"more": _more_of_archive(state)} if layout >= LAYOUT_WITH_MORE else {}),
         }
     )
-    index: list[list[Any]] = []
-    rows = bytearray()
-    for key in keys:
-        item: list[Any] = [*key, *_ranges(state, key), len(state.segments.rows(key)) // packed.ROW_BYTES]
-        own = state.segments.rows(key)
-        if layout >= LAYOUT_WITH_REMOVED:
-            item += [state.removed.get(key, []), len(state.unpurged.rows(key)) // packed.ROW_BYTES]
-            own = own + state.unpurged.rows(key)
-        if layout >= LAYOUT_WITH_EPOCHS:
-            branches = state.branches.get(key, [])
-            item += [state.epochs.get(key, []), state.leaders.get(key, UNKNOWN), list(map(_branch_out, branches))]
-            own = own + b"".join(branch.held.rows for branch in branches)
-        if layout >= LAYOUT_WITH_MORE:
-            more, others = _more_of_partition(state, key)
-            item.append(more)
-            own = own + others
-        if index and len(rows) + len(own) > FRAME_BYTES:
-            yield documents.dumps(index) + b"\n" + _rows_out(rows, layout)
-            index, rows = [], bytearray()
+
+
+def item_of(state: ArchiveState, key: Partition, layout: int) -> tuple[bytes, bytes | bytearray]:
+    """A partition's item in the JSON of its frame, and its rows."""
+    own = state.segments.rows(key)
+    item: list[Any] = [*key, *_ranges(state, key), len(own) // packed.ROW_BYTES]
+    if layout >= LAYOUT_WITH_REMOVED:
+        item += [state.removed.get(key, []), len(state.unpurged.rows(key)) // packed.ROW_BYTES]
+    if layout >= LAYOUT_WITH_EPOCHS:
+        branches = state.branches.get(key, [])
+        item += [state.epochs.get(key, []), state.leaders.get(key, UNKNOWN), list(map(_branch_out, branches))]
+    others = [state.unpurged.rows(key), *(branch.held.rows for branch in state.branches.get(key, ()))]
+    if layout >= LAYOUT_WITH_MORE:
+        more, rows = _more_of_partition(state, key)
+        item.append(more)
+        others.append(rows)
+    # Most partitions have nothing but segments: their rows are not copied.
+    return documents.dumps(item), own if not any(others) else b"".join((own, *others))
+
+
+def framed(items: Iterable[tuple[bytes, bytes | bytearray]]) -> Iterator[tuple[bytes, bytes]]:
+    """The items in frames: the line of JSON of each, and its rows."""
+    index: list[bytes] = []
+    rows: list[bytes | bytearray] = []
+    size = 0
+    for item, own in items:
+        if index and size + len(own) > FRAME_BYTES:
+            yield b"[%b]\n" % b",".join(index), b"".join(rows)
+            index, rows, size = [], [], 0
         index.append(item)
-        rows += own
+        rows.append(own)
+        size += len(own)
     if index:
-        yield documents.dumps(index) + b"\n" + _rows_out(rows, layout)
+        yield b"[%b]\n" % b",".join(index), b"".join(rows)
 
 
-def _rows_out(rows: bytearray, layout: int) -> bytes | bytearray:
+def rows_out(rows: bytes, layout: int) -> bytes:
+    """The rows as a checkpoint of that layout has them."""
     return rows if layout >= LAYOUT_WITH_DIGESTS else packed.plain_rows(rows)
 
 
@@ -176,6 +202,19 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
 
     Raises ArchiveMismatch for one of a newer version, ArchiveDamaged for one that is cut short or altered.
     """
+    head, body = split(data, name)
+    layout = head.get("layout", 1)
+
+    def build() -> tuple[str, ArchiveState]:
+        state = _load_rows(body, name) if layout == 1 else _load_frames(body, head["frames"], layout, name)
+        state.commit = head["commit"]
+        return head["archiveId"], state
+
+    return documents.building(build, name)
+
+
+def split(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
+    """The line of a checkpoint, and its frames. Raises as `load` does."""
     end = data.find(b"\n")
     head = documents.parse(data[: end if end >= 0 else len(data)], name)
     layout = head.get("layout", 1)
@@ -188,17 +227,11 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
     body = memoryview(data)[end + 1 :] if end >= 0 else memoryview(b"")
     if hashlib.sha256(body).hexdigest() != head.get("sha256"):
         raise documents.damaged(name, "its SHA-256 does not fit its content")
-
-    def build() -> tuple[str, ArchiveState]:
-        state = _load_rows(body, name) if layout == 1 else _load_frames(body, head["frames"], layout, name)
-        state.commit = head["commit"]
-        return head["archiveId"], state
-
-    return documents.building(build, name)
+    return head, body
 
 
 def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -> ArchiveState:
-    contents = _frames(body, lengths)
+    contents = frames_of(body, lengths)
     first = json.loads(next(contents, b""))
     documents.know(first, _BODY_KEYS | {"rowLayout", "rowColumns", "partitions", "more"}, name)
     documents.know(first.get("more", {}), _MORE_OF_ARCHIVE, name)
@@ -271,7 +304,8 @@ def _branch_in(
     return Branch(key, branch_id, offset, held)
 
 
-def _frames(body: memoryview, lengths: list[int]) -> Iterator[bytes]:
+def frames_of(body: memoryview, lengths: list[int]) -> Iterator[bytes]:
+    """The contents of the frames. Raises ValueError for what is none."""
     at = 0
     for length in lengths:
         yield _content(body[at : at + length])
