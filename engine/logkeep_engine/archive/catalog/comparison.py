@@ -37,14 +37,15 @@ class CheckpointComparison:
         self._state = state
         self._layout = 0
         self._oldest = 0
-        self._keys: list[Partition] = []
-        self._items: dict[Partition, tuple[bytes, bytes | bytearray]] = {}
+        self._places: dict[Partition, int] = {}
+        self._items: list[bytes] = []
+        self._rows: list[bytes | bytearray] = []
         self._changed: set[Partition] = set()
 
     def applied(self, commit: Commit) -> None:
         """Note that the state has this commit now."""
         if any(getattr(commit, name) != default for name, default in _OTHERS):
-            self._items.clear()  # it may have changed anything
+            self._places.clear()  # it may have changed anything
         for name in _PER_PARTITION:
             self._changed.update((item.topic_id, item.partition) for item in getattr(commit, name))
         self._changed.update(_partitions(commit.segments))
@@ -68,23 +69,35 @@ class CheckpointComparison:
             return False
 
     def _wanted(self, layout: int) -> Iterator[tuple[bytes, bytes]]:
-        yield checkpoint.first_content(self._state, len(self._keys), layout), b""
-        for index, rows in checkpoint.framed(map(self._items.__getitem__, self._keys)):
-            yield index, checkpoint.rows_out(rows, layout)
+        yield checkpoint.first_content(self._state, len(self._places), layout), b""
+        for some in checkpoint.frame_bounds(list(map(len, self._rows))):
+            rows = b"".join(self._rows[some])
+            yield b"[%b]\n" % b",".join(self._items[some]), checkpoint.rows_out(rows, layout)
 
     def _refresh(self, layout: int) -> None:
         """Make anew what must be said of partitions that have changed."""
         if layout != self._layout:
-            self._items.clear()
-            self._layout, self._oldest = layout, 0
-        anew = self._changed if self._items else set(checkpoint.keys_of(self._state))
-        if not self._items or not anew <= self._items.keys():
-            self._keys = checkpoint.keys_of(self._state)
-            anew = anew.intersection(self._keys)
-        for key in anew:
-            self._items[key] = checkpoint.item_of(self._state, key, layout)
+            self._places.clear()
+            self._layout = layout
+        if not self._places:
+            self._oldest = 0
+        anew = list(self._changed)
+        if not self._places or not self._changed <= self._places.keys():
+            anew = self._place_anew()
+        for key, item in zip(anew, checkpoint.items_of(self._state, anew, layout), strict=True):
+            at = self._places[key]
+            self._items[at], self._rows[at] = item, checkpoint.rows_of(self._state, key, layout)
             self._oldest = max(self._oldest, checkpoint.layout_of_partition(self._state, key))
         self._changed = set()
+
+    def _place_anew(self) -> list[Partition]:
+        """Give every partition its place, and return those of which nothing is known or something has changed."""
+        keys = checkpoint.keys_of(self._state)
+        known = {key: (self._items[at], self._rows[at]) for key, at in self._places.items()}
+        kept = [known.get(key, (b"", b"")) for key in keys]
+        self._items, self._rows = [item for item, _ in kept], [rows for _, rows in kept]
+        self._places = {key: at for at, key in enumerate(keys)}
+        return [key for key in keys if key in self._changed or key not in known]
 
 
 def _partitions(segments: Sequence[SegmentEntry]) -> Iterable[Partition]:

@@ -16,6 +16,7 @@ from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError
 
 FORMAT = 1
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 T = TypeVar("T")
 
 
@@ -82,7 +83,7 @@ NEWER = "It was written by a newer Logkeep: use that version or a later one."
 
 def dumps(document: Any) -> bytes:
     """Compact JSON in UTF-8."""
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return _ENCODER.encode(document).encode("utf-8", "surrogatepass")
 
 
 def parse(data: bytes, name: str) -> dict[str, Any]:
