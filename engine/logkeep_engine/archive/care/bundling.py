@@ -71,7 +71,7 @@ def bundle_old_commits(writer: Writer, now: Callable[[], int], *, rest: int = RE
 
 
 def useless_checkpoints(listing: CatalogListing, read_back: int) -> list[ObjectInfo]:
-    """The checkpoints without which no state takes much longer to read.
+    """Find the checkpoints that can go: without them no state takes much longer to read.
 
     The newest two stay, and all that are not older than the one that was read. Of the others, in bundled ranges, one
     stays if the bundles between it and the last that stays are as large as itself: reading them instead would take as

@@ -182,7 +182,7 @@ def items_of(state: ArchiveState, keys: Sequence[Partition], layout: int) -> lis
 
 def rows_of(state: ArchiveState, key: Partition, layout: int) -> bytes | bytearray:
     """The rows of a partition. They are not to be changed, and may grow with the state."""
-    others = [state.unpurged.rows(key)] if key in state.unpurged else []
+    others: list[bytes | bytearray] = [state.unpurged.rows(key)] if key in state.unpurged else []
     others += [branch.held.rows for branch in state.branches.get(key, ())]
     if layout >= LAYOUT_WITH_MORE:
         others.append(_more_of_partition(state, key)[1])

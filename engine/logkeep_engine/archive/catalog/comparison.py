@@ -2,7 +2,7 @@
 
     comparison = CheckpointComparison(state)
     state.apply(commit); comparison.applied(commit)
-    comparison.is_same(data, name)      # True: the checkpoint is what `checkpoint.dump` makes of the state
+    comparison.is_same(data, archive_id, name)     # True: the checkpoint is what `checkpoint.dump` makes of the state
 
 Reading a checkpoint of a million segments takes seconds, and an archive may have dozens. What a checkpoint must say of
 a partition is kept here as long as no commit changes it, so only bytes are compared.
@@ -26,7 +26,7 @@ _HARMLESS = {
     *("number", "archive_id", "token", "kind", "run_id", "epoch", "time", "run_kind", "taken_over", "topics"),
     *("segments", "groups", "outcome", "message", "partial", "cluster_state"),
 }
-"""What a commit may have without changing more partitions than those that it names in these tables."""
+"""Attributes of a commit that change no other partitions than those that `_PER_PARTITION` and the segments name."""
 _OTHERS = [(item.name, item.default) for item in fields(Commit) if item.name not in _HARMLESS]
 
 

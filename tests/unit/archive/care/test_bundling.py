@@ -12,6 +12,7 @@ from logkeep_engine.archive.care import bundling
 from logkeep_engine.archive.care.bundling import REST, BundlingDone, bundle_old_commits
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.commit_reader import CatalogListing
 from logkeep_engine.archive.catalog.facts import GroupEntry, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy, Writer
 from logkeep_engine.archive.reading.view import at_end_of, choose, ends_of_runs
@@ -220,7 +221,6 @@ def test_a_kill_between_any_two_steps_leaves_a_whole_archive(tmp_path: Path) -> 
     last = aged(storage).load().commit
     before = facts(Archive.open(storage), last)
     died: list[str] = []
-    run = RUNS
     writer = one_run(storage, RUNS)
     while True:
         storage.left = 1  # so it dies behind every step
@@ -389,15 +389,15 @@ def test_a_second_bundler_changes_nothing(storage: Storage) -> None:
     assert bundle_old_commits(one, lambda: LATER).commits == 10
     data = storage.read(names.bundle_path(0))
     listing = other.archive.listing()
-    without = bundling.CatalogListing({**listing.commits, **listing.removable}, [], {}, {})
+    without = CatalogListing({**listing.commits, **listing.removable}, [], {}, {})
     assert bundling._make_bundle(other.archive, without, 0, LATER) == 10
     assert storage.read(names.bundle_path(0)) == data
 
 
-def listing_of(checkpoints: Iterator[tuple[int, int]], bundles: dict[int, int]) -> bundling.CatalogListing:
+def listing_of(checkpoints: Iterator[tuple[int, int]], bundles: dict[int, int]) -> CatalogListing:
     found = [(number, 1, ObjectInfo(names.checkpoint_path(number, 1), size)) for number, size in checkpoints]
     by_number = {number: ObjectInfo(names.bundle_path(number), size) for number, size in bundles.items()}
-    return bundling.CatalogListing({}, sorted(found, reverse=True), by_number, {})
+    return CatalogListing({}, sorted(found, reverse=True), by_number, {})
 
 
 def test_checkpoints_stay_that_save_as_much_reading_as_they_cost() -> None:
