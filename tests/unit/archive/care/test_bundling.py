@@ -64,7 +64,7 @@ def bundle_all(storage: Storage, first_run: int = RUNS) -> Archive:
 
 
 def facts(archive: Archive, last: int) -> object:
-    """What the archive says of its first commits: the states, the ends of runs."""
+    """All that the archive says of its first commits: the states, the ends of runs."""
     newest = archive.load()
     states = [archive.load_at(number) for number in range(last + 1)]
     runs = [run_id for run_id in newest.runs if int(run_id.removeprefix("run-")) <= last // 3]
