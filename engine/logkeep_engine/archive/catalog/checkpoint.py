@@ -19,6 +19,10 @@ items more than those of layout 3: [[epoch,start],…], the epoch of the last le
 those of layout 4, and each row has one byte more: the number of the digest's algorithm (`fields.DIGEST_NUMBERS`).
 Layout 6 is written once there is a fact for its objects `more`: frame 0 has the key `more`, and each partition has an
 object more than in layout 5. The rows that it counts follow the others. A fact that is not there has no key:
+    frame 0        "removals":[[commit,time],…]   the commits that have removed segments whose objects may be there
+                   still
+    a partition    "unpurged":[[commit,<segments>],…]   how many of them are of the partition. Those of which no commit
+                   is known are counted where layout 3 has them
     a partition    "snapshots":[[end,leader epoch,time,<parts>],…]
                    "branchSnapshots":[[branch id,end,leader epoch,time,<parts>],…]
 Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of JSON for each segment; it is read,
@@ -43,6 +47,7 @@ from logkeep_engine.archive.catalog.fields import Since
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN, Unpurged, all_unpurged
 from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.log.memory import checkpoint_most
@@ -59,9 +64,10 @@ _NONE: list[Any] = [(), 0, (), UNKNOWN, (), {}]  # what the older layouts do not
 _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
 _BETWEEN = "\0"
 _SPLIT = b',"\\u0000",'  # no JSON of an item has this: a quotation mark within a string is escaped
-_MORE_OF_ARCHIVE: set[str] = set()
+_REMOVALS, _UNPURGED = "removals", "unpurged"
 _SNAPSHOTS, _BRANCH_SNAPSHOTS = "snapshots", "branchSnapshots"
-_MORE_OF_PARTITION: set[str] = {_SNAPSHOTS, _BRANCH_SNAPSHOTS}
+_MORE_OF_ARCHIVE: set[str] = {_REMOVALS}
+_MORE_OF_PARTITION: set[str] = {_UNPURGED, _SNAPSHOTS, _BRANCH_SNAPSHOTS}
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
@@ -99,7 +105,7 @@ def layout_of_partition(state: ArchiveState, key: Partition) -> int:
     if _more_of_partition(state, key)[0]:
         return LAYOUT_WITH_MORE
     branches = state.branches.get(key, ())
-    tables_of = [state.segments.rows(key), state.unpurged.rows(key), *(branch.held.rows for branch in branches)]
+    tables_of = [state.segments.rows(key), _unknown_unpurged(state, key), *(branch.held.rows for branch in branches)]
     if any(map(packed.needs_digests, tables_of)):
         return LAYOUT_WITH_DIGESTS
     if key in state.epochs or key in state.leaders or branches:
@@ -109,28 +115,48 @@ def layout_of_partition(state: ArchiveState, key: Partition) -> int:
 
 def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
     """The facts of the whole archive that only layout 6 has."""
-    return {}
+    removals = [[item.commit, item.time] for item in state.unpurged if item.is_known]
+    return {_REMOVALS: removals} if removals else {}
 
 
 def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
     """The facts of a partition that only layout 6 has, and the rows of segments that they count."""
+    gone = [(item.commit, item.segments.rows(key)) for item in state.unpurged if item.is_known and key in item.segments]
     own: list[tuple[list[str], HeldSnapshot]] = [([], item) for item in state.snapshots.get(key, ())]
     others = [([branch.id], item) for branch in state.branches.get(key, ()) for item in branch.held.snapshots]
-    found = {_SNAPSHOTS: list(starmap(_snapshot_out, own)), _BRANCH_SNAPSHOTS: list(starmap(_snapshot_out, others))}
-    return {name: rows for name, rows in found.items() if rows}, b"".join(item.rows for _, item in (*own, *others))
+    found: dict[str, list[Any]] = {
+        _UNPURGED: [[commit, len(rows) // packed.ROW_BYTES] for commit, rows in gone],
+        _SNAPSHOTS: list(starmap(_snapshot_out, own)),
+        _BRANCH_SNAPSHOTS: list(starmap(_snapshot_out, others)),
+    }
+    rows = b"".join([*(rows for _, rows in gone), *(item.rows for _, item in (*own, *others))])
+    return {name: items for name, items in found.items() if items}, rows
 
 
 def _snapshot_out(branch: list[str], item: HeldSnapshot) -> list[Any]:
     return [*branch, item.end, item.leader_epoch, item.time, len(item.rows) // packed.ROW_BYTES]
 
 
+def _unknown_unpurged(state: ArchiveState, key: Partition) -> bytes:
+    """The rows of removed segments of which earlier versions do not tell the commit."""
+    if not state.unpurged:
+        return b""
+    return bytes(all_unpurged((item for item in state.unpurged if not item.is_known), key).rows(key))
+
+
 def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
     """Add what `_more_of_archive` has written."""
+    state.unpurged = tuple(Unpurged(commit, time) for commit, time in more.get(_REMOVALS, ()))
 
 
 def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str, Any], rows: memoryview) -> int:
     """Add what `_more_of_partition` has written. `rows` begins with its rows; returns how many bytes they are."""
     at = 0
+    tables_by_commit = {item.commit: item.segments for item in state.unpurged}
+    for commit, count in more.get(_UNPURGED, ()):
+        size = count * packed.ROW_BYTES
+        tables_by_commit[commit].set_rows(key, rows[at : at + size])
+        at += size
     own = [(state.snapshots.setdefault(key, []), item) for item in more.get(_SNAPSHOTS, ())]
     others = [(state.branch(key, name).held.snapshots, item) for name, *item in more.get(_BRANCH_SNAPSHOTS, ())]
     for held, (end, leader_epoch, time, parts) in (*own, *others):
@@ -169,7 +195,8 @@ def items_of(state: ArchiveState, keys: Sequence[Partition], layout: int) -> lis
     for key in keys:
         item: list[Any] = [*key, *_ranges(state, key), len(state.segments.rows(key)) // packed.ROW_BYTES]
         if layout >= LAYOUT_WITH_REMOVED:
-            item += [state.removed.get(key, []), len(state.unpurged.rows(key)) // packed.ROW_BYTES]
+            unknown = len(_unknown_unpurged(state, key)) // packed.ROW_BYTES
+            item += [state.removed.get(key, []), unknown]
         if layout >= LAYOUT_WITH_EPOCHS:
             branches = state.branches.get(key, [])
             item += [state.epochs.get(key, []), state.leaders.get(key, UNKNOWN), list(map(_branch_out, branches))]
@@ -182,7 +209,7 @@ def items_of(state: ArchiveState, keys: Sequence[Partition], layout: int) -> lis
 
 def rows_of(state: ArchiveState, key: Partition, layout: int) -> bytes | bytearray:
     """The rows of a partition. They are not to be changed, and may grow with the state."""
-    others: list[bytes | bytearray] = [state.unpurged.rows(key)] if key in state.unpurged else []
+    others: list[bytes | bytearray] = [_unknown_unpurged(state, key)]
     others += [branch.held.rows for branch in state.branches.get(key, ())]
     if layout >= LAYOUT_WITH_MORE:
         others.append(_more_of_partition(state, key)[1])
@@ -232,7 +259,7 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
     layout = head.get("layout", 1)
 
     def build() -> tuple[str, ArchiveState]:
-        state = _load_rows(body, name) if layout == 1 else _load_frames(body, head["frames"], layout, name)
+        state = _load_rows(body, name) if layout == 1 else _load_frames(body, head, layout, name)
         state.commit = head["commit"]
         return head["archiveId"], state
 
@@ -256,8 +283,8 @@ def split(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
     return head, body
 
 
-def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -> ArchiveState:
-    contents = frames_of(body, lengths)
+def _load_frames(body: memoryview, head: dict[str, Any], layout: int, name: str) -> ArchiveState:
+    contents = frames_of(body, head["frames"])
     first = json.loads(next(contents, b""))
     documents.know(first, _BODY_KEYS | {"rowLayout", "rowColumns", "partitions", "more"}, name)
     documents.know(first.get("more", {}), _MORE_OF_ARCHIVE, name)
@@ -265,6 +292,7 @@ def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -
         raise ArchiveMismatch(f"{name}: unknown columns {first['rowColumns']}.", hint=documents.NEWER)
     state = _load_body(first, name)
     _take_more_of_archive(state, first.get("more", {}))
+    unknown = Unpurged(head["commit"], NOT_KNOWN)
     # Each topic id is kept once, and not once for each partition.
     ids = {topic_id: topic_id for topic_id in state.topics}
     partitions = 0
@@ -284,7 +312,7 @@ def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -
                 state.epochs[key] = [(epoch, start) for epoch, start in epochs]
             if leader != UNKNOWN:
                 state.leaders[key] = leader
-            for table, count in ((state.segments, segments), (state.unpurged, unpurged)):
+            for table, count in ((state.segments, segments), (unknown.segments, unpurged)):
                 if count:
                     table.set_rows(key, rows[at : at + count * packed.ROW_BYTES])
                 at += count * packed.ROW_BYTES
@@ -298,6 +326,8 @@ def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -
             raise ValueError(f"{len(rows)} bytes of rows where {at} are announced")
     if partitions != first["partitions"]:
         raise ValueError(f"{partitions} partitions where {first['partitions']} are announced")
+    if unknown.segments:
+        state.unpurged = (unknown, *state.unpurged)
     return state
 
 
