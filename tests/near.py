@@ -74,7 +74,7 @@ PACKAGES: Mapping[str, Near] = {
     ),
     "bench": Near(("bench",), _unit("bench/*"), _broker("bench")),
     "cli": Near(
-        _engine("cli*", "collector*", "interrupt*", "report*"),
+        _engine("cli*", "collector*", "interrupt*", "page*", "report*"),
         (
             *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "test_run_shown.py"),
             *_unit("archive/care/test_inspect.py", "toolbox/test_output.py"),
