@@ -32,11 +32,13 @@ overflow-wrap:anywhere}
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}h3{font-size:1em}
 table{border-collapse:collapse}td,th{padding:.25em .9em .25em 0;text-align:left;vertical-align:top}
 tr+tr td{border-top:1px solid #e3e7ec}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.n,th{overflow-wrap:normal}td:first-child{min-width:6em}
 .good,.open,.bad{padding:.1em .55em;border-radius:.6em;white-space:nowrap}
 .good{background:#d9f2e0;color:#0d5a2a}.open{background:#fff0c9;color:#6b4a00}.bad{background:#fbd9d6;color:#8a150c}
-svg{display:block;max-width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:#56606e}
+svg{display:block;max-width:100%;height:auto;margin-bottom:1em}svg text{font:12px system-ui,sans-serif;fill:#56606e}
 .before{fill:#c3cbd6}.after{fill:#2f6fd0}.axis{stroke:#98a2af}.line{stroke:#e3e7ec}
 .whole{fill:#bfe6cb}.listed{fill:#f4bdb7}.differs{fill:#c8281c}.unread{fill:#ffe39a}
+.grows,.kept{fill:none;stroke-width:2.5}.grows{stroke:#56606e}.kept{stroke:#2f6fd0}
 .key span{display:inline-block;width:.9em;height:.9em;margin:0 .35em 0 1.2em;vertical-align:-.1em}
 .key span:first-child{margin-left:0}
 code{background:#f1f3f6;padding:0 .25em}
