@@ -21,11 +21,13 @@ from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.cli import app
 from logkeep_engine.contract.prices import Prices
 from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, begin, changed, chunk
+from tests.unit.archive.catalog.test_snapshots import snapshot
 
 STATES = TopicEntry("states", "ssssssssssssssssssssss", 1, 1, {"cleanup.policy": "compact"})
 PRICES = {
@@ -165,6 +167,21 @@ def test_what_a_compacted_topic_would_lose_is_not_known_without_a_snapshot(archi
     orders, states = cost(archive, archive.load()).topics
     assert (orders.compacted, states.compacted) == (False, True)
     assert (orders.below_snapshots, states.below_snapshots) == (None, None)
+
+
+def test_what_lies_below_snapshots_may_go_and_no_restore_reads_it(archive: Archive) -> None:
+    state = archive.load()
+    before = cost(archive, state)
+    first, second = (object_bytes(entry) for entry in state.segments[ORDERS.topic_id, 0])
+    state.snapshots[ORDERS.topic_id, 0] = [HeldSnapshot.of(snapshot(50)), HeldSnapshot.of(snapshot(100, 70))]
+    found = cost(archive, state)
+    orders, states = found.topics
+    assert (orders.below_snapshots, states.below_snapshots, found.below_snapshots) == (first, None, first)
+    parts = [part for held in state.snapshots[ORDERS.topic_id, 0] for part in held.parts((ORDERS.topic_id, 0))]
+    assert (found.stored.snapshots.objects, found.stored.snapshots.bytes) == (6, sum(map(object_bytes, parts)))
+    assert orders.bytes == first + second + found.stored.snapshots.bytes
+    assert orders.verify.get == before.topics[0].verify.get + 3 * 2, "a part has a log and an index"
+    assert orders.restore.get == 4 + 2 * 3, "one segment behind the snapshot, and its two parts"
 
 
 def test_prices_are_those_of_the_file_and_nothing_is_priced_without_one(archive: Archive) -> None:

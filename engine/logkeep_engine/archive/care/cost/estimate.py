@@ -40,10 +40,10 @@ from logkeep_engine.archive.care.cost.requests import (
 )
 from logkeep_engine.archive.care.growth import DAY_MS, growth
 from logkeep_engine.archive.care.inspect import runs_by_epoch
-from logkeep_engine.archive.care.retention import Expired, RetentionLimits, compacted_only, expired
+from logkeep_engine.archive.care.retention import Expired, RetentionLimits, compacted_only, expired, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
@@ -76,6 +76,8 @@ class _Sums:
 
     logs: StoredObjects = NOTHING_STORED
     indexes: StoredObjects = NOTHING_STORED
+    snapshots: StoredObjects = NOTHING_STORED
+    below_snapshots: int | None = None
     backup: RequestCount = NO_REQUESTS
     verify: RequestCount = NO_REQUESTS
     restore: RequestCount = NO_REQUESTS
@@ -86,19 +88,22 @@ class _Sums:
 
     @property
     def stored(self) -> StoredObjects:
-        return self.logs + self.indexes
+        return self.logs + self.indexes + self.snapshots
 
-    def add(self, topic: str, entry: SegmentEntry, *, fresh: bool, branch: bool) -> None:
-        """Add a segment."""
+    def add(self, topic: str, entry: SegmentEntry, *, fresh: bool, restored: bool) -> None:
+        """Add a segment, or a part of a snapshot. `restored`: a restore reads it."""
         sizes = entry.files.sizes(entry)
         log, whole = sizes[entry.log_suffix], sum(sizes.values())
         written = to_write(topic, entry)
-        self.logs += StoredObjects(1, log)
-        self.indexes += StoredObjects(len(sizes) - 1, whole - log)
         self.backup += written
         self.verify += to_verify(topic, entry)
-        if not branch:
+        if restored:
             self.restore += to_restore(topic, entry)
+        if entry.layout is Layout.SNAPSHOT:
+            self.snapshots += StoredObjects(len(sizes), whole)
+            return
+        self.logs += StoredObjects(1, log)
+        self.indexes += StoredObjects(len(sizes) - 1, whole - log)
         self.log_bytes += entry.bytes
         if fresh:
             self.fresh_logs += entry.bytes
@@ -125,6 +130,7 @@ class _Estimate:
         by_name = incarnations(state.topics.values())
         gone, grown = self._expired(), self._growth_facts()
         topics = tuple(self._topic(topic, gone) for topic in chain.from_iterable(by_name.values()))
+        below = [topic.below_snapshots for topic in topics if topic.below_snapshots is not None]
         stored = self._stored(topics)
         whole = _total(getattr(stored, kind) for kind in StoredKinds.__slots__)
         return ArchiveCost(
@@ -140,7 +146,7 @@ class _Estimate:
             month=month_price(whole.bytes, prices),
             growth=grown,
             operations=self._operations([taken(state, found, shows) for found in by_name.values()], stored),
-            below_snapshots=None,
+            below_snapshots=None if not below else sum(below),
             retention=self._retention(gone, stored),
             projections=() if grown is None else tuple(self._projections(whole.bytes, grown, topics)),
             topics=topics,
@@ -160,13 +166,31 @@ class _Estimate:
         return {epoch for epoch in range(1, self._state.epoch + 1) if name(epoch) in fresh}
 
     def _sum(self, fresh: set[int]) -> None:
+        """Add all segments and snapshots to the sums of their topics."""
         state = self._state
-        for (topic_id, _), segments in state.segments.items():
-            for entry in segments:
-                self._sums[topic_id].add(state.topics[topic_id].name, entry, fresh=entry.epoch in fresh, branch=False)
+        for key in sorted({*state.segments, *state.snapshots}):
+            self._sum_partition(key, fresh)
         for (topic_id, _), branches in state.branches.items():
-            for entry in chain.from_iterable(branch.segments for branch in branches):
-                self._sums[topic_id].add(state.topics[topic_id].name, entry, fresh=entry.epoch in fresh, branch=True)
+            sums, name = self._sums[topic_id], state.topics[topic_id].name
+            for branch in branches:
+                held = (snapshot.parts(branch.key) for snapshot in branch.held.snapshots)
+                for entry in chain(branch.segments, *held):
+                    sums.add(name, entry, fresh=entry.epoch in fresh, restored=False)
+
+    def _sum_partition(self, key: Partition, fresh: set[int]) -> None:
+        """A restore reads the newest snapshot, and the segments behind its end."""
+        sums, name = self._sums[key[0]], self._state.topics[key[0]].name
+        snapshots = self._state.snapshots.get(key, [])
+        end = snapshots[-1].end if snapshots else 0
+        for entry in self._state.segments.get(key, ()):
+            behind = entry.next_offset > end
+            sums.add(name, entry, fresh=entry.epoch in fresh, restored=behind)
+            if not behind:
+                sums.below_snapshots = (sums.below_snapshots or 0) + object_bytes(entry)
+        for snapshot in snapshots:
+            sums.below_snapshots = sums.below_snapshots or 0
+            for part in snapshot.parts(key):
+                sums.add(name, part, fresh=False, restored=snapshot is snapshots[-1])
 
     def _topic(self, topic: TopicEntry, gone: Sequence[Expired] | None) -> TopicCost:
         sums = self._sums[topic.topic_id]
@@ -177,7 +201,7 @@ class _Estimate:
             partitions=topic.partitions,
             logs=sums.logs,
             indexes=sums.indexes,
-            snapshots=NOTHING_STORED,
+            snapshots=sums.snapshots,
             objects=stored.objects,
             bytes=stored.bytes,
             bytes_per_day=self._topic_growth(sums),
@@ -185,7 +209,7 @@ class _Estimate:
             verify=sums.verify,
             restore=sums.restore + RequestCount(list=lists(stored.objects)),
             compacted=compacted(topic),
-            below_snapshots=None,
+            below_snapshots=sums.below_snapshots,
             retention=None if gone is None else sum(item.bytes for item in gone if _of(item, topic)),
             month=month_price(stored.bytes, self._prices),
         )

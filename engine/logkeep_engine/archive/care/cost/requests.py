@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logkeep_engine.archive.care.as_json import AsJson
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES
@@ -68,7 +68,7 @@ def to_write(topic: str, entry: SegmentEntry) -> RequestCount:
     """The requests of a backup for a segment. A format that names objects by offsets first looks whether one is there.
     `topic` is the topic's name."""
     sizes = entry.files.sizes(entry)
-    looks = 0 if is_batched(entry.layout) else len(sizes)
+    looks = 0 if _batched(entry) else len(sizes)
     return RequestCount(put=sum(map(puts, sizes.values())) + _beside(topic, entry), get=looks)
 
 
@@ -81,7 +81,7 @@ def to_verify(topic: str, entry: SegmentEntry) -> RequestCount:
 def to_check(topic: str, entry: SegmentEntry) -> RequestCount:
     """The requests that check a segment and its indexes, as a restore does before its first record."""
     others = [size for suffix, size in entry.files.sizes(entry).items() if suffix != entry.log_suffix]
-    indexes = len(others) if is_batched(entry.layout) else sum(map(gets, others))
+    indexes = len(others) if _batched(entry) else sum(map(gets, others))
     read = sum(entry.files.sizes(entry).values())
     return RequestCount(get=_log_gets(entry) + indexes + _beside(topic, entry), read=read)
 
@@ -94,6 +94,10 @@ def to_restore(topic: str, entry: SegmentEntry) -> RequestCount:
         read=entry.files.sizes(entry)[entry.log_suffix] + transactions,
     )
     return to_check(topic, entry) + again
+
+
+def _batched(entry: SegmentEntry) -> bool:
+    return entry.layout is Layout.SNAPSHOT or is_batched(entry.layout)
 
 
 def _beside(topic: str, entry: SegmentEntry) -> int:
