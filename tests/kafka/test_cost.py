@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.cost.estimate import Asked, cost_of
+from logkeep_engine.archive.care.cost.estimate import CostQuestion, cost_of
 from logkeep_engine.archive.care.cost.facts import ArchiveCost
 from logkeep_engine.archive.care.cost.requests import RequestCount, to_write_record_files
 from logkeep_engine.archive.care.verify import verify
@@ -109,7 +109,7 @@ def test_runs_make_the_requests_that_are_told(
 
     def told() -> ArchiveCost:
         archive = Archive.open(open_storage(StorageSpec.model_validate(place), os.environ))
-        found = cost_of(archive, archive.load(), Asked(), 0)
+        found = cost_of(archive, archive.load(), CostQuestion(), 0)
         requests.take()
         return found
 

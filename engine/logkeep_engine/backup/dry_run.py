@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from logkeep_engine.archive.care.cost.requests import puts
 from logkeep_engine.archive.care import rates
+from logkeep_engine.archive.care.cost.requests import puts
 from logkeep_engine.archive.care.rates import MeasuredRun, expected_time
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import ArchiveInfo

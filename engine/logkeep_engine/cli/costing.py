@@ -25,7 +25,7 @@ _WITH_COST = "With --cost: "
 
 @dataclass(frozen=True)
 class CostOptions:
-    """What to tell of the cost of an archive."""
+    """Which facts to tell of the cost of an archive."""
 
     cost: Annotated[
         bool,
@@ -71,11 +71,11 @@ class CostOptions:
 def show_cost(archive: Archive, options: CostOptions, output: Output, spec: Retention | None = None) -> None:
     """Print what an archive costs, and write it as a page if that is asked for. `spec` is the retention of a resource.
     Raises SpecError, and what the storage raises."""
-    from logkeep_engine.archive.care.cost.estimate import Asked, cost_of
+    from logkeep_engine.archive.care.cost.estimate import CostQuestion, cost_of
     from logkeep_engine.archive.reading.visible import shows
 
     prices = None if options.prices is None else read_prices(options.prices)
-    asked = Asked(prices, _limits(options.retention(spec)))
+    asked = CostQuestion(prices, _limits(options.retention(spec)))
     state = archive.load()
     found = cost_of(archive, state, asked, time.time_ns() // 1_000_000, shows(archive.storage, state))
     if options.html is not None:

@@ -1,4 +1,4 @@
-"""What an archive costs, from its catalog."""
+"""The cost of an archive, from its catalog."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.cost.estimate import Asked, cost_of
+from logkeep_engine.archive.care.cost.estimate import CostQuestion, cost_of
 from logkeep_engine.archive.care.cost.facts import ArchiveCost
 from logkeep_engine.archive.care.cost.page import page_of
 from logkeep_engine.archive.care.cost.requests import gets, lists, puts, to_restore, to_verify, to_write
@@ -68,7 +68,7 @@ def aged(archive: Archive) -> ArchiveState:
 
 
 def cost(archive: Archive, state: ArchiveState, now: int = TIME + 2 * DAY, **asked: Any) -> ArchiveCost:
-    return cost_of(archive, state, Asked(**asked), now)
+    return cost_of(archive, state, CostQuestion(**asked), now)
 
 
 def entries(state: ArchiveState) -> Iterator[int]:

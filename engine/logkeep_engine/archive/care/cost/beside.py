@@ -32,7 +32,7 @@ class ObjectsBeside:
         return sum(info.size for info in found if info.modified * 1000 >= time)
 
     def read(self) -> CatalogObjects:
-        """What runs read of them."""
+        """The objects among them that runs read."""
         commits = [number for info in self.catalog if (number := names.parse_commit(info.path)) is not None]
         folded = [found[0] for info in self.catalog if (found := names.parse_checkpoint(info.path)) is not None]
         newest = max(folded, default=-1)

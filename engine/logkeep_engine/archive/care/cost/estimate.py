@@ -55,15 +55,17 @@ PROJECTED_DAYS = (30, 365)
 
 
 @dataclass(frozen=True)
-class Asked:
+class CostQuestion:
     """The `prices` and the limits of a retention that somebody has given, or None."""
 
     prices: Prices | None = None
     limits: RetentionLimits | None = None
 
 
-def cost_of(archive: Archive, state: ArchiveState, asked: Asked, now: int, shows: Shows = as_counted) -> ArchiveCost:
-    """What the archive costs at `now` (ms since the epoch). `shows` as in `incarnations.taken`. Raises storage
+def cost_of(
+    archive: Archive, state: ArchiveState, asked: CostQuestion, now: int, shows: Shows = as_counted
+) -> ArchiveCost:
+    """The cost of the archive at `now` (ms since the epoch). `shows` as in `incarnations.taken`. Raises storage
     errors."""
     return _Estimate(archive, state, asked, now).made(shows)
 
@@ -112,7 +114,7 @@ class _Sums:
 
 
 class _Estimate:
-    def __init__(self, archive: Archive, state: ArchiveState, asked: Asked, now: int) -> None:
+    def __init__(self, archive: Archive, state: ArchiveState, asked: CostQuestion, now: int) -> None:
         self._archive = archive
         self._state = state
         self._prices = asked.prices
@@ -292,7 +294,7 @@ class _Estimate:
         )
 
     def _expired(self) -> list[Expired] | None:
-        """What the limits would remove now."""
+        """The segments that the limits would remove now."""
         return None if self._limits is None else expired(self._state, self._limits, self._now)
 
     def _retention(self, gone: Sequence[Expired] | None, stored: StoredKinds) -> RetentionFacts | None:

@@ -1,4 +1,4 @@
-"""What an archive costs, as `logkeep inspect --cost` tells it. Without prices no field says a price.
+"""The cost of an archive, as `logkeep inspect --cost` tells it. Without prices no field says a price.
 
 Sizes are bytes, times ms since the epoch. None stands for what nobody knows, or what nobody has asked for.
 """
@@ -102,7 +102,7 @@ class GrowthFacts(AsJson):
 
 @dataclass(frozen=True, slots=True)
 class RetentionFacts(AsJson):
-    """What the limits would remove now. `told` are the limits in words."""
+    """The bytes that the limits would remove now. `told` are the limits in words."""
 
     told: str
     segments: int
