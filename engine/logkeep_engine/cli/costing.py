@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from logkeep_engine.archive.care.retention import RetentionLimits
     from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.contract.prices import Prices
-    from logkeep_engine.contract.spec import Retention
+    from logkeep_engine.contract.retention import Retention
 
 _WITH_COST = "With --cost: "
 
@@ -54,7 +54,7 @@ class CostOptions:
         """The retention that the options give, else that of `spec`. Raises SpecError."""
         from pydantic import ValidationError
 
-        from logkeep_engine.contract.spec import Retention
+        from logkeep_engine.contract.retention import Retention
 
         given = {"maxAge": self.max_age, "maxBytes": self.max_bytes}
         given = {name: value for name, value in given.items() if value is not None}

@@ -27,7 +27,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.references import S3SecretRef
-from logkeep_engine.contract.spec import Retention
+from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.storage import StorageSpec, StorageTls
 from logkeep_engine.errors import CredentialsMissing, SpecError, StorageRefused
 

@@ -175,6 +175,9 @@ def test_what_lies_below_snapshots_may_go_and_no_restore_reads_it(archive: Archi
     first, second = (object_bytes(entry) for entry in state.segments[ORDERS.topic_id, 0])
     state.snapshots[ORDERS.topic_id, 0] = [HeldSnapshot.of(snapshot(50)), HeldSnapshot.of(snapshot(100, 70))]
     found = cost(archive, state)
+    assert found.topics[0].restore == before.topics[0].restore, "it is no compacted topic now"
+    state.topics[ORDERS.topic_id] = replace(ORDERS, configs={"cleanup.policy": "compact"})
+    found = cost(archive, state)
     orders, states = found.topics
     assert (orders.below_snapshots, states.below_snapshots, found.below_snapshots) == (first, None, first)
     parts = [part for held in state.snapshots[ORDERS.topic_id, 0] for part in held.parts((ORDERS.topic_id, 0))]
@@ -199,7 +202,7 @@ def test_prices_are_those_of_the_file_and_nothing_is_priced_without_one(archive:
 
 def test_the_page_stands_on_its_own(archive: Archive) -> None:
     state = aged(archive)
-    asked = {"prices": Prices.model_validate(PRICES), "limits": RetentionLimits(max_age=5 * DAY)}
+    asked: dict[str, Any] = {"prices": Prices.model_validate(PRICES), "limits": RetentionLimits(max_age=5 * DAY)}
     page = page_of(cost(archive, state, **asked))
     assert "http" not in page
     assert "<script" not in page

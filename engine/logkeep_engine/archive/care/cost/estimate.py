@@ -42,9 +42,11 @@ from logkeep_engine.archive.care.growth import DAY_MS, growth
 from logkeep_engine.archive.care.inspect import runs_by_epoch
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, compacted_only, expired, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.compacted import snapshot_of
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.unpurged import all_unpurged
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
 from logkeep_engine.contract.prices import Prices
@@ -180,19 +182,18 @@ class _Estimate:
                     sums.add(name, entry, fresh=entry.epoch in fresh, restored=False)
 
     def _sum_partition(self, key: Partition, fresh: set[int]) -> None:
-        """A restore reads the newest snapshot, and the segments behind its end."""
+        """A restore reads a snapshot, if there is one of use, and the segments behind its end."""
         sums, name = self._sums[key[0]], self._state.topics[key[0]].name
-        snapshots = self._state.snapshots.get(key, [])
-        end = snapshots[-1].end if snapshots else 0
+        snapshots, chosen = self._state.snapshots.get(key, []), snapshot_of(self._state, key)
+        end, newest = 0 if chosen is None else chosen.end, snapshots[-1].end if snapshots else 0
         for entry in self._state.segments.get(key, ()):
-            behind = entry.next_offset > end
-            sums.add(name, entry, fresh=entry.epoch in fresh, restored=behind)
-            if not behind:
+            sums.add(name, entry, fresh=entry.epoch in fresh, restored=entry.base_offset >= end)
+            if entry.next_offset <= newest:
                 sums.below_snapshots = (sums.below_snapshots or 0) + object_bytes(entry)
         for snapshot in snapshots:
             sums.below_snapshots = sums.below_snapshots or 0
             for part in snapshot.parts(key):
-                sums.add(name, part, fresh=False, restored=snapshot is snapshots[-1])
+                sums.add(name, part, fresh=False, restored=snapshot is chosen)
 
     def _topic(self, topic: TopicEntry, gone: Sequence[Expired] | None) -> TopicCost:
         sums = self._sums[topic.topic_id]
@@ -210,7 +211,7 @@ class _Estimate:
             backup=sums.backup,
             verify=sums.verify,
             restore=sums.restore + RequestCount(list=lists(stored.objects)),
-            compacted=compacted(topic),
+            compacted="compact" in topic.policies,
             below_snapshots=sums.below_snapshots,
             retention=None if gone is None else sum(item.bytes for item in gone if _of(item, topic)),
             month=month_price(stored.bytes, self._prices),
@@ -287,7 +288,7 @@ class _Estimate:
             logs=_total(topic.logs for topic in topics),
             indexes=_total(topic.indexes for topic in topics),
             snapshots=_total(topic.snapshots for topic in topics),
-            removed=_total(map(_objects_of, chain.from_iterable(self._state.unpurged.values()))),
+            removed=_total(map(_objects_of, chain.from_iterable(all_unpurged(self._state.unpurged).values()))),
             catalog=stored_of(self._beside.catalog),
             runs=stored_of(self._beside.runs),
             digests=stored_of(self._beside.digests),
@@ -342,11 +343,6 @@ class _Estimate:
         if limits.max_bytes is not None:
             then = min(then, limits.max_bytes)
         return base - here + then + _growth_of(staying, days)
-
-
-def compacted(topic: TopicEntry) -> bool:
-    """Kafka keeps the last record of a key of the topic, for ever or for some time."""
-    return "compact" in {word.strip() for word in topic.configs.get("cleanup.policy", "").split(",")}
 
 
 def _growth_of(topics: Iterable[TopicCost], days: float) -> int:
