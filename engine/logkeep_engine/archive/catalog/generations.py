@@ -16,15 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from logkeep_engine.archive.catalog.branches import PartitionFacts
-from logkeep_engine.archive.catalog.facts import Commit, GenerationChange, GenerationStep, Partition
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import (
+    Commit,
+    Coverage,
+    Gap,
+    GenerationChange,
+    GenerationStep,
+    Partition,
+    TopicEntry,
+)
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
+from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, offsets_of
 from logkeep_engine.archive.ranges import Range, add_range
-
-if TYPE_CHECKING:
-    from logkeep_engine.archive.catalog.state import ArchiveState
 
 PASSIVE = -1
 """Stands for all passive generations, see `ArchiveState.of_generation`."""
@@ -55,7 +63,36 @@ class Generation:
     passive: PassiveGeneration | None = None
 
 
-def generation_of(state: ArchiveState, key: Partition) -> Generation:
+class KeepsGenerations(Protocol):
+    """The state of an archive, see `state`."""
+
+    generations: dict[Partition, Generation]
+    snapshots: dict[Partition, list[HeldSnapshot]]
+
+    def accounted_for(self, topic_id: str, partition: int) -> list[Range]: ...
+
+    def uncovered(self, topic_id: str, partition: int, start: int, end: int) -> list[Range]: ...
+
+    def of_generation(self, number: int) -> KeepsGenerations: ...
+
+    def held(self, key: Partition) -> PartitionFacts: ...
+
+    def hold(self, key: Partition, held: PartitionFacts) -> None: ...
+
+    def unname(self, commit: Commit, key: Partition, row: bytes) -> None: ...
+
+    def add_facts(
+        self,
+        topics: Iterable[TopicEntry],
+        coverage: Iterable[Coverage],
+        segments: Iterable[SegmentEntry],
+        gaps: Iterable[Gap],
+    ) -> None: ...
+
+    def add_lineage(self, epochs: Iterable[LeaderEpoch], leaders: Iterable[LeaderSeen]) -> None: ...
+
+
+def generation_of(state: KeepsGenerations, key: Partition) -> Generation:
     """The generations of a partition. What was archived before there were generations is the first one."""
     known = state.generations.get(key)
     if known is not None:
@@ -64,20 +101,20 @@ def generation_of(state: ArchiveState, key: Partition) -> Generation:
     return Generation(number, last=number)
 
 
-def passive_of(state: ArchiveState, key: Partition) -> PassiveGeneration | None:
+def passive_of(state: KeepsGenerations, key: Partition) -> PassiveGeneration | None:
     """The generation of a partition that is being read."""
     known = state.generations.get(key)
     return None if known is None else known.passive
 
 
-def unread(state: ArchiveState, key: Partition, passive: PassiveGeneration) -> list[Range]:
+def unread(state: KeepsGenerations, key: Partition, passive: PassiveGeneration) -> list[Range]:
     """The ranges of a passive generation that are not archived yet."""
     if passive.start >= passive.end:
         return []
     return state.of_generation(passive.number).uncovered(*key, passive.start, passive.end)
 
 
-def why_not(state: ArchiveState, change: GenerationChange) -> str | None:
+def why_not(state: KeepsGenerations, change: GenerationChange) -> str | None:
     """The reason why a change cannot follow the state, or None."""
     key = (change.topic_id, change.partition)
     known = generation_of(state, key)
@@ -98,7 +135,20 @@ def why_not(state: ArchiveState, change: GenerationChange) -> str | None:
     return None
 
 
-def change_generations(state: ArchiveState, commit: Commit) -> None:
+def checked(state: KeepsGenerations, changes: Iterable[GenerationChange]) -> tuple[GenerationChange, ...]:
+    """The changes, in their order. Raises ValueError if one cannot follow those before it."""
+    wanted, dropped = tuple(changes), set()
+    for change in wanted:
+        key = (change.topic_id, change.partition)
+        why = why_not(state, change)
+        if why is not None and not (change.step is GenerationStep.BEGIN and key in dropped):
+            raise ValueError(why)
+        if change.step is GenerationStep.DROP:
+            dropped.add(key)
+    return wanted
+
+
+def change_generations(state: KeepsGenerations, commit: Commit) -> None:
     """Add what a commit says of generations. Raises ValueError if it cannot follow."""
     for change in commit.generations:
         why = why_not(state, change)
@@ -112,7 +162,7 @@ def change_generations(state: ArchiveState, commit: Commit) -> None:
         passive.add_lineage(facts.epochs, ())
 
 
-def generation_out(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
+def generation_out(state: KeepsGenerations, key: Partition) -> tuple[dict[str, Any], bytes]:
     """The generations of a partition as a checkpoint has them, and the rows of the segments of the passive one."""
     known = state.generations.get(key)
     if known is None:
@@ -126,7 +176,7 @@ def generation_out(state: ArchiveState, key: Partition) -> tuple[dict[str, Any],
     return {**found, "passive": passive}, bytes(held.rows)
 
 
-def generation_in(state: ArchiveState, key: Partition, found: dict[str, Any], rows: memoryview) -> int:
+def generation_in(state: KeepsGenerations, key: Partition, found: dict[str, Any], rows: memoryview) -> int:
     """Add what `generation_out` has made. `rows` begins with its rows; returns how many bytes they are. Raises
     TypeError for anything else."""
     own = dict(found)
@@ -147,14 +197,14 @@ def generation_in(state: ArchiveState, key: Partition, found: dict[str, Any], ro
     return size
 
 
-def end_passive_behind(state: ArchiveState, commit: Commit, key: Partition, offset: int) -> None:
+def end_passive_behind(state: KeepsGenerations, commit: Commit, key: Partition, offset: int) -> None:
     """Drop the passive generation of a partition whose log was cut off at `offset`, if it reaches behind it."""
     passive = passive_of(state, key)
     if passive is not None and passive.end > offset:
         _drop(state, commit, key)
 
 
-def _change(state: ArchiveState, commit: Commit, change: GenerationChange) -> None:
+def _change(state: KeepsGenerations, commit: Commit, change: GenerationChange) -> None:
     key = (change.topic_id, change.partition)
     known = generation_of(state, key)
     if change.step is GenerationStep.BEGIN:
@@ -177,7 +227,7 @@ def _change(state: ArchiveState, commit: Commit, change: GenerationChange) -> No
 
 
 def _swapped(
-    state: ArchiveState, key: Partition, passive: PassiveGeneration
+    state: KeepsGenerations, key: Partition, passive: PassiveGeneration
 ) -> tuple[PartitionFacts, bytes | bytearray] | None:
     """The partition with the passive generation in the place of what is active below its end, and the rows of the
     segments that go; None if something lies across that end."""
@@ -197,14 +247,14 @@ def _swapped(
     return whole, stay.rows
 
 
-def _drop(state: ArchiveState, commit: Commit, key: Partition) -> None:
+def _drop(state: KeepsGenerations, commit: Commit, key: Partition) -> None:
     passive = state.of_generation(PASSIVE)
     _retire(state, commit, key, passive.held(key).rows)
     passive.hold(key, PartitionFacts())
     state.generations[key] = replace(state.generations[key], passive=None)
 
 
-def _retire(state: ArchiveState, commit: Commit, key: Partition, rows: bytes | bytearray) -> None:
+def _retire(state: KeepsGenerations, commit: Commit, key: Partition, rows: bytes | bytearray) -> None:
     """Note that the objects of these segments are to be deleted."""
     for at in range(0, len(rows), ROW_BYTES):
         state.unname(commit, key, bytes(rows[at : at + ROW_BYTES]))

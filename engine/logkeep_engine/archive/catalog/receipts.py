@@ -24,6 +24,9 @@ class ReceiptCheck:
         self._accepted = ArchiveState()
         self._accepted.add_facts(topics, (), (), ())
         self._passive: ReceiptCheck | None = None
+        self.taken: list[Receipt] = []
+        self.taken_aside: list[Receipt] = []
+        """Those of passive generations, of the receipts that were taken for committed."""
 
     def _of(self, receipt: Receipt) -> ReceiptCheck:
         """The check of what is held aside, for a receipt of a passive generation; else this one."""
@@ -36,6 +39,7 @@ class ReceiptCheck:
 
     def add(self, receipt: Receipt) -> None:
         """Take the receipt for committed from now on."""
+        (self.taken_aside if receipt.generation else self.taken).append(receipt)
         self._of(receipt)._add(receipt)
 
     def _add(self, receipt: Receipt) -> None:
@@ -133,7 +137,7 @@ def check_snapshot(state: ArchiveState, snapshot: SnapshotEntry, epoch: int) -> 
         raise ValueError(f"{where}: there is a snapshot {held[-1].end}")
 
 
-def passive_facts(state: ArchiveState, receipts: Sequence[Receipt]) -> PassiveFacts:
+def read_aside(state: ArchiveState, receipts: Sequence[Receipt]) -> PassiveFacts:
     """The facts that these receipts add to passive generations."""
     if not receipts:
         return PassiveFacts()

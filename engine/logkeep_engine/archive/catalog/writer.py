@@ -6,8 +6,10 @@
         writer.end(RunOutcome.SUCCEEDED, groups=groups)
 
 A commit is one conditional create of the next number, and the only thing that makes anything visible. A crash before it
-leaves objects that no commit names; a crash after it loses nothing. A crash while a checkpoint is written leaves the
-commits, from which it can be made again. `docs/design/0001` says how runs tell each other apart.
+leaves objects that no commit names; a crash after it loses nothing. After it the writer looks for a bundle of that
+number: if there is one with another commit, another run has taken over long ago. A crash while a checkpoint is written
+leaves the commits, from which it can be made again. `docs/design/0001` says how runs tell each other apart, and `0012`
+why the look suffices.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     TopicEntry,
 )
-from logkeep_engine.archive.catalog.generations import why_not
+from logkeep_engine.archive.catalog.generations import checked
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
@@ -47,7 +49,7 @@ from logkeep_engine.archive.catalog.receipts import (
     check_snapshot,
     new_epochs,
     partition_of,
-    passive_facts,
+    read_aside,
 )
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -165,7 +167,8 @@ class Writer:
     """The archive's writer while its run goes on. Made by `begin_run`. Safe for several threads.
 
     `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
-    `before` is the run as its earlier attempts have left it, None if there were none. After ArchiveFenced every call
+    `before` is the run as its earlier attempts have left it, None if there were none. `read_back` is the last commit of
+    the checkpoint from which the state was read, -1 if there was none. After ArchiveFenced every call
     raises it again. Leaving the context without `end` stops the heartbeat and leaves the run unended, as a crash does:
     the next start of the same run goes on.
     """
@@ -186,6 +189,7 @@ class Writer:
         self.epoch = tails.epoch + 1
         self._lost = tails.new
         self.before = state.runs.get(run_id)
+        self.read_back = since.read_back
         self._policy = policy
         self._since = since
         self._lock = threading.RLock()
@@ -228,7 +232,6 @@ class Writer:
             self._confirm_last()
             changed = [topic for topic in map(self._grown, topics) if self.state.topics.get(topic.topic_id) != topic]
             trial = ReceiptCheck(self.state, changed)
-            accepted: list[Receipt] = []
             ignored: list[tuple[Receipt, str]] = []
             for receipt in receipts:
                 if trial.holds(receipt):
@@ -240,10 +243,8 @@ class Writer:
                         f"A task's receipt cannot be committed: {why}.", hint="This is a bug; please report it."
                     )
                 trial.add(receipt)
-                accepted.append(receipt)
             seen = tuple(item for item in leaders if item.epoch > self.state.leaders.get(partition_of(item), UNKNOWN))
-            passive = [receipt for receipt in accepted if receipt.generation]
-            accepted = [receipt for receipt in accepted if not receipt.generation]
+            accepted, passive = trial.taken, trial.taken_aside
             history = tuple(new_epochs(self.state, accepted, epochs))
             if not changed and not accepted and not seen and not history and not passive:
                 return Committed(None, tuple(ignored))
@@ -256,7 +257,7 @@ class Writer:
                     gaps=tuple(item for receipt in accepted for item in receipt.gaps),
                     epochs=history,
                     leaders=seen,
-                    passive=passive_facts(self.state, passive),
+                    passive=read_aside(self.state, passive),
                 )
             )
             self._checkpoint_if_due()
@@ -267,11 +268,7 @@ class Writer:
         cannot follow."""
         with self._lock:
             self._confirm_last()
-            wanted = tuple(changes)
-            for change in wanted:
-                if (why := why_not(self.state, change)) is not None:
-                    raise ValueError(why)
-            if wanted:
+            if wanted := checked(self.state, changes):
                 self._append(replace(self._draft(CommitKind.DATA), generations=wanted))
                 self._checkpoint_if_due()
 
@@ -450,21 +447,25 @@ class Writer:
         self._pending = commit
         try:
             self.archive.storage.create(path, data)
+            there = commit
         except ObjectExists:
-            other = self.archive.read_commit(commit.number)
-            if other.token != commit.token:
-                self._pending = None
-                self._fenced = ArchiveFenced(
-                    f"Run {other.run_id} has taken over the archive at {self.archive.storage.uri}: it wrote commit "
-                    f"{commit.number} at epoch {other.epoch}, run {self.run_id} is at epoch {self.epoch}.",
-                )
-                raise self._fenced from None
-            # An earlier attempt of this very call wrote it, and its answer was lost.
+            there = None
         except StorageUnavailable:
             raise  # the commit may be there or not: `_confirm_last` finds out
         except LogkeepError:
             self._pending = None
             raise
+        # A number is free again once its commit is in a bundle: a writer that was suspended for weeks may create it a
+        # second time. A bundle is there before the objects of its commits go, so it is looked for after the create.
+        other = self.archive.bundled_commit(commit.number) or there or self.archive.read_commit(commit.number)
+        if other.token != commit.token:
+            self._pending = None
+            self._fenced = ArchiveFenced(
+                f"Run {other.run_id} has taken over the archive at {self.archive.storage.uri}: it wrote commit "
+                f"{commit.number} at epoch {other.epoch}, run {self.run_id} is at epoch {self.epoch}.",
+            )
+            raise self._fenced
+        # It is this commit, also if an earlier attempt of this very call wrote it and its answer was lost.
         # The order matters: an interrupt between the two leaves a commit that `_confirm_last` knows to be done.
         self.state.apply(commit)
         self._pending = None

@@ -275,6 +275,19 @@ def test_a_writer_reads_a_generation_beside_the_log_and_verify_sees_both(storage
     assert verify(Archive.open(storage)).faults == []
 
 
+def test_a_generation_may_begin_in_the_commit_that_drops_another(storage: Storage) -> None:
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 100)])
+        writer.change_generations([GenerationChange(*KEY, 2, BEGIN, 0, 100)])
+        again = [GenerationChange(*KEY, 2, DROP), GenerationChange(*KEY, 3, BEGIN, 40, 100)]
+        writer.change_generations(again)
+        passive = writer.state.generations[KEY].passive
+        assert passive is not None
+        assert (passive.number, passive.start, passive.end) == (3, 40, 100)
+        with pytest.raises(ValueError, match="generation 3 is being read"):
+            writer.change_generations([GenerationChange(*KEY, 4, BEGIN, 0, 100)])
+
+
 def test_verify_names_damage_of_a_generation_that_is_being_read(storage: Storage) -> None:
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 100)])
