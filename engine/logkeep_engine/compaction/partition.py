@@ -187,7 +187,7 @@ class _Parts:
             return 0
         builder = self._open.builder
         room = min(self._setting.max_bytes - builder.size, builder.bytes_left) - FOOTER_BYTES
-        near = headers.in_order(builder.next_offset, builder.last_possible_offset + 1)
+        near = headers.in_order(builder.next_offset, builder.last_possible_offset - 1)
 
         def end_of(number: int) -> int:
             at, header = headers[number]
