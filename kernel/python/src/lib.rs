@@ -8,6 +8,7 @@ mod compression;
 mod digest;
 mod divider;
 mod headers;
+mod keys;
 mod merge;
 mod objects;
 mod records_format;
@@ -27,6 +28,7 @@ fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     records_format::register(module)?;
     avro::register(module)?;
     digest::register(module)?;
+    keys::register(module)?;
     divider::register(module)?;
     walk::register(module)
 }
