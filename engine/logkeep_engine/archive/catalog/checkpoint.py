@@ -38,6 +38,7 @@ from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Gap, Partition
 from logkeep_engine.archive.catalog.fields import Since
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
+from logkeep_engine.archive.catalog.replacements import replacements_in, replacements_out
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.compression import Codec, decompress
@@ -54,7 +55,7 @@ _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
 _NONE: list[Any] = [(), 0, (), UNKNOWN, (), {}]  # what the older layouts do not say of a partition
 _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
 _MORE_OF_ARCHIVE: set[str] = set()
-_MORE_OF_PARTITION: set[str] = set()
+_MORE_OF_PARTITION = {"replaced"}
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
@@ -99,7 +100,10 @@ def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
 
 def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
     """The facts of a partition that only layout 6 has, and the rows of segments that they count."""
-    return {}, b""
+    if key not in state.replaced:
+        return {}, b""
+    items, rows = replacements_out(state.replaced[key])
+    return {"replaced": items}, rows
 
 
 def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
@@ -108,7 +112,10 @@ def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
 
 def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str, Any], rows: memoryview) -> int:
     """Add what `_more_of_partition` has written. `rows` begins with its rows; returns how many bytes they are."""
-    return 0
+    if "replaced" not in more:
+        return 0
+    state.replaced[key], size = replacements_in(more["replaced"], rows)
+    return size
 
 
 def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:

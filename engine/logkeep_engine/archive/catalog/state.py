@@ -13,6 +13,7 @@ from typing import TypeVar
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, rejoined
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
+    NOTHING_LEFT,
     Branching,
     Commit,
     CommitKind,
@@ -22,12 +23,14 @@ from logkeep_engine.archive.catalog.facts import (
     Partition,
     Receipt,
     RemovedSegment,
+    ReplacedSegment,
     RunEntry,
     RunOutcome,
     TopicEntry,
 )
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
-from logkeep_engine.archive.catalog.packed import SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.catalog.packed import SegmentBatch, SegmentTable, identity_of, offsets_of, pack, sums_of, without_bases
+from logkeep_engine.archive.catalog.replacements import Replacement, rows_following
 from logkeep_engine.archive.ranges import Range, add_range, without
 
 T = TypeVar("T")
@@ -47,6 +50,7 @@ class ArchiveState:
     leaders   by (topic id, partition): the epoch of the last leader whose log began with all that the
               archive accounted for then
     branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
+    replaced  by (topic id, partition), in order: segments that erasures have replaced, and by what
     followed  the branches that stand in the place of the newest logs, see `with_branch`
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
@@ -64,6 +68,7 @@ class ArchiveState:
         self.epochs: dict[Partition, list[EpochStart]] = {}
         self.leaders: dict[Partition, int] = {}
         self.branches: dict[Partition, list[Branch]] = {}
+        self.replaced: dict[Partition, list[Replacement]] = {}
         self.followed: tuple[Branch, ...] = ()
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
@@ -90,6 +95,7 @@ class ArchiveState:
             and self.epochs == other.epochs
             and self.leaders == other.leaders
             and self.branches == other.branches
+            and self.replaced == other.replaced
             and self.groups == other.groups
             and list(self.runs.values()) == list(other.runs.values())
         )
@@ -206,6 +212,27 @@ class ArchiveState:
                 view.groups = tuple(_in_branch(group, branches[at]) for group in view.groups)
         return view
 
+    def following(self, later: ArchiveState) -> ArchiveState:
+        """The same archive with what a later state of it has in the place of segments that were replaced since. A
+        segment of which nothing is left is not there."""
+        view = ArchiveState()
+        view.__dict__.update(self.__dict__)
+        view.segments, view.branches, view.replaced = self.segments.copy(), dict(self.branches), later.replaced
+        for key, items in later.replaced.items():
+            if key in self.segments:
+                view.segments.replace_rows(key, rows_following(self.segments.rows(key), items))
+            if key in self.branches:
+                view.branches[key] = [
+                    replace(branch, held=replace(branch.held, rows=rows_following(branch.held.rows, items)))
+                    for branch in self.branches[key]
+                ]
+        return view
+
+    def replaced_in(self, topic_ids: Iterable[str]) -> int:
+        """How many segments of these topics erasures have replaced."""
+        wanted = set(topic_ids)
+        return sum(len(items) for (topic_id, _), items in self.replaced.items() if topic_id in wanted)
+
     def without(self, partitions: Collection[Partition]) -> ArchiveState:
         """The same archive as if it held nothing of some partitions."""
         view = ArchiveState()
@@ -280,22 +307,23 @@ class ArchiveState:
             )
         for branching in commit.branchings:
             self._branch(branching)
-        self.add_facts(commit.topics, commit.coverage, commit.segments, commit.gaps)
+        self.add_facts(commit.topics, commit.coverage, () if commit.replaced else commit.segments, commit.gaps)
         self._add_lineage(commit.epochs, commit.leaders)
         if commit.purged:
             self.unpurged = SegmentTable()
         self._remove(commit.removed)
+        erased = self._replace(commit.replaced, commit.segments)
         if not commit.branchings:  # else the segments are copies
-            records, size = _sums(commit.segments)
+            records, size = erased if commit.replaced else _sums(commit.segments)
             run = replace(
                 run,
                 records=run.records + records,
                 bytes=run.bytes + size,
-                segments=run.segments + len(commit.segments),
+                segments=run.segments + len(commit.replaced or commit.segments),
             )
         if commit.kind is CommitKind.END:
             run = replace(run, end_time=commit.time, outcome=commit.outcome, message=commit.message)
-            if commit.outcome is RunOutcome.SUCCEEDED:
+            if commit.ends_backup:
                 self.groups = commit.groups
         self.runs[run.run_id] = run
         self.commit = commit.number
@@ -349,6 +377,32 @@ class ArchiveState:
             self.unpurged.add_row(branch.key, row)
             start, end = offsets_of(row)
             add_range(branch.held.removed, max(start, branch.offset), end)
+
+    def _replace(self, replaced: Iterable[ReplacedSegment], segments: Sequence[SegmentEntry]) -> tuple[int, int]:
+        """Put segments in the place of others. Returns how many records and bytes fewer they have. Raises ValueError for
+        one that is not there, or is of another partition."""
+        records = size = 0
+        for item in replaced:
+            key = (item.topic_id, item.partition)
+            row = b"" if item.by == NOTHING_LEFT else pack(segments[item.by])
+            if row and (segments[item.by].topic_id, segments[item.by].partition) != key:
+                raise ValueError(f"segment {item.base_offset} of {key} is replaced by one of another partition")
+            if item.branch_id:
+                branch = self.branch(key, item.branch_id)
+                table = SegmentTable()
+                table.replace_rows(key, branch.held.rows)
+            else:
+                table = self.segments
+            (gone,) = table.remove(key, {item.base_offset})
+            if row:
+                table.add_row(key, row)
+            if item.branch_id:
+                branch.held.rows = bytes(table.rows(key))
+            self.unpurged.add_row(key, gone)
+            self.replaced.setdefault(key, []).append(Replacement(identity_of(gone), row))
+            before, after = sums_of(gone), sums_of(row)
+            records, size = records + before[0] - after[0], size + before[1] - after[1]
+        return records, size
 
     def _add_removed(self, key: Partition, start: int, end: int) -> None:
         """Add a removed range. Two ranges become one if no segment lies between them and none will, so that they stay

@@ -21,6 +21,7 @@ from logkeep_engine.archive.catalog.facts import (
     GroupEntry,
     Partition,
     RemovedSegment,
+    ReplacedSegment,
     RunEntry,
     RunOutcome,
     TopicEntry,
@@ -79,7 +80,8 @@ _BRANCH = {**_PARTITION, "branchId": "branch_id"}
 COVERAGE = Table(Coverage, _RANGE)
 GAPS = Table(Gap, {**_RANGE, "reason": "reason"})
 REMOVED = Table(RemovedSegment, {**_PARTITION, "baseOffset": "base_offset"})
-REMOVED_FROM_BRANCHES = Table(_removed_from_branch, {**_BRANCH, "baseOffset": "base_offset"})
+REMOVED_FROM_REPLACED = Table(ReplacedSegment, {**_BRANCH, "baseOffset": "base_offset", "by": "by"})
+BRANCHES = Table(_removed_from_branch, {**_BRANCH, "baseOffset": "base_offset"})
 BRANCHES = Table(Branching, {**_BRANCH, "offset": "offset"})
 LEADERS = Table(LeaderSeen, _LEADER)
 EPOCHS = Table(LeaderEpoch, {**_LEADER, "start": "start"})

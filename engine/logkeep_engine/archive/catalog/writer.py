@@ -28,14 +28,17 @@ from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.archive import Archive, SinceCheckpoint
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
+    NOTHING_LEFT,
     Branching,
     ClusterStateEntry,
     Commit,
     CommitKind,
+    ErasureEntry,
     GroupEntry,
     Partition,
     Receipt,
     RemovedSegment,
+    ReplacedSegment,
     RunEntry,
     RunOutcome,
     TopicEntry,
@@ -274,6 +277,28 @@ class Writer:
             self._checkpoint_if_due()
             return number
 
+    def replace(self, replaced: Iterable[tuple[SegmentEntry, str, SegmentEntry | None]]) -> int:
+        """Put segments in the place of others, in one commit, and return its number. Each item is a segment, the branch
+        that has it ("": none), and what is left of it. The objects of the former are deleted after the commit: they are
+        in `state.unpurged` until `purged` is called. Raises what `commit` does, and ValueError for a segment that is
+        not there."""
+        with self._lock:
+            self._confirm_last()
+            segments: list[SegmentEntry] = []
+            items: list[ReplacedSegment] = []
+            for entry, branch_id, left in replaced:
+                key = (entry.topic_id, entry.partition)
+                held = self.state.branch(key, branch_id).segments if branch_id else self.state.segments.get(key, ())
+                if entry not in held:
+                    raise ValueError(f"there is no segment {entry.base_offset} of {key} of epoch {entry.epoch}")
+                by = NOTHING_LEFT if left is None else len(segments)
+                items.append(ReplacedSegment(*key, branch_id, entry.base_offset, by))
+                segments += () if left is None else (left,)
+            draft = replace(self._draft(CommitKind.DATA), segments=segments, replaced=tuple(items))
+            number = self._append(draft)
+            self._checkpoint_if_due()
+            return number
+
     def end(
         self,
         outcome: RunOutcome,
@@ -282,9 +307,11 @@ class Writer:
         *,
         partial: bool = False,
         cluster_state: ClusterStateEntry | None = None,
+        erasure: ErasureEntry | None = None,
     ) -> int:
         """End the run; returns the number of its last commit. `groups` and `cluster_state` become visible if it
-        succeeded. `partial`: it failed after it had tried everything, so restores may take what it has archived. Stops
+        succeeded. `partial`: it failed after it had tried everything, so restores may take what it has archived. `erasure`:
+        the run has erased records, and groups stay as they were. Stops
         the heartbeat. Afterwards only `remove` and `purged` may be called."""
         if outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
             raise ValueError(f"a run cannot end as {outcome}")
@@ -299,6 +326,7 @@ class Writer:
                         groups=tuple(groups) if outcome is RunOutcome.SUCCEEDED else (),
                         partial=partial and outcome is RunOutcome.FAILED,
                         cluster_state=cluster_state if outcome is RunOutcome.SUCCEEDED else None,
+                        erasure=erasure if outcome is RunOutcome.SUCCEEDED else None,
                     )
                 )
             self._checkpoint_if_due()
