@@ -19,7 +19,7 @@ from logkeep_kernel import Keys, key_digest
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, parse_header
 from logkeep_engine.log.codec import as_rows, decode_records, plain_records
-from logkeep_engine.log.compression import Codec, compress
+from logkeep_engine.log.compression import compress
 from logkeep_engine.log.memory import lent
 from logkeep_engine.log.records import Record, encode, sealed
 

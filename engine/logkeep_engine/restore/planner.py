@@ -153,8 +153,8 @@ class RestorePlanner:
         seen_then = view.state_at(self._context.archive, known.commit, self._context.archive.load())
         if seen_then.replaced_in(topic.topic_id for topic in known.topics) != known.replaced:
             raise ArchiveMismatch(
-                f"Run {known.run_id} cannot go on: an erasure has taken records of its topics out of the archive since it "
-                "began, so nobody knows which records are in the target.",
+                f"Run {known.run_id} cannot go on: an erasure has taken records of its topics out of the archive since "
+                "it began, so nobody knows which records are in the target.",
                 hint="Begin the restore anew, under another run id, into topics without what this run has written.",
             )
         archived = with_branches(seen_then, self._spec.source.topic_ids)

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod avro;
 mod bytes;
+mod compaction;
 mod compression;
 mod digest;
 mod divider;
@@ -30,5 +31,6 @@ fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     digest::register(module)?;
     keys::register(module)?;
     divider::register(module)?;
+    compaction::register(module)?;
     walk::register(module)
 }

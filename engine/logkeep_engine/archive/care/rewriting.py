@@ -1,7 +1,7 @@
 """Segments written anew without the records of some keys. Nothing names what is written before a commit does.
 
     found = without_keys(place, topic, entry, attempt)     # None: the segment has none of the keys
-    writer.replace([(entry, "", found.left)])
+    writer.exchange([Exchange(entry, found.left)])
 
 Offsets stay: where a record was, an offset is missing, as after compaction. Batches that lose nothing stay as they are.
 A batch that loses all its records goes. If it is the last of its segment it stays without records, so that the segment
@@ -148,7 +148,8 @@ class _LogRewriting:
             if start < len(headers):
                 any_left = True
                 yield _part(stretch, headers[start:])
-        if emptied_last is not None and any_left:
+        # A snapshot has all of its parts, however little is in them.
+        if emptied_last is not None and (any_left or self._entry.layout is Layout.SNAPSHOT):
             yield _one(emptied(emptied_last))
 
 
@@ -210,7 +211,9 @@ class _RecordsRewriting:
     def _write(self) -> SegmentEntry | None:
         place, entry = self._place, self._entry
         width = next_width(entry)
-        named = replace(entry, epoch=place.epoch, attempt=self._attempt, files=replace(entry.files, sequence_width=width))  # type: ignore[type-var]
+        named = replace(
+            entry, epoch=place.epoch, attempt=self._attempt, files=replace(entry.files, sequence_width=width)
+        )  # type: ignore[type-var]
         objects = RewrittenObjects(place.storage, named.stem(self._topic), entry.digest.algorithm)
         try:
             encoder: SegmentEncoder | None = None

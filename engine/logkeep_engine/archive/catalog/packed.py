@@ -40,6 +40,7 @@ _OFFSETS = struct.Struct(f"<2q{ROW_BYTES - 16}x")
 _SUMS = struct.Struct(f"<24xq8xq{ROW_BYTES - 48}x")  # records and bytes
 _BASE = struct.Struct("<q")
 _IDENTITY = itemgetter(*map(fields.at, ("base_offset", "epoch", "attempt")))
+_END_AT = fields.at("files.end", Layout.SNAPSHOT)
 _NO_HASH = bytes(32)
 _LOW_LAYOUT_BITS = 8 - LAYOUT_BIT
 _LOW_LAYOUT = (1 << _LOW_LAYOUT_BITS) - 1
@@ -150,10 +151,12 @@ def offsets_of(row: bytes) -> tuple[int, int]:
     return int(base), int(following)
 
 
-def identity_of(row: bytes) -> tuple[int, int, int]:
-    """Base offset, epoch and attempt of a row: no two segments of a partition have had the same."""
-    base, epoch, attempt = _IDENTITY(_ROW.unpack(row))
-    return base, epoch, attempt
+def identity_of(row: bytes) -> tuple[int, int, int, int]:
+    """Base offset, epoch and attempt of a row, and the end of the snapshot of which it is a part (0: of none): no two
+    segments of a partition have had the same."""
+    values = _ROW.unpack(row)
+    base, epoch, attempt = _IDENTITY(values)
+    return base, epoch, attempt, values[_END_AT] if _layout(*values[-2:]) == Layout.SNAPSHOT else 0
 
 
 def sums_of(rows: bytes | bytearray) -> tuple[int, int]:

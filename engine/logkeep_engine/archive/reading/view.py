@@ -126,7 +126,7 @@ def _with_removals(archive: Archive, commit: int, newest: ArchiveState) -> int:
     one that an erasure leaves."""
     while commit < newest.commit:
         found = archive.read_commit(commit + 1)
-        if not found.is_removal and newest.runs[found.run_id].kind != ERASURE:
+        if not found.is_care and newest.runs[found.run_id].kind != ERASURE:
             break
         commit += 1
     return commit

@@ -1,0 +1,401 @@
+//! Compaction of a partition: of each key the last record survives.
+//!
+//! The dirty section is noted, and then the clean one, which has each key once, and the dirty one are copied. If the keys
+//! of the dirty section do not fit into the offset map, a pass goes on with half of them, and each share that is left
+//! over needs a pass of its own. Then the clean section is noted in each pass, too.
+//!
+//! Source of facts: apache/kafka `Cleaner.java`, `MemoryRecords.java` (`filterTo`), KIP-534 for the delete horizon.
+
+use crate::compression::{Codec, Compressor, Decompressor, Problem};
+use crate::header::{HEADER_SIZE, Header, LOG_OVERHEAD, checksum};
+use crate::headers::{APPEND_TIME, CODEC, CONTROL, DELETE_HORIZON, TRANSACTIONAL};
+use crate::merge::{Spans, holds, whole_batch};
+use crate::offset_map::{Bits, Hash, KeyHasher, OffsetMap, Share};
+use crate::records::{Odd, Record};
+use crate::varints::{put_varint, varint_size};
+
+/// A section of the partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// What was compacted before: each key once.
+    Clean,
+    /// The log behind it.
+    Dirty,
+}
+
+/// Why a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// All batches of the stretch were taken.
+    End,
+    /// The next batch is one that the caller must look at: of magic 0 or 1, or damaged.
+    Odd,
+    /// The records of the next batch unpack to more bytes than are allowed.
+    Large,
+    /// Enough was copied for now.
+    Enough,
+}
+
+/// What is fixed for a compaction.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Of the hashes of keys.
+    pub secret: (u64, u64),
+    /// Bytes of the offset map.
+    pub map_bytes: usize,
+    /// Bytes to which the records of a batch may unpack.
+    pub unpacked: usize,
+    /// Tombstones whose horizon is this time (ms) or lies before it go.
+    pub now: i64,
+    /// The horizon of tombstones that have none yet.
+    pub horizon: i64,
+    /// The aborted transactions, whose records go.
+    pub aborted: Spans,
+}
+
+/// What a compaction has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records that were copied.
+    pub records: u64,
+    /// Tombstones among them.
+    pub tombstones: u64,
+    /// Batches that were copied as they were.
+    pub whole: u64,
+    /// Batches that were built anew.
+    pub rebuilt: u64,
+}
+
+/// Compacts one partition.
+pub struct Compaction {
+    plan: Plan,
+    hasher: KeyHasher,
+    share: Share,
+    /// The shares of keys that need a pass yet.
+    rest: Vec<Share>,
+    map: OffsetMap,
+    dead: [Bits; 2],
+    tombstones: [Bits; 2],
+    number: [u64; 2],
+    decompressor: Decompressor,
+    compressor: Compressor,
+    unpacked: Vec<u8>,
+    kept: Vec<Kept>,
+    body: Vec<u8>,
+    /// See the type.
+    pub counts: Counts,
+}
+
+/// A record of a batch that survives.
+#[derive(Clone, Copy)]
+struct Kept {
+    attributes: u8,
+    time: i64,
+    offset_delta: i64,
+    fields: usize,
+    end: usize,
+}
+
+const ENOUGH: usize = 4 << 20; // bytes that are copied in one go
+
+impl Compaction {
+    /// A compaction that has seen nothing yet.
+    pub fn new(plan: Plan) -> Compaction {
+        Compaction {
+            hasher: KeyHasher::new(plan.secret),
+            share: Share::ALL,
+            rest: vec![Share::ALL],
+            map: OffsetMap::new(plan.map_bytes),
+            dead: Default::default(),
+            tombstones: Default::default(),
+            number: [0; 2],
+            decompressor: Decompressor::new(),
+            compressor: Compressor::new(),
+            unpacked: Vec::new(),
+            kept: Vec::new(),
+            body: Vec::new(),
+            counts: Counts::default(),
+            plan,
+        }
+    }
+
+    /// Begins the next pass. False: no key needs one any more.
+    pub fn begin(&mut self) -> bool {
+        let Some(share) = self.rest.pop() else { return false };
+        self.share = share;
+        self.map.clear();
+        self.number = [0; 2];
+        true
+    }
+
+    /// Whether the keys did not fit, so that the pass must note the clean section, too.
+    pub fn is_divided(&self) -> bool {
+        self.share != Share::ALL
+    }
+
+    /// Begins to copy: both sections from their beginnings.
+    pub fn begin_copy(&mut self) {
+        self.number = [0; 2];
+        self.counts = Counts::default();
+    }
+
+    /// Notes the batches of a stretch from position `at` on, whose CRCs were checked: the dirty section before the clean
+    /// one. Returns the position of the first that was not taken, and why.
+    pub fn note(&mut self, section: Section, stretch: &[u8], at: usize) -> (usize, Stop) {
+        let mut at = at;
+        while at < stretch.len() {
+            let Some((header, batch)) = whole_batch(stretch, at) else {
+                return (at, Stop::Odd);
+            };
+            if let Err(stop) = self.note_batch(section, &header, batch) {
+                return (at, stop);
+            }
+            at += batch.len();
+        }
+        (at, Stop::End)
+    }
+
+    /// Notes a record that the caller has taken apart itself.
+    pub fn note_record(&mut self, section: Section, key: Option<&[u8]>, tombstone: bool) {
+        let number = self.next(section);
+        if tombstone {
+            self.tombstones[section as usize].set(number);
+        }
+        let Some(key) = key else { return };
+        let hash = self.hasher.hash(key);
+        if !self.share.has(hash) {
+            return;
+        }
+        match section {
+            Section::Dirty => self.put(hash, number),
+            Section::Clean if self.map.get(hash).is_some() => self.dead[Section::Clean as usize].set(number),
+            Section::Clean => {}
+        }
+    }
+
+    /// Whether the next record of the section, with this key, survives. It is for a caller that takes records apart
+    /// itself.
+    pub fn survives(&mut self, section: Section, key: Option<&[u8]>) -> bool {
+        let number = self.next(section);
+        let dead = match key {
+            Some(key) if self.looks_up(section) => self.map.get(self.hasher.hash(key)).is_some(),
+            _ => self.dead[section as usize].has(number),
+        };
+        !dead
+    }
+
+    /// Copies what survives of the batches of a stretch from position `at` on: the clean section before the dirty one.
+    /// Returns the position of the first batch that was not taken, and why.
+    pub fn copy(&mut self, section: Section, stretch: &[u8], at: usize, out: &mut Vec<u8>) -> (usize, Stop) {
+        let (mut at, start) = (at, out.len());
+        while at < stretch.len() {
+            if out.len() - start >= ENOUGH {
+                return (at, Stop::Enough);
+            }
+            let Some((header, batch)) = whole_batch(stretch, at) else {
+                return (at, Stop::Odd);
+            };
+            if let Err(stop) = self.copy_batch(section, &header, batch, out) {
+                return (at, stop);
+            }
+            at += batch.len();
+        }
+        (at, Stop::End)
+    }
+
+    /// Puts a key into the map; if there is no room, goes on with half of the keys.
+    #[inline]
+    fn put(&mut self, hash: Hash, number: u64) {
+        while self.share.has(hash) {
+            if let Ok(before) = self.map.put(hash, number) {
+                if let Some(before) = before {
+                    self.dead[Section::Dirty as usize].set(before);
+                }
+                return;
+            }
+            let (share, other) = self.share.halves();
+            self.rest.push(other);
+            self.share = share;
+            self.map.leave(share);
+        }
+    }
+
+    /// Whether the copy asks the map for the keys of the section, since no pass has noted it.
+    #[inline]
+    fn looks_up(&self, section: Section) -> bool {
+        section == Section::Clean && !self.is_divided()
+    }
+
+    #[inline]
+    fn next(&mut self, section: Section) -> u64 {
+        let number = self.number[section as usize];
+        self.number[section as usize] += 1;
+        number
+    }
+
+    /// Whether no record of the batch is seen by consumers of committed records.
+    #[inline]
+    fn is_unseen(&self, header: &Header) -> bool {
+        header.attributes & CONTROL != 0
+            || header.record_count == 0
+            || header.attributes & TRANSACTIONAL != 0 && holds(&self.plan.aborted, header)
+    }
+
+    fn unpack(&mut self, header: &Header, batch: &[u8]) -> Result<(), Stop> {
+        let codec = Codec::of(header.attributes).ok_or(Stop::Odd)?;
+        self.unpacked.clear();
+        match self.decompressor.append(codec, &batch[HEADER_SIZE..], &mut self.unpacked, self.plan.unpacked) {
+            Ok(_) => Ok(()),
+            Err(Problem::NoRoom) => Err(Stop::Large),
+            Err(Problem::Damaged(_)) => Err(Stop::Odd),
+        }
+    }
+
+    fn note_batch(&mut self, section: Section, header: &Header, batch: &[u8]) -> Result<(), Stop> {
+        if self.is_unseen(header) {
+            return Ok(());
+        }
+        self.unpack(header, batch)?;
+        let before = self.number;
+        let unpacked = std::mem::take(&mut self.unpacked);
+        let noted = self.note_records(section, header, &unpacked);
+        self.unpacked = unpacked;
+        if noted.is_err() {
+            self.number = before;
+        }
+        noted.map_err(|Odd| Stop::Odd)
+    }
+
+    fn note_records(&mut self, section: Section, header: &Header, packed: &[u8]) -> Result<(), Odd> {
+        let mut at = 0;
+        for _ in 0..header.record_count {
+            let record = Record::at(packed, at).ok_or(Odd)?;
+            self.note_record(section, record.key.of(packed), is_tombstone(&record, packed));
+            at = record.end;
+        }
+        if at == packed.len() { Ok(()) } else { Err(Odd) }
+    }
+
+    fn copy_batch(&mut self, section: Section, header: &Header, batch: &[u8], out: &mut Vec<u8>) -> Result<(), Stop> {
+        if self.is_unseen(header) {
+            return Ok(());
+        }
+        let first = self.number[section as usize];
+        let (behind, looks_up) = (first + header.record_count as u64, self.looks_up(section));
+        if looks_up {
+            self.note_batch(section, header, batch)?;
+        }
+        let dead = self.dead[section as usize].count(first, behind);
+        let tombstones = self.tombstones[section as usize].count(first, behind);
+        let settled = tombstones == 0 || header.attributes & DELETE_HORIZON != 0 && !self.is_past(header);
+        if dead == 0 && settled {
+            out.extend_from_slice(batch);
+            self.counts.whole += 1;
+            self.counts.records += header.record_count as u64;
+            self.counts.tombstones += tombstones;
+        } else if dead < header.record_count as u64 {
+            if !looks_up {
+                self.unpack(header, batch)?;
+            }
+            self.copy_some(section, header, first, out).map_err(|Odd| Stop::Odd)?;
+        }
+        self.number[section as usize] = behind;
+        Ok(())
+    }
+
+    /// Whether the tombstones of the batch go.
+    #[inline]
+    fn is_past(&self, header: &Header) -> bool {
+        header.attributes & DELETE_HORIZON != 0 && header.base_timestamp <= self.plan.now
+    }
+
+    /// Appends what survives of the batch that was unpacked last.
+    fn copy_some(&mut self, section: Section, header: &Header, first: u64, out: &mut Vec<u8>) -> Result<(), Odd> {
+        let unpacked = std::mem::take(&mut self.unpacked);
+        let copied = self.choose(section, header, first, &unpacked).and_then(|tombstones| {
+            if !self.kept.is_empty() {
+                self.rebuild(header, &unpacked, tombstones > 0, out)?;
+                self.counts.rebuilt += 1;
+            }
+            self.counts.records += self.kept.len() as u64;
+            self.counts.tombstones += tombstones;
+            Ok(())
+        });
+        self.unpacked = unpacked;
+        copied
+    }
+
+    /// Gathers the records that survive. Returns how many of them are tombstones.
+    fn choose(&mut self, section: Section, header: &Header, first: u64, packed: &[u8]) -> Result<u64, Odd> {
+        let past = self.is_past(header);
+        let append_time = (header.attributes & APPEND_TIME != 0).then_some(header.max_timestamp);
+        self.kept.clear();
+        let (mut at, mut tombstones) = (0, 0);
+        for number in first..first + header.record_count as u64 {
+            let record = Record::at(packed, at).ok_or(Odd)?;
+            at = record.end;
+            let tombstone = is_tombstone(&record, packed);
+            if self.dead[section as usize].has(number) || tombstone && past {
+                continue;
+            }
+            tombstones += u64::from(tombstone);
+            self.kept.push(Kept {
+                attributes: record.attributes,
+                time: append_time.unwrap_or(header.base_timestamp.wrapping_add(record.time_delta)),
+                offset_delta: record.offset_delta,
+                fields: record.fields,
+                end: record.end,
+            });
+        }
+        if at == packed.len() { Ok(tombstones) } else { Err(Odd) }
+    }
+
+    /// Appends a batch of the records that were gathered, with the offsets, the producer fields, the leader epoch and
+    /// the last offset that the batch had.
+    fn rebuild(&mut self, header: &Header, packed: &[u8], tombstones: bool, out: &mut Vec<u8>) -> Result<(), Odd> {
+        let codec = Codec::of(header.attributes).ok_or(Odd)?;
+        let had = header.attributes & DELETE_HORIZON != 0;
+        let base = match (tombstones, had) {
+            (false, _) => self.kept[0].time,
+            (true, true) => header.base_timestamp,
+            (true, false) => self.plan.horizon,
+        };
+        self.body.clear();
+        let mut most = i64::MIN;
+        for kept in &self.kept {
+            most = most.max(kept.time);
+            let time = kept.time.wrapping_sub(base);
+            let fields = &packed[kept.fields..kept.end];
+            let length = 1 + varint_size(time) + varint_size(kept.offset_delta) + fields.len();
+            put_varint(&mut self.body, length as i64);
+            self.body.push(kept.attributes);
+            put_varint(&mut self.body, time);
+            put_varint(&mut self.body, kept.offset_delta);
+            self.body.extend_from_slice(fields);
+        }
+        let start = out.len();
+        out.resize(start + HEADER_SIZE, 0);
+        self.compressor.append(codec, &self.body, out);
+        let bits = header.attributes & !(CODEC | DELETE_HORIZON);
+        let mut made = Header {
+            batch_length: i32::try_from(out.len() - start - LOG_OVERHEAD).map_err(|_| Odd)?,
+            crc: 0,
+            attributes: bits | codec as i16 | if tombstones { DELETE_HORIZON } else { 0 },
+            base_timestamp: base,
+            max_timestamp: most,
+            record_count: i32::try_from(self.kept.len()).map_err(|_| Odd)?,
+            ..*header
+        };
+        let batch = &mut out[start..];
+        batch[..HEADER_SIZE].copy_from_slice(&made.bytes());
+        made.crc = checksum(batch);
+        batch[..HEADER_SIZE].copy_from_slice(&made.bytes());
+        Ok(())
+    }
+}
+
+/// Whether the record says that its key is gone.
+#[inline]
+fn is_tombstone(record: &Record, packed: &[u8]) -> bool {
+    record.key.of(packed).is_some() && record.value.of(packed).is_none()
+}

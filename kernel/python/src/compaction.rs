@@ -1,0 +1,104 @@
+//! Compaction of a partition.
+
+use logkeep_kernel_core::compaction::{self, Plan, Section, Stop};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::bytes::Bytes;
+use crate::merge::{Transaction, spans};
+
+/// See the stub.
+#[pyclass(module = "logkeep_kernel")]
+struct Compaction(compaction::Compaction);
+
+#[pymethods]
+impl Compaction {
+    #[new]
+    #[pyo3(signature = (*, secret, map_bytes, unpacked, now, horizon, aborted))]
+    fn new(
+        secret: (u64, u64),
+        map_bytes: usize,
+        unpacked: usize,
+        now: i64,
+        horizon: i64,
+        aborted: Vec<Transaction>,
+    ) -> Self {
+        let plan = Plan { secret, map_bytes, unpacked, now, horizon, aborted: spans(aborted) };
+        Compaction(compaction::Compaction::new(plan))
+    }
+
+    fn begin(&mut self) -> bool {
+        self.0.begin()
+    }
+
+    #[getter]
+    fn is_divided(&self) -> bool {
+        self.0.is_divided()
+    }
+
+    fn begin_copy(&mut self) {
+        self.0.begin_copy();
+    }
+
+    fn note(
+        &mut self,
+        py: Python<'_>,
+        dirty: bool,
+        stretch: &Bound<'_, PyAny>,
+        at: usize,
+    ) -> PyResult<(usize, &'static str)> {
+        let bytes = Bytes::of(stretch)?;
+        let (slice, compaction) = (bytes.get(), &mut self.0);
+        let (at, stop) = py.detach(|| compaction.note(section(dirty), slice, at));
+        Ok((at, word(stop)))
+    }
+
+    fn note_record(&mut self, dirty: bool, key: Option<&Bound<'_, PyAny>>, tombstone: bool) -> PyResult<()> {
+        let key = key.map(Bytes::of).transpose()?;
+        self.0.note_record(section(dirty), key.as_ref().map(Bytes::get), tombstone);
+        Ok(())
+    }
+
+    fn survives(&mut self, dirty: bool, key: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        let key = key.map(Bytes::of).transpose()?;
+        Ok(self.0.survives(section(dirty), key.as_ref().map(Bytes::get)))
+    }
+
+    fn copy<'py>(
+        &mut self,
+        py: Python<'py>,
+        dirty: bool,
+        stretch: &Bound<'py, PyAny>,
+        at: usize,
+    ) -> PyResult<(Bound<'py, PyBytes>, usize, &'static str)> {
+        let bytes = Bytes::of(stretch)?;
+        let (slice, compaction) = (bytes.get(), &mut self.0);
+        let mut out = Vec::new();
+        let (at, stop) = py.detach(|| compaction.copy(section(dirty), slice, at, &mut out));
+        Ok((PyBytes::new(py, &out), at, word(stop)))
+    }
+
+    /// Records, tombstones among them, batches copied whole, batches rebuilt.
+    #[getter]
+    fn counts(&self) -> (u64, u64, u64, u64) {
+        let counts = self.0.counts;
+        (counts.records, counts.tombstones, counts.whole, counts.rebuilt)
+    }
+}
+
+fn section(dirty: bool) -> Section {
+    if dirty { Section::Dirty } else { Section::Clean }
+}
+
+fn word(stop: Stop) -> &'static str {
+    match stop {
+        Stop::End => "end",
+        Stop::Odd => "odd",
+        Stop::Large => "large",
+        Stop::Enough => "enough",
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Compaction>()
+}
