@@ -46,8 +46,8 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordsName:
-    """A segment of a partition, named by the offset it starts from: its first record has this offset or a later one. The
-    offset has at least `width` digits."""
+    """A segment of a partition, named by the offset it starts from: its first record has this offset or a later one.
+    The offset has at least `width` digits."""
 
     partition: int
     start_offset: int

@@ -3,8 +3,8 @@
     wanted = WantedKeys.of([b"customer-17"])      # pickles without the keys
     left = remains(batch, header, wanted.kernel())
 
-Where wanted keys go, the keys themselves do not: each is known by its length, and by a BLAKE3 made with a secret that is
-drawn anew each time.
+Where wanted keys go, the keys themselves do not: each is known by its length, and by a BLAKE3 made with a secret that
+is drawn anew each time.
 """
 
 from __future__ import annotations

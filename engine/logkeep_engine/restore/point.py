@@ -282,7 +282,10 @@ def end_before(archive: Archive, archived: ArchiveState, point: PointSpec | None
     ended = [
         run
         for run in archived.runs.values()
-        if run.outcome is RunOutcome.SUCCEEDED and run.kind != ERASURE and (run.end_time or moment) <= moment
+        if run.outcome is RunOutcome.SUCCEEDED
+        and run.kind != ERASURE
+        and run.end_time is not None
+        and run.end_time <= moment
     ]
     last = max(ended, key=lambda run: run.epoch, default=None)
     return None if last is None else view.end_of(archive, last, archived.commit)

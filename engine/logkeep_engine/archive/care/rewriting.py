@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
@@ -211,9 +211,9 @@ class _RecordsRewriting:
     def _write(self) -> SegmentEntry | None:
         place, entry = self._place, self._entry
         width = next_width(entry)
-        named = replace(
-            entry, epoch=place.epoch, attempt=self._attempt, files=replace(entry.files, sequence_width=width)
-        )  # type: ignore[type-var]
+        files: Any = entry.files  # of one of the layouts that have the field
+        files = replace(files, sequence_width=width)
+        named = replace(entry, epoch=place.epoch, attempt=self._attempt, files=files)
         objects = RewrittenObjects(place.storage, named.stem(self._topic), entry.digest.algorithm)
         try:
             encoder: SegmentEncoder | None = None

@@ -170,8 +170,8 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run of this archive. `records`, `bytes` and `segments` are those that it has archived, an erasure those that it has
-    erased. `attempts` counts starts of its driver, `epoch` is that of the last. Times are ms since
+    """A run of this archive. `records`, `bytes` and `segments` are what it has archived, or what an erasure has erased.
+    `attempts` counts starts of its driver, `epoch` is that of the last. Times are ms since
     the epoch."""
 
     run_id: str

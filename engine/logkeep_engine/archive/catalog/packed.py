@@ -330,6 +330,10 @@ class PackedSegments(_Rows):
         """The rows, to be read only."""
         return self._rows
 
+    def between(self, start: int, end: int) -> bytes:
+        """The packed rows of the segments from number `start` on, up to number `end`."""
+        return bytes(self._rows[start * ROW_BYTES : end * ROW_BYTES])
+
     def position(self, offset: int) -> int:
         """The number of segments with a base offset below `offset`."""
         return bisect_left(range(len(self)), offset, key=self._base)

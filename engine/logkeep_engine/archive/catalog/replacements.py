@@ -36,8 +36,8 @@ class Replacement(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """A segment, or a part of a snapshot, and what is left of it: another in its place, or None. `branch_id`: the branch
-    that has it, "" if none has."""
+    """A segment, or a part of a snapshot, and what is left of it: another in its place, or None. `branch_id`: the
+    branch that has it, "" if none has."""
 
     entry: SegmentEntry
     left: SegmentEntry | None

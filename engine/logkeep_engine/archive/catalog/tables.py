@@ -81,10 +81,10 @@ _BRANCH = {**_PARTITION, "branchId": "branch_id"}
 COVERAGE = Table(Coverage, _RANGE)
 GAPS = Table(Gap, {**_RANGE, "reason": "reason"})
 REMOVED = Table(RemovedSegment, {**_PARTITION, "baseOffset": "base_offset"})
-REMOVED_FROM_REPLACED = Table(
+REMOVED_FROM_BRANCHES = Table(_removed_from_branch, {**_BRANCH, "baseOffset": "base_offset"})
+REPLACED = Table(
     ReplacedSegment, {**_BRANCH, "baseOffset": "base_offset", "by": "by"}, {"snapshotEnd": "snapshot"}
 )
-BRANCHES = Table(_removed_from_branch, {**_BRANCH, "baseOffset": "base_offset"})
 BRANCHES = Table(Branching, {**_BRANCH, "offset": "offset"})
 LEADERS = Table(LeaderSeen, _LEADER)
 REMOVED_SNAPSHOTS = Table(RemovedSnapshot, {**_PARTITION, "end": "end", "branchId": "branch_id"})
