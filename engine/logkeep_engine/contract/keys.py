@@ -10,8 +10,6 @@ import binascii
 from collections.abc import Iterable
 from enum import StrEnum
 
-from logkeep_engine.errors import SpecError
-
 
 class KeyEncoding(StrEnum):
     """How keys are written: as UTF-8 text, or in base64."""
@@ -21,24 +19,24 @@ class KeyEncoding(StrEnum):
 
 
 def key_of(text: bytes, encoding: KeyEncoding, where: str) -> bytes:
-    """The key that is written so. Raises SpecError, which says `where`."""
+    """The key that is written so. Raises ValueError, which says `where`."""
     if encoding is KeyEncoding.TEXT:
         return text
     try:
         return base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
-        raise SpecError(f"{where} is not base64", hint="Write keys in base64, or choose the encoding text.") from None
+        raise ValueError(f"{where} is not base64") from None
 
 
 def keys_in(content: bytes, encoding: KeyEncoding, name: str) -> list[bytes]:
-    """The keys in a file, one a line. Lines without anything are left out. Raises SpecError, which names the file as
+    """The keys in a file, one a line. Lines without anything are left out. Raises ValueError, which names the file as
     `name`, for a line that is no key, and if there is none."""
     lines = (line.removesuffix(b"\r") for line in content.split(b"\n"))
     found = [
         key_of(line, encoding, f"{name}: line {number}") for number, line in enumerate(lines, start=1) if line.strip()
     ]
     if not found:
-        raise SpecError(f"{name} has no key", hint="Write one key on each line.")
+        raise ValueError(f"{name} has no key")
     return found
 
 
