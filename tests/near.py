@@ -50,6 +50,9 @@ PACKAGES: Mapping[str, Near] = {
         _unit("archive/*", "test_archiving.py", "test_frame.py"),
         _broker("archive_s3", "compressed_segments", "retention", "transactions", "toolbox_s3"),
     ),
+    "erasure": Near(
+        _engine("erasure", "archiving*", "frame*", "contract/keys*"), _unit("erasure/*"), _broker("erasure")
+    ),
     "backup": Near(
         _engine("backup", "archiving*", "frame*"),
         _unit("backup/*", "test_archiving.py", "test_frame.py"),

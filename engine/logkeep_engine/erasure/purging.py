@@ -72,7 +72,7 @@ def originals(storage: Storage, topic: str) -> list[str]:
 
 def _entries(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[SegmentEntry]:
     """All segments of these incarnations that have objects: of branches, and those that are to be deleted, too."""
-    for table in (state.segments, state.unpurged):
+    for table in (state.segments, *(item.segments for item in state.unpurged)):
         for key, entries in table.items():
             if key[0] in topic_ids:
                 yield from entries

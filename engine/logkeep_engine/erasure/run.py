@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from logkeep_engine.archive.care.removal import finish_removal
+from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import ErasureEntry, Partition, RunEntry, RunOutcome
@@ -28,7 +28,7 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, write_indexes
 from logkeep_engine.erasure.work import ErasureDone, ErasureWork, erase_task, works_of
-from logkeep_engine.errors import ArchiveDamaged, NoTopicMatches, SpecError
+from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, NoTopicMatches, SpecError
 from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.report import ProgressRange, Reporter, told_warnings
 from logkeep_engine.storage import Storage
@@ -40,6 +40,9 @@ AUDIT_FILE = "erasure.json"
 FORMAT = 1
 COMMIT_SEGMENTS = 500
 COMMIT_SECONDS = 5.0
+READERS_SECONDS = 600.0
+"""So long an erasure waits for runs that read what it has replaced."""
+POLL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ class _ErasureRun(ArchivingRun):
         """Delete what held the records. After a kill the next erasure, or the next run that removes, does it."""
         state, storage = writer.state, writer.archive.storage
         write_indexes(writer, {key for key in state.replaced if key[0] in topic_ids})
-        finish_removal(writer)
+        self._wait_and_purge(writer)
         drop_digests(storage, state, {key for key in state.replaced if key[0] in topic_ids})
         left = unnamed(writer, self._asked.topic, topic_ids)
         if writer.archive.info.imported:
@@ -158,6 +161,21 @@ class _ErasureRun(ArchivingRun):
         if left:
             storage.delete(left)
             log.info("deleted %d objects of the topic that no commit names", len(left))
+
+    def _wait_and_purge(self, writer: Writer) -> None:
+        """Delete the objects that were replaced, and others that were removed before, once nobody reads them. Raises
+        ArchiveBusy if somebody still does after a while."""
+        deadline = time.monotonic() + READERS_SECONDS
+        while (purged := purge(writer)).waiting:
+            if time.monotonic() > deadline:
+                readers = ", ".join(purged.readers)
+                raise ArchiveBusy(
+                    f"The archive at {self._storage.uri} does not name the records of the keys any more. But run {readers} "
+                    f"still reads from {so_many(purged.waiting, 'segment')} that had them, so the objects are there.",
+                    hint="The same erasure again goes on when these runs have ended. A run that was killed counts as "
+                    "gone an hour after its last sign of life.",
+                )
+            time.sleep(POLL_SECONDS)
 
     def _audit(self, archive: Archive, run: RunEntry, topic_ids: tuple[str, ...]) -> bytes:
         """What stays as a proof of the erasure. The keys are not in it, nor anything that is made of them."""

@@ -212,6 +212,11 @@ class RestorePlan:
     replaced: int = 0
 
     @property
+    def known_commit(self) -> int:
+        """The last commit of the catalog whose removals the run knows."""
+        return self.commit if self.point is None else max(self.commit, self.point.seen)
+
+    @property
     def _format(self) -> int:
         """The lowest format that says all of it: the older it is, the more versions can finish the run."""
         if any(topic.divided for topic in self.topics):

@@ -51,7 +51,7 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 def archived(storage: Storage, format_name: FormatName) -> Archive:
     """Three segments: the key is in the first and the last, and at the ends of the last."""
-    keys = [[ALICE, GONE, BOB, None], [ALICE, b"", None, BOB], [GONE, ALICE, BOB, GONE]]
+    keys: list[list[bytes | None]] = [[ALICE, GONE, BOB, None], [ALICE, b"", None, BOB], [GONE, ALICE, BOB, GONE]]
     if format_name is FormatName.KAFKA:
         return archive_batches(
             storage, [[batch_of(4 * at, some, Codec.ZSTD)] for at, some in enumerate(keys)]

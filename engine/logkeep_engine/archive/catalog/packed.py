@@ -330,6 +330,10 @@ class PackedSegments(_Rows):
         """The rows, to be read only."""
         return self._rows
 
+    def row(self, index: int) -> bytes:
+        """A packed row."""
+        return bytes(self._rows[index * ROW_BYTES : (index + 1) * ROW_BYTES])
+
     def between(self, start: int, end: int) -> bytes:
         """The packed rows of the segments from number `start` on, up to number `end`."""
         return bytes(self._rows[start * ROW_BYTES : end * ROW_BYTES])

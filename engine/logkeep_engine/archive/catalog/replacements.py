@@ -6,7 +6,7 @@ left of a segment stands in its place there, too: `ArchiveState.following`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -50,15 +50,19 @@ class Held(Protocol):
     segments: SegmentTable
     branches: dict[Partition, list[Branch]]
     snapshots: dict[Partition, list[HeldSnapshot]]
-    unpurged: SegmentTable
     replaced: dict[Partition, list[Replacement]]
 
     def branch(self, key: Partition, branch_id: str) -> Branch: ...
 
 
-def put_in_place(state: Held, replaced: Iterable[ReplacedSegment], segments: Sequence[SegmentEntry]) -> tuple[int, int]:
-    """Put segments in the place of others. Returns how many records and bytes fewer they have. Raises ValueError for
-    one that is not there, or is of another partition."""
+def put_in_place(
+    state: Held,
+    replaced: Iterable[ReplacedSegment],
+    segments: Sequence[SegmentEntry],
+    unname: Callable[[Partition, bytes], None],
+) -> tuple[int, int]:
+    """Put segments in the place of others, and tell `unname` the rows of these. Returns how many records and bytes
+    fewer they have. Raises ValueError for one that is not there, or is of another partition."""
     records = size = 0
     for item in replaced:
         key = (item.topic_id, item.partition)
@@ -66,7 +70,7 @@ def put_in_place(state: Held, replaced: Iterable[ReplacedSegment], segments: Seq
         if row and (segments[item.by].topic_id, segments[item.by].partition) != key:
             raise ValueError(f"segment {item.base_offset} of {key} is replaced by one of another partition")
         gone = _put(state, key, item, row)
-        state.unpurged.add_row(key, gone)
+        unname(key, gone)
         state.replaced.setdefault(key, []).append(Replacement(identity_of(gone), row))
         before, after = sums_of(gone), sums_of(row)
         records, size = records + before[0] - after[0], size + before[1] - after[1]

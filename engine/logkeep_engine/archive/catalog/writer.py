@@ -16,7 +16,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
@@ -44,10 +44,12 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen, news
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck, check_snapshot
 from logkeep_engine.archive.catalog.replacements import Exchange, drafted
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.unpurged import without_commits
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.errors import (
@@ -72,27 +74,6 @@ class Timing:
     heartbeat: float = 5.0
     watch: float = 15.0
     poll: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointPolicy:
-    """A checkpoint is due after `commits` commits if they are an eighth of the last checkpoint, once they are as large
-    as it, or after `most_commits` whatever their size: each is an object that opening the archive reads.
-
-    Small archives are not below `min_bytes` in the second rule. KIP-630 does the same with
-    `metadata.log.max.record.bytes.between.snapshots`.
-    """
-
-    commits: int = 64
-    min_bytes: int = 4 << 20
-    most_commits: int = 1000
-
-    def due(self, commits: int, size: int, last_checkpoint: int) -> bool:
-        if commits == 0:
-            return False
-        if size >= max(self.min_bytes, last_checkpoint) or commits >= self.most_commits:
-            return True
-        return commits >= self.commits and size * 8 >= last_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,15 +319,13 @@ class Writer:
         """Take segments and snapshots out of the archive, in one commit, and return its number.
 
         Only after `end` of a run that succeeded: readers see the archive as the last successful run has left it, so
-        what is removed must follow the end of one. The objects are deleted after the commit: the segments are in
-        `state.unpurged` until `purged` is called. Raises what `commit` does, ValueError for segments that are not
-        there, and while objects of others may be there still.
+        what is removed must follow the end of one. The objects are deleted some time after the commit: the segments are
+        in `state.unpurged` until `purged` is called. Raises what `commit` does, and ValueError for segments that are
+        not there.
         """
         with self._lock:
             self._confirm_last()
             self._refuse_before_end()
-            if self.state.unpurged:
-                raise ValueError("segments that were removed before are not purged yet")
             wanted = tuple(segments)
             for item in wanted:
                 key = (item.topic_id, item.partition)
@@ -386,12 +365,15 @@ class Writer:
         if self.state.runs[self.run_id].outcome is not RunOutcome.SUCCEEDED:
             raise ValueError(f"run {self.run_id} has not ended with success")
 
-    def purged(self) -> None:
-        """Note that no object of a removed segment is there any more. Raises what `commit` does."""
+    def purged(self, commits: Collection[int]) -> None:
+        """Note that no object of the segments is there any more that these commits have removed. Raises what `commit`
+        does, and ValueError for a commit that is in no item of `state.unpurged`."""
         with self._lock:
             self._confirm_last()
-            if self.state.unpurged:
-                self._append(replace(self._draft(CommitKind.DATA), purged=True))
+            left = without_commits(self.state.unpurged, commits)
+            if len(left) < len(self.state.unpurged):
+                only_some = tuple(sorted(commits)) if left else ()
+                self._append(replace(self._draft(CommitKind.DATA), purged=not left, purged_commits=only_some))
                 self._checkpoint_if_due()
 
     def checkpoint(self) -> None:
