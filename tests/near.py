@@ -50,9 +50,6 @@ PACKAGES: Mapping[str, Near] = {
         _unit("archive/*", "test_archiving.py", "test_frame.py"),
         _broker("archive_s3", "compressed_segments", "retention", "transactions", "toolbox_s3"),
     ),
-    "erasure": Near(
-        _engine("erasure", "archiving*", "frame*", "contract/keys*"), _unit("erasure/*"), _broker("erasure")
-    ),
     "backup": Near(
         _engine("backup", "archiving*", "frame*"),
         _unit("backup/*", "test_archiving.py", "test_frame.py"),
@@ -90,6 +87,7 @@ PACKAGES: Mapping[str, Near] = {
         _unit("convert/*"),
         _broker("convert", "import", "format_round_trip"),
     ),
+    "erasure": Near(_engine("erasure", "archiving*", "frame*"), _unit("erasure/*")),
     "formats": Near(
         _engine("formats"),
         _unit("formats/*", "archive/writing/test_record_*.py"),

@@ -47,7 +47,7 @@ POLL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ErasureAsked:
-    """What is to be erased. `asked_by` is told in the audit entry; "": not known."""
+    """The keys that are to be erased from a topic. `asked_by` is told in the audit entry; "": not known."""
 
     topic: str
     keys: tuple[bytes, ...] = field(repr=False)
@@ -170,15 +170,15 @@ class _ErasureRun(ArchivingRun):
             if time.monotonic() > deadline:
                 readers = ", ".join(purged.readers)
                 raise ArchiveBusy(
-                    f"The archive at {self._storage.uri} does not name the records of the keys any more. But run {readers} "
-                    f"still reads from {so_many(purged.waiting, 'segment')} that had them, so the objects are there.",
+                    f"The archive at {self._storage.uri} does not name the records of the keys any more. But run "
+                    f"{readers} still reads {so_many(purged.waiting, 'segment')} that had them: the objects are there.",
                     hint="The same erasure again goes on when these runs have ended. A run that was killed counts as "
                     "gone an hour after its last sign of life.",
                 )
             time.sleep(POLL_SECONDS)
 
     def _audit(self, archive: Archive, run: RunEntry, topic_ids: tuple[str, ...]) -> bytes:
-        """What stays as a proof of the erasure. The keys are not in it, nor anything that is made of them."""
+        """The proof of the erasure, which stays. The keys are not in it, nor anything that is made of them."""
         entry = {
             "format": FORMAT,
             "archiveId": archive.info.archive_id,

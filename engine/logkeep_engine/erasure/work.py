@@ -37,7 +37,7 @@ class ErasureWork:
 
 @dataclass(frozen=True, slots=True)
 class ErasureDone:
-    """What a task has written, and the `faults` of segments that it could not read to their end."""
+    """The segments that a task has written, and the `faults` of segments that it could not read to their end."""
 
     rewritten: tuple[Rewritten, ...]
     faults: tuple[str, ...]

@@ -50,13 +50,13 @@ class WantedKeys:
         return len(self.known)
 
     def kernel(self) -> Keys:
-        """What finds them."""
+        """Give them to the kernel, which finds them."""
         return Keys(self.secret, sorted(self.known))
 
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What is left of a batch: another batch, b"" if it has lost all its records, and how many those were."""
+    """The rest of a batch: another batch, b"" if it has lost all its records, and how many those were."""
 
     batch: bytes
     erased: int

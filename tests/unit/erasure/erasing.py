@@ -218,14 +218,14 @@ def archive_records(
 
 
 def records_in(storage: Storage, state: ArchiveState, key: Partition = KEY) -> list[Seen]:
-    """What a restore of this state reads of a partition."""
+    """The records that a restore of this state reads of a partition."""
     entries = list(state.segments.get(key, ()))
     found = open_partition(storage, state.topics[key[0]].name, entries, state.kept(*key)).records()
     return [(item.offset, item.timestamp, item.key, item.value) for rows in found for item in rows]
 
 
 def seen(storage: Storage, key: Partition = KEY) -> list[Seen]:
-    """What a new restore reads of a partition."""
+    """The records that a new restore reads of a partition."""
     return records_in(storage, view.choose(Archive.open(storage)).state, key)
 
 

@@ -100,7 +100,7 @@ def test_kill_before_any_change_leaves_a_whole_archive_and_the_next_start_ends_t
 
 
 def _half(before: list[Any]) -> list[list[Any]]:
-    """What a kill between two commits leaves."""
+    """The records that a kill between two commits leaves."""
     return [[item for item in before if item[2] != GONE or item[0] > 3]]
 
 

@@ -209,7 +209,7 @@ class ClusterStateEntry:
 
 @dataclass(frozen=True, slots=True)
 class ErasureEntry:
-    """What an erasure has done: the SHA-256 of its audit entry, the records that are gone, and the segments that it has
+    """The work of an erasure: the SHA-256 of its audit entry, the records that are gone, and the segments that it has
     replaced."""
 
     sha256: str

@@ -44,8 +44,8 @@ class Exchange(NamedTuple):
     branch_id: str = ""
 
 
-class Held(Protocol):
-    """What of a state has segments."""
+class HoldsSegments(Protocol):
+    """The part of a state that has segments."""
 
     segments: SegmentTable
     branches: dict[Partition, list[Branch]]
@@ -56,7 +56,7 @@ class Held(Protocol):
 
 
 def put_in_place(
-    state: Held,
+    state: HoldsSegments,
     replaced: Iterable[ReplacedSegment],
     segments: Sequence[SegmentEntry],
     unname: Callable[[Partition, bytes], None],
@@ -77,8 +77,10 @@ def put_in_place(
     return records, size
 
 
-def drafted(state: Held, exchanges: Iterable[Exchange]) -> tuple[tuple[ReplacedSegment, ...], list[SegmentEntry]]:
-    """What a commit of these exchanges says: the segments that are replaced, and those that take their place. Raises
+def drafted(
+    state: HoldsSegments, exchanges: Iterable[Exchange]
+) -> tuple[tuple[ReplacedSegment, ...], list[SegmentEntry]]:
+    """The facts of a commit of these exchanges: the segments that are replaced, and those that take their place. Raises
     ValueError for a segment that the archive does not have."""
     replaced: list[ReplacedSegment] = []
     segments: list[SegmentEntry] = []
@@ -95,7 +97,7 @@ def drafted(state: Held, exchanges: Iterable[Exchange]) -> tuple[tuple[ReplacedS
     return tuple(replaced), segments
 
 
-def _rows_of(state: Held, item: ReplacedSegment) -> bytes | bytearray:
+def _rows_of(state: HoldsSegments, item: ReplacedSegment) -> bytes | bytearray:
     """The rows among which the segment is."""
     key = (item.topic_id, item.partition)
     held = state.branch(key, item.branch_id).held if item.branch_id else None
@@ -112,7 +114,7 @@ def _rows_at(key: Partition, rows: bytes | bytearray, base: int) -> list[bytes]:
     return [row] if row and offsets_of(row)[0] == base else []
 
 
-def _put(state: Held, key: Partition, item: ReplacedSegment, row: bytes) -> bytes:
+def _put(state: HoldsSegments, key: Partition, item: ReplacedSegment, row: bytes) -> bytes:
     """Put a row in the place of the segment; returns that of the segment."""
     rows = _rows_of(state, item)
     if not (found := _rows_at(key, rows, item.base_offset)):
@@ -134,7 +136,7 @@ def _put(state: Held, key: Partition, item: ReplacedSegment, row: bytes) -> byte
     return found[0]
 
 
-def follow(view: Held, replaced: Mapping[Partition, list[Replacement]]) -> None:
+def follow(view: HoldsSegments, replaced: Mapping[Partition, list[Replacement]]) -> None:
     """Give an older state what a later one has in the place of its segments. Its tables are made anew."""
     view.segments, view.replaced = view.segments.copy(), dict(replaced)
     view.branches, view.snapshots = dict(view.branches), dict(view.snapshots)
