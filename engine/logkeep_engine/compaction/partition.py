@@ -21,7 +21,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.snapshots import NO_TIME, SnapshotEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import open_partition, sound
-from logkeep_engine.archive.writing.log_writer import SnapshotPart, SnapshotPlace
+from logkeep_engine.archive.writing.log_writer import SnapshotPlace, SnapshotSegment
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.log.batch import Headers, runs
 from logkeep_engine.log.compaction import Compactor
@@ -140,7 +140,7 @@ class _Parts:
         )
         times = [entry.times.max_timestamp for entry in work.dirty]
         self._time = max([NO_TIME if work.last is None else work.last.time, *times])
-        self._open: SnapshotPart | None = None
+        self._open: SnapshotSegment | None = None
         self._parts: list[SegmentEntry] = []
 
     def __enter__(self) -> _Parts:
@@ -196,9 +196,9 @@ class _Parts:
 
         return bisect_right(range(near), room, key=end_of)
 
-    def _begin(self, base_offset: int) -> SnapshotPart:
+    def _begin(self, base_offset: int) -> SnapshotSegment:
         number = len(self._parts)
-        part = SnapshotPart(self._setting.storage, self._place, number, base_offset, self._setting.digest)
+        part = SnapshotSegment(self._setting.storage, self._place, number, base_offset, self._setting.digest)
         if not number:
             part.builder.frame(header_batch(base_offset, self._time, self._place.leader_epoch))
         return part

@@ -173,7 +173,7 @@ class SnapshotPlace:
         return folder + names.snapshot_name(self.end, self.leader_epoch, part)
 
 
-class SnapshotPart(_Making):
+class SnapshotSegment(_Making):
     """A part of a snapshot in the making. The caller gives it the header and the footer."""
 
     def __init__(
