@@ -4,9 +4,9 @@
     told = make_snapshots(writer, spec, reporter, runner_factory, expect)
 
 The catalog says which partitions are due, before a byte is read: the dirty section has so many bytes, and they are so
-large a share of what the snapshot would be made of (KIP-630's words). Each snapshot becomes visible with a commit behind
-the end of the run, so a point of the archive lies at its end. Nothing depends on a snapshot: the log is whole without,
-and so a failure is told and fails no run. The next run makes what this one has not.
+large a share of what the snapshot would be made of (KIP-630's words). Each snapshot becomes visible with a commit
+behind the end of the run, so a point of the archive lies at its end. Nothing depends on a snapshot: the log is whole
+without, and so a failure is told and fails no run. The next run makes what this one has not.
 
 A kill before a commit leaves objects under names that nobody else uses, and `verify` lists them as orphans. The next
 start of the run, or the next run, makes the snapshot anew.

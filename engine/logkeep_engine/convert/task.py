@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.spec import Compatibility, FormatName
