@@ -418,6 +418,7 @@ class BackupRun(ArchivingRun):
         if missed is not None:  # retention waits: the missing topics may be wanted from the archive
             raise missed
         self._retain(writer)
+        self._bundle(writer)
 
     def _retain(self, writer: Writer) -> None:
         """Remove the segments that `spec.retention` does not keep."""
