@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logkeep_engine.archive.care.as_json import AsJson
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES
@@ -79,7 +79,7 @@ def requests_of(topic: str, entry: SegmentEntry) -> SegmentRequests:
     sizes = entry.files.sizes(entry)
     log = sizes.pop(entry.log_suffix)
     indexes, whole = sizes.values(), log + sum(sizes.values())
-    batched = entry.layout is Layout.SNAPSHOT or is_batched(entry.layout)
+    batched = is_batched(entry.layout)
     beside = len(entry.beside(topic)) if entry.transactional else 0
     read, transactions = _log_gets(entry), entry.files.txnindex_bytes
     check = read + (len(indexes) if batched else sum(map(gets, indexes))) + beside
@@ -107,11 +107,13 @@ def _log_gets(entry: SegmentEntry) -> int:
 @dataclass(frozen=True, slots=True)
 class CatalogObjects:
     """The objects that runs read beside segments. `unfolded` are the commits behind the newest checkpoint, `beats` the
-    heartbeats of runs, `states` the archived states of the cluster, `runs` all objects of runs."""
+    heartbeats of runs, `states` the archived states of the cluster, `runs` all objects of runs. Old commits are in
+    `bundles`."""
 
     commits: int
     unfolded: int
     checkpoints: int
+    bundles: int
     beats: int
     states: int
     runs: int
@@ -124,7 +126,7 @@ class CatalogObjects:
 
     @property
     def objects(self) -> int:
-        return self.commits + self.checkpoints
+        return self.commits + self.checkpoints + self.bundles
 
     @property
     def _to_find_lost(self) -> RequestCount:
@@ -141,7 +143,7 @@ def of_a_run(catalog: CatalogObjects, commits: int) -> RequestCount:
 def of_a_verification(catalog: CatalogObjects, objects: int) -> RequestCount:
     """The requests of `verify` beside those for segments. It lists all `objects` of topics."""
     listed = 1 + 2 * lists(catalog.objects) + lists(catalog.runs) + lists(objects)
-    read = 1 + catalog.commits + catalog.checkpoints + catalog.states + catalog.beats
+    read = 1 + catalog.objects + catalog.states + catalog.beats
     return RequestCount(get=read, list=listed, read=catalog.bytes)
 
 
