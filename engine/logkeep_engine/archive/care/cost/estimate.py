@@ -35,6 +35,7 @@ from logkeep_engine.archive.care.cost.requests import (
     of_a_verification,
     requests_of,
     to_delete,
+    to_make_snapshot,
     to_write_record_files,
 )
 from logkeep_engine.archive.care.growth import DAY_MS, growth
@@ -190,10 +191,13 @@ class _Estimate:
             sums.add(name, entry, fresh=entry.epoch in fresh, restored=entry.base_offset >= end)
             if entry.next_offset <= newest:
                 sums.below_snapshots = (sums.below_snapshots or 0) + object_bytes(entry)
+                sums.backup += to_make_snapshot(entry)
         for snapshot in snapshots:
             sums.below_snapshots = sums.below_snapshots or 0
             for part in snapshot.parts(key):
                 sums.add(name, part, fresh=False, restored=snapshot is chosen)
+                if snapshot is not snapshots[-1]:
+                    sums.backup += to_make_snapshot(part)
 
     def _topic(self, topic: TopicEntry, gone: Mapping[str, int] | None) -> TopicCost:
         sums = self._sums[topic.topic_id]

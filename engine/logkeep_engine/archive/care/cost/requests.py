@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logkeep_engine.archive.care.as_json import AsJson
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES
@@ -89,6 +89,14 @@ def requests_of(topic: str, entry: SegmentEntry) -> SegmentRequests:
         RequestCount(get=check + beside, read=whole),
         RequestCount(get=check + again, read=whole + log + transactions),
     )
+
+
+def to_make_snapshot(entry: SegmentEntry) -> RequestCount:
+    """The requests that read a segment, or a part of an older snapshot, for a new snapshot. A segment is read for the
+    keys, and again for what stays. Where the keys do not fit into memory there are more passes, which no catalog
+    tells."""
+    passes = 1 if entry.layout is Layout.SNAPSHOT else 2
+    return RequestCount(get=passes * _log_gets(entry), read=passes * entry.files.sizes(entry)[entry.log_suffix])
 
 
 def _log_gets(entry: SegmentEntry) -> int:
