@@ -52,10 +52,10 @@ class Files(ABC):
 
     `stored_bytes` is the size of the `.log.zst` object that holds the log in seekable zstd; 0: the log lies in a `.log`
     as it is. The other `*_bytes` are the sizes of the index objects. `sequence` is the number in the name of an Avro
-    object, with at least `sequence_width` digits. `end`, `leader_epoch` and `part` are in the name of a part of a
-    snapshot. The object may have batches in so many offsets (`margin`) below `base_offset` and from `next_offset` on,
-    which are no part of the log. `generation` is in the folder name of a segment that was read for a generation, where
-    its own name has no epoch.
+    object, with at least `sequence_width` digits. In the Records format the number is the base offset, and a width of 0
+    is that of the format. `end`, `leader_epoch` and `part` are in the name of a part of a snapshot. The object may have
+    batches in so many offsets (`margin`) below `base_offset` and from `next_offset` on, which are no part of the log.
+    `generation` is in the folder name of a segment that was read for a generation, where its own name has no epoch.
     """
 
     __slots__ = ()
@@ -129,6 +129,7 @@ class RecordsFiles(Files):
 
     layout = Layout.RECORDS
     index_bytes: int = 0
+    sequence_width: int = 0
     generation: int = 0
 
     @property
@@ -136,7 +137,8 @@ class RecordsFiles(Files):
         return names.RECORDS
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        return names.records_stem(topic, entry.partition, entry.base_offset, generation=self.generation)
+        width, generation = self.sequence_width, self.generation
+        return names.records_stem(topic, entry.partition, entry.base_offset, width=width, generation=generation)
 
     def sizes(self, entry: SegmentEntry) -> dict[str, int]:
         return {names.RECORDS: entry.bytes, names.RECORDS_INDEX: self.index_bytes}
@@ -149,7 +151,7 @@ class RecordsAtRootFiles(RecordsFiles):
     layout = Layout.RECORDS_AT_ROOT
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        return names.records_stem(topic, entry.partition, entry.base_offset, root="")
+        return names.records_stem(topic, entry.partition, entry.base_offset, root="", width=self.sequence_width)
 
     def folder(self, topic: str, entry: SegmentEntry) -> str:
         return f"{topic}/"

@@ -23,6 +23,7 @@ from logkeep_engine.archive.catalog.facts import (
     GroupEntry,
     Partition,
     RemovedSegment,
+    ReplacedSegment,
     RunEntry,
     RunOutcome,
     TopicEntry,
@@ -87,6 +88,7 @@ COVERAGE = Table(Coverage, _RANGE)
 GAPS = Table(Gap, {**_RANGE, "reason": "reason"})
 REMOVED = Table(RemovedSegment, {**_PARTITION, "baseOffset": "base_offset"})
 REMOVED_FROM_BRANCHES = Table(_removed_from_branch, {**_BRANCH, "baseOffset": "base_offset"})
+REPLACED = Table(ReplacedSegment, {**_BRANCH, "baseOffset": "base_offset", "by": "by"}, {"snapshotEnd": "snapshot"})
 BRANCHES = Table(Branching, {**_BRANCH, "offset": "offset"})
 GENERATIONS = Table(_generation, {**_PARTITION, "generation": "number", "step": "step", "start": "start", "end": "end"})
 LEADERS = Table(LeaderSeen, _LEADER)
