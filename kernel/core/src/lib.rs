@@ -4,6 +4,7 @@
 
 pub mod avro;
 pub mod clip;
+pub mod compaction;
 pub mod compression;
 pub mod digest;
 pub mod divider;
@@ -13,6 +14,7 @@ pub mod headers;
 pub mod merge;
 pub mod murmur2;
 pub mod objects;
+pub mod offset_map;
 pub mod packer;
 pub mod records;
 pub mod records_format;

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod avro;
 mod bytes;
+mod compaction;
 mod compression;
 mod digest;
 mod divider;
@@ -28,5 +29,6 @@ fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     avro::register(module)?;
     digest::register(module)?;
     divider::register(module)?;
+    compaction::register(module)?;
     walk::register(module)
 }

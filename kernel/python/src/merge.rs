@@ -14,12 +14,12 @@ use crate::bytes::Bytes;
 type Made<'py> = (Bound<'py, PyList>, bool);
 
 /// A transaction: its producer, and its first and last offset.
-type Transaction = (i64, i64, i64);
+pub type Transaction = (i64, i64, i64);
 
 /// What of a partition is wanted: its end, times from one on and below another, and transactions that are whole.
 type Bounds = (Option<i64>, Option<i64>, Option<i64>, Vec<Transaction>);
 
-fn spans(transactions: Vec<Transaction>) -> Spans {
+pub fn spans(transactions: Vec<Transaction>) -> Spans {
     let mut spans = Spans::new();
     for (producer, first, last) in transactions {
         spans.entry(producer).or_default().push((first, last));
