@@ -112,6 +112,17 @@ REFUSED = [
     ({"formatOptions": {"codec": "none"}}, "formatOptions.codec may be set only with format Avro"),
     ({"format": "Avro", "formatOptions": {"codec": "lz4"}}, 'Unsupported value: "lz4"'),
     ({"format": "Avro", "formatOptions": {"compatibility": "loose"}}, 'Unsupported value: "loose"'),
+    ({"compactedTopics": "Compact"}, 'Unsupported value: "Compact"'),
+    ({"format": "Avro", "compactedTopics": "Snapshot"}, "compactedTopics may be Snapshot only with format Kafka"),
+    ({"format": "Records", "snapshots": {}}, "snapshots may be set only where compactedTopics is Snapshot"),
+    ({"compactedTopics": "Log", "snapshots": {}}, "snapshots may be set only where compactedTopics is Snapshot"),
+    (
+        {"snapshots": {"maxRecordBytesBetweenSnapshots": "0Mi"}},
+        "maxRecordBytesBetweenSnapshots must be at least 1",
+    ),
+    ({"snapshots": {"maxRecordBytesBetweenSnapshots": "1.5Mi"}}, "spec.snapshots.maxRecordBytesBetweenSnapshots"),
+    ({"snapshots": {"minCleanableRatio": 1.5}}, "should be less than or equal to 1"),
+    ({"snapshots": {"minCleanableRatio": -0.1}}, "should be greater than or equal to 0"),
     ({"retention": {"maxAge": "30"}}, "spec.retention.maxAge"),
     ({"retention": {"maxAge": "0d"}}, "spec.retention.maxAge"),
     ({"retention": {"maxBytes": "1023Ki"}}, "maxBytes must be at least 1Mi"),
@@ -154,6 +165,13 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert (backup["limits"], backup["clusterState"]) == ({"readersPerBroker": 16}, "Archive")
     assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
+    assert "compactedTopics" not in backup
+    assert "snapshots" not in backup
+    assert namespace.apply("KafkaBackup", "s", backup_spec(snapshots={})).returncode == 0
+    assert namespace.get("kbak", "s")["spec"]["snapshots"] == {
+        "maxRecordBytesBetweenSnapshots": "20Mi",
+        "minCleanableRatio": 0.5,
+    }
     assert parse_backup(backup) == parse_backup(backup_spec())
     assert parse_restore(restore) == parse_restore(restore_spec())
     assert parse_backup(backup).model_dump(mode="json", by_alias=True, exclude_none=True) == backup

@@ -5,6 +5,7 @@ catalog/00000000000000000042.json                    a commit
 catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, written at epoch 3
 topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log .index .timeindex .txnindex
                                                      or .log.zst instead of .log
+topics/<topic>/<topic id>/partition=<n>/snapshots/<epoch>[-<attempt>]/<end offset>-<leader epoch>[.<part>].checkpoint
 runs/<run id>/...
 digests/<topic>/<topic id>/<n>.json                  digests of the records of a partition
 
@@ -39,6 +40,7 @@ SUFFIXES = (LOG, LOG_ZST, INDEX, TIMEINDEX, TXNINDEX, TXNPARTS)
 RECORDS = "_records"
 RECORDS_INDEX = "_index"
 DATA = ".data"
+CHECKPOINT = ".checkpoint"  # KIP-630's suffix of a snapshot
 
 MAX_EPOCH = 10**10 - 1
 
@@ -98,6 +100,22 @@ def segment_stem(topic: str, topic_id: str, partition: int, base_offset: int, ep
         )
     tries = f"-{attempt}" if attempt else ""
     return f"{TOPICS}{topic}/{topic_id}/partition={partition}/{base_offset:020d}.{epoch:010d}{tries}"
+
+
+def snapshots_folder(topic: str, topic_id: str, partition: int, epoch: int, attempt: int) -> str:
+    """The folder of a snapshot of a partition. It is an attempt's own, so no name is used twice. Raises ValueError as
+    `segment_stem` does."""
+    stem = segment_stem(topic, topic_id, partition, 0, epoch, attempt)
+    folder, _, name = stem.rpartition("/")
+    return f"{folder}/snapshots/{name.partition('.')[2]}/"
+
+
+def snapshot_name(end: int, leader_epoch: int, part: int) -> str:
+    """The name of a part of a snapshot without its suffix, as KIP-630 has it; later parts have their number behind it.
+    Raises ValueError for what is no such number."""
+    if not 0 <= end <= MAX_OFFSET or not 0 <= leader_epoch <= MAX_EPOCH or part < 0:
+        raise ValueError(f"no snapshot name for end {end}, leader epoch {leader_epoch}, part {part}")
+    return f"{end:020d}-{leader_epoch:010d}" + (f".{part:05d}" if part else "")
 
 
 def records_stem(topic: str, partition: int, base_offset: int, *, root: str = TOPICS) -> str:

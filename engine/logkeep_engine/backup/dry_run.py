@@ -18,6 +18,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.backup.compacted import refuse_generations
 from logkeep_engine.backup.coverage import unmatched_error
 from logkeep_engine.backup.divergence import diverged
 from logkeep_engine.backup.plan import BackupPlan
@@ -69,6 +70,7 @@ class BackupDryRun(DriverRun):
 
     def _find_out(self, begun: RunResult) -> tuple[RunResult, DryRunReport]:
         spec = self._spec
+        refuse_generations(spec)
         storage = open_storage(spec.storage, self._environ)
         storage.check()
         connection = connection_from(spec.cluster, self._environ)

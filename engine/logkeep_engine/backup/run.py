@@ -27,6 +27,7 @@ from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.archive_report import archive_report
 from logkeep_engine.backup.cluster_state import archive_cluster_state
 from logkeep_engine.backup.commit import BackupCommitter
+from logkeep_engine.backup.compacted import refuse_generations
 from logkeep_engine.backup.coverage import coverage, unmatched_error
 from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
 from logkeep_engine.backup.dry_run import BackupDryRun
@@ -138,6 +139,7 @@ class BackupRun(ArchivingRun):
 
     def execute(self) -> None:
         self._reporter.phase("Planning")
+        refuse_generations(self._spec)
         storage = open_storage(self._spec.storage, self._environ)
         storage.check()
         connection = self._connection()

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.cluster import ClusterSpec
+from logkeep_engine.contract.compacted import CompactedTopics, Snapshots
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.emitting import Emit, EmitOptions
 from logkeep_engine.contract.everything import ClusterStateMode, SchemaTopic, refuse_contradictions
@@ -242,6 +243,8 @@ class KafkaBackupSpec(Model):
     format: FormatName = FormatName.KAFKA
     format_options: FormatOptions = FormatOptions()
     segment: SegmentSpec = SegmentSpec()
+    compacted_topics: CompactedTopics | None = None
+    snapshots: Snapshots | None = None
     retention: Retention = Retention()
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL
@@ -266,7 +269,17 @@ class KafkaBackupSpec(Model):
             for name in ("compatibility", "codec"):
                 if getattr(options, name) is not None:
                     raise ValueError(f"formatOptions.{name} may be set only with format Avro")
+        if self.format is not FormatName.KAFKA and self.compacted_topics is CompactedTopics.SNAPSHOT:
+            raise ValueError("compactedTopics may be Snapshot only with format Kafka")
+        if self.snapshots is not None and self.how_compacted is not CompactedTopics.SNAPSHOT:
+            raise ValueError("snapshots may be set only where compactedTopics is Snapshot")
         return self
+
+    @property
+    def how_compacted(self) -> CompactedTopics:
+        """How compacted topics are kept: as the field says, or as is usual for the format."""
+        usual = CompactedTopics.SNAPSHOT if self.format is FormatName.KAFKA else CompactedTopics.LOG
+        return self.compacted_topics or usual
 
 
 class BackupRef(Model):

@@ -166,6 +166,26 @@ def test_seconds_of_a_schedule_have_bounds(field: str, value: int) -> None:
         parse_backup(backup(schedule={"cron": "@daily", field: value}))
 
 
+@pytest.mark.parametrize(
+    ("changes", "how"),
+    [
+        ({}, "Snapshot"),
+        ({"format": "Records"}, "Log"),
+        ({"format": "Avro"}, "Log"),
+        ({"format": "Avro", "compactedTopics": "Generations"}, "Generations"),
+        ({"compactedTopics": "Log"}, "Log"),
+    ],
+)
+def test_how_compacted_topics_are_kept_depends_on_the_format(changes: dict[str, Any], how: str) -> None:
+    assert parse_backup(backup(**changes)).how_compacted == how
+
+
+def test_snapshots_have_the_limits_of_kip_630() -> None:
+    limits = parse_backup(backup(snapshots={})).snapshots
+    assert limits is not None
+    assert (limits.max_record_bytes_int, limits.min_cleanable_ratio) == (20 << 20, 0.5)
+
+
 def test_a_retention_is_seconds_and_bytes() -> None:
     retention = parse_backup(backup(retention={"maxAge": "30d", "maxBytes": "1Gi"})).retention
     assert (retention.max_age_seconds, retention.max_bytes_int) == (30 * 86400, 1 << 30)
@@ -266,6 +286,27 @@ BAD_BACKUPS = [
         backup(format="Avro", segment={"compression": "Zstd"}),
         "spec",
         "segment.compression may be Zstd only with format Kafka",
+    ),
+    (backup(compactedTopics="Compact"), "spec.compactedTopics", "'Snapshot', 'Generations' or 'Log'"),
+    *(
+        (backup(format=name, compactedTopics="Snapshot"), "spec", "compactedTopics may be Snapshot only with format")
+        for name in ("Records", "Avro")
+    ),
+    *(
+        (backup(snapshots={}, **changes), "spec", "snapshots may be set only where compactedTopics is Snapshot")
+        for changes in ({"format": "Avro"}, {"compactedTopics": "Log"}, {"compactedTopics": "Generations"})
+    ),
+    *(
+        (
+            backup(snapshots={"maxRecordBytesBetweenSnapshots": text}),
+            "spec.snapshots.maxRecordBytesBetweenSnapshots",
+            why,
+        )
+        for text, why in (("0", "must be at least 1"), ("1.5Mi", "not a whole quantity"))
+    ),
+    *(
+        (backup(snapshots={"minCleanableRatio": ratio}), "spec.snapshots.minCleanableRatio", why)
+        for ratio, why in ((-0.1, "greater than or equal to 0"), (1.1, "less than or equal to 1"), (float("nan"), ""))
     ),
     (backup(retention={"maxAge": "30"}), "spec.retention.maxAge", "not a duration such as 12h or 30d"),
     (backup(retention={"maxAge": "0d"}), "spec.retention.maxAge", "not a duration"),

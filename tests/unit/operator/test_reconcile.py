@@ -545,6 +545,7 @@ def test_a_spec_that_is_changed_back_is_another_run() -> None:
         {"runPolicy": {"backoffLimit": 0}},
         {"limits": {"bytesPerSecond": "1Gi"}},
         {"retention": {"maxAge": "30d"}},
+        {"snapshots": {"minCleanableRatio": 0.25}},
     ],
 )
 def test_a_change_of_how_it_runs_starts_nothing(change: dict[str, Any]) -> None:

@@ -17,6 +17,8 @@ items more than those of layout 3: [[epoch,start],…], the epoch of the last le
 [[branch id,offset,[[start,end],…],[[start,end,reason],…],[[start,end],…] removed,[[epoch,start],…],leader,<segments>],
 …], whose rows follow the others. Layout 5 is written once a segment has a digest that is not SHA-256. Its items are
 those of layout 4, and each row has one byte more: the number of the digest's algorithm (`fields.DIGEST_NUMBERS`).
+Layout 6 is written once there is a fact for its objects `more`: frame 0 has the key `more`, and each partition has an
+object more than in layout 5. The rows that it counts follow the others. A fact that is not there has no key.
 Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of JSON for each segment; it is read,
 not written. Versions that do not know a layout refuse it.
 """
@@ -45,11 +47,14 @@ LAYOUT = 2
 LAYOUT_WITH_REMOVED = 3
 LAYOUT_WITH_EPOCHS = 4
 LAYOUT_WITH_DIGESTS = 5
+LAYOUT_WITH_MORE = 6
 FRAME_BYTES = 1 << 20  # the content of a frame: a small one keeps the memory of writers and readers small
 
 _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
-_NONE: list[Any] = [(), 0, (), UNKNOWN, ()]  # what the older layouts do not say of a partition
+_NONE: list[Any] = [(), 0, (), UNKNOWN, (), {}]  # what the older layouts do not say of a partition
 _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
+_MORE_OF_ARCHIVE: set[str] = set()
+_MORE_OF_PARTITION: set[str] = set()
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
@@ -59,6 +64,8 @@ def dump(state: ArchiveState, archive_id: str) -> bytes:
         layout = LAYOUT_WITH_EPOCHS
     if _needs_digests(state):
         layout = LAYOUT_WITH_DIGESTS
+    if _more_of_archive(state) or any(_more_of_partition(state, key)[0] for key in _keys(state)):
+        layout = LAYOUT_WITH_MORE
     frames = [bytes(cramjam.zstd.compress(content, level=3)) for content in _contents(state, layout)]
     hashed = hashlib.sha256()
     for frame in frames:
@@ -81,8 +88,31 @@ def _needs_digests(state: ArchiveState) -> bool:
     return any(map(packed.needs_digests, chain(*(map(table.rows, table) for table in tables_of), branches)))
 
 
+def _keys(state: ArchiveState) -> list[Partition]:
+    return sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches})
+
+
+def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
+    """The facts of the whole archive that only layout 6 has."""
+    return {}
+
+
+def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
+    """The facts of a partition that only layout 6 has, and the rows of segments that they count."""
+    return {}, b""
+
+
+def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
+    """Add what `_more_of_archive` has written."""
+
+
+def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str, Any], rows: memoryview) -> int:
+    """Add what `_more_of_partition` has written. `rows` begins with its rows; returns how many bytes they are."""
+    return 0
+
+
 def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
-    keys = sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches})
+    keys = _keys(state)
     yield documents.dumps(
         {
             "epoch": state.epoch,
@@ -91,6 +121,7 @@ def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
             "runs": tables.RUNS.out(state.runs.values()),
             **_row_form(layout),
             "partitions": len(keys),
+            **({"more": _more_of_archive(state)} if layout >= LAYOUT_WITH_MORE else {}),
         }
     )
     index: list[list[Any]] = []
@@ -105,6 +136,10 @@ def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
             branches = state.branches.get(key, [])
             item += [state.epochs.get(key, []), state.leaders.get(key, UNKNOWN), list(map(_branch_out, branches))]
             own = own + b"".join(branch.held.rows for branch in branches)
+        if layout >= LAYOUT_WITH_MORE:
+            more, others = _more_of_partition(state, key)
+            item.append(more)
+            own = own + others
         if index and len(rows) + len(own) > FRAME_BYTES:
             yield documents.dumps(index) + b"\n" + _rows_out(rows, layout)
             index, rows = [], bytearray()
@@ -144,9 +179,9 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
     end = data.find(b"\n")
     head = documents.parse(data[: end if end >= 0 else len(data)], name)
     layout = head.get("layout", 1)
-    if layout not in range(1, LAYOUT_WITH_DIGESTS + 1):
+    if layout not in range(1, LAYOUT_WITH_MORE + 1):
         raise ArchiveMismatch(
-            f"{name}: checkpoint layout {layout!r}, this version of Logkeep reads 1 to {LAYOUT_WITH_DIGESTS}.",
+            f"{name}: checkpoint layout {layout!r}, this version of Logkeep reads 1 to {LAYOUT_WITH_MORE}.",
             hint=documents.NEWER,
         )
     documents.know(head, _HEAD_KEYS if layout == 1 else _HEAD_KEYS | {"layout", "frames"}, name)
@@ -165,10 +200,12 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
 def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -> ArchiveState:
     contents = _frames(body, lengths)
     first = json.loads(next(contents, b""))
-    documents.know(first, _BODY_KEYS | {"rowLayout", "rowColumns", "partitions"}, name)
+    documents.know(first, _BODY_KEYS | {"rowLayout", "rowColumns", "partitions", "more"}, name)
+    documents.know(first.get("more", {}), _MORE_OF_ARCHIVE, name)
     if {key: first[key] for key in ("rowLayout", "rowColumns")} != _row_form(layout):
         raise ArchiveMismatch(f"{name}: unknown columns {first['rowColumns']}.", hint=documents.NEWER)
     state = _load_body(first, name)
+    _take_more_of_archive(state, first.get("more", {}))
     # Each topic id is kept once, and not once for each partition.
     ids = {topic_id: topic_id for topic_id in state.topics}
     partitions = 0
@@ -179,8 +216,9 @@ def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -
         for topic_id, partition, coverage, gaps, segments, *gone in json.loads(content[:cut]):
             key = (ids.setdefault(topic_id, topic_id), partition)
             _add_ranges(state, key, coverage, gaps)
-            more: list[Any] = [*gone, *_NONE[len(gone) :]]
-            removed, unpurged, epochs, leader, branches = more
+            rest: list[Any] = [*gone, *_NONE[len(gone) :]]
+            removed, unpurged, epochs, leader, branches, more = rest
+            documents.know(more, _MORE_OF_PARTITION, name)
             if removed:
                 state.removed[key] = [(start, end) for start, end in removed]
             if epochs:
@@ -195,6 +233,7 @@ def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -
                 own = bytes(rows[at : at + branch[-1] * packed.ROW_BYTES])
                 state.branches.setdefault(key, []).append(_branch_in(key, own, *branch[:-1]))
                 at += len(own)
+            at += _take_more_of_partition(state, key, more, rows[at:])
             partitions += 1
         if at != len(rows):
             raise ValueError(f"{len(rows)} bytes of rows where {at} are announced")

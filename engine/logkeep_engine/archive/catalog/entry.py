@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 
 class Layout(IntEnum):
-    """The set of objects that a segment has, and their names. The numbers are those of the two bits in a packed row.
+    """The set of objects that a segment has, and their names. A packed row has three bits for the number.
 
     `RECORDS_AT_ROOT`: an adopted folder of the Records format, whose topics' folders lie beside `archive.json`.
+    `SNAPSHOT`: a part of the snapshot of a compacted partition (KIP-630).
     """
 
     KAFKA = 0
     RECORDS = 1
     AVRO = 2
     RECORDS_AT_ROOT = 3
+    SNAPSHOT = 4
 
 
 LAYOUTS = {FormatName.KAFKA: Layout.KAFKA, FormatName.RECORDS: Layout.RECORDS, FormatName.AVRO: Layout.AVRO}
@@ -50,7 +52,8 @@ class Files(ABC):
 
     `stored_bytes` is the size of the `.log.zst` object that holds the log in seekable zstd; 0: the log lies in a `.log`
     as it is. The other `*_bytes` are the sizes of the index objects. `sequence` is the number in the name of an Avro
-    object, with at least `sequence_width` digits.
+    object, with at least `sequence_width` digits. `end`, `leader_epoch` and `part` are in the name of a part of a
+    snapshot.
     """
 
     __slots__ = ()
@@ -62,6 +65,9 @@ class Files(ABC):
     stored_bytes: int = 0
     sequence: int = 0
     sequence_width: int = 0
+    end: int = 0
+    leader_epoch: int = 0
+    part: int = 0
 
     @property
     @abstractmethod
@@ -163,8 +169,34 @@ class AvroFiles(Files):
         return {names.DATA: entry.bytes}
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotFiles(Files):
+    """A part of a snapshot, which has all of the partition below the offset `end`: batches, and the index of their
+    offsets. `leader_epoch` is that of the last batch below `end`. Parts are numbered from 0."""
+
+    layout = Layout.SNAPSHOT
+    index_bytes: int = 0
+    end: int = 0
+    leader_epoch: int = 0
+    part: int = 0
+
+    @property
+    def suffix(self) -> str:
+        return names.CHECKPOINT
+
+    def stem(self, topic: str, entry: SegmentEntry) -> str:
+        folder = names.snapshots_folder(topic, entry.topic_id, entry.partition, entry.epoch, entry.attempt)
+        return folder + names.snapshot_name(self.end, self.leader_epoch, self.part)
+
+    def folder(self, topic: str, entry: SegmentEntry) -> str:
+        return f"{names.TOPICS}{topic}/{entry.topic_id}/"
+
+    def sizes(self, entry: SegmentEntry) -> dict[str, int]:
+        return {names.CHECKPOINT: entry.bytes, names.INDEX: self.index_bytes}
+
+
 FILES: dict[Layout, type[Files]] = {
-    kind.layout: kind for kind in (KafkaFiles, RecordsFiles, AvroFiles, RecordsAtRootFiles)
+    kind.layout: kind for kind in (KafkaFiles, RecordsFiles, AvroFiles, RecordsAtRootFiles, SnapshotFiles)
 }
 
 

@@ -37,12 +37,15 @@ class Since(IntEnum):
     """Segments of other layouts than Kafka's; such a table has the columns of COMPRESSED, too."""
     DIGESTS = 3
     """Digests that are not SHA-256; such a table has the columns of LAYOUTS, too."""
+    SNAPSHOTS = 4
+    """Parts of snapshots; such a table has the columns of DIGESTS, too."""
 
 
 _ANY = frozenset(Layout)
 _KAFKA = frozenset({Layout.KAFKA})
-_INDEXED = _KAFKA | {Layout.RECORDS, Layout.RECORDS_AT_ROOT}
+_INDEXED = _KAFKA | {Layout.RECORDS, Layout.RECORDS_AT_ROOT, Layout.SNAPSHOT}
 _AVRO = frozenset({Layout.AVRO})
+_SNAPSHOT = frozenset({Layout.SNAPSHOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,9 @@ FIELDS = (  # in the order of a commit's columns
     SegmentField("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO, Since.LAYOUTS),
     SegmentField("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _AVRO, Since.LAYOUTS),
     SegmentField("digest.blake3", "blake3", FieldKind.HASH, 19, since=Since.DIGESTS),
+    SegmentField("files.end", "snapshotEnd", FieldKind.LONG, 8, _SNAPSHOT, Since.SNAPSHOTS),
+    SegmentField("files.leader_epoch", "leaderEpoch", FieldKind.INT, 12, _SNAPSHOT, Since.SNAPSHOTS),
+    SegmentField("files.part", "part", FieldKind.INT, 13, _SNAPSHOT, Since.SNAPSHOTS),
 )
 FLAGS = {
     "transactional": "transactional",
@@ -92,12 +98,14 @@ FLAGS = {
 }
 """The attributes of the column `flags` and their names in a commit, in the order of their bits in a packed row."""
 HAS_TXNINDEX_SHA256 = 1 << len(FLAGS)
-LAYOUT_BIT = len(FLAGS) + 1  # and the next one: the number of the segment's layout
+LAYOUT_BIT = len(FLAGS) + 1  # and the next one: the low bits of the number of the segment's layout
+HIGH_LAYOUT_BIT = 7  # its high bit, in the byte of the digest's algorithm
 LAYOUT_NAMES = {
     Layout.KAFKA: "kafka",
     Layout.RECORDS: "records",
     Layout.AVRO: "avro",
     Layout.RECORDS_AT_ROOT: "recordsAtRoot",
+    Layout.SNAPSHOT: "snapshot",
 }
 """The values of the column `layout`."""
 
@@ -163,6 +171,6 @@ PLAIN_ROW_LAYOUT = _row_layout()
 """The rows of checkpoints that know SHA-256 only."""
 ROW_COLUMNS = (*PLAIN_ROW_COLUMNS, "digest")
 ROW_LAYOUT = PLAIN_ROW_LAYOUT + FieldKind.BITS
-"""The rows of memory, and of checkpoints with other digests: the last byte is the number of the algorithm, and the
-column `sha256` has a digest of that algorithm."""
+"""The rows of memory, and of checkpoints with other digests: the last byte is the number of the algorithm, with
+the high bit of the layout, and the column `sha256` has a digest of that algorithm."""
 DIGEST_NUMBERS = {DigestAlgorithm.SHA256: 0, DigestAlgorithm.BLAKE3: 1}

@@ -23,7 +23,13 @@ from logkeep_engine.archive.catalog import fields
 from logkeep_engine.archive.catalog.documents import NEWER
 from logkeep_engine.archive.catalog.entry import FILES, Files, Layout, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.fields import CODECS, DIGEST_NUMBERS, HAS_TXNINDEX_SHA256, LAYOUT_BIT
+from logkeep_engine.archive.catalog.fields import (
+    CODECS,
+    DIGEST_NUMBERS,
+    HAS_TXNINDEX_SHA256,
+    HIGH_LAYOUT_BIT,
+    LAYOUT_BIT,
+)
 from logkeep_engine.digest import Digest, name_of
 from logkeep_engine.errors import ArchiveMismatch
 
@@ -34,9 +40,13 @@ _OFFSETS = struct.Struct(f"<2q{ROW_BYTES - 16}x")
 _SUMS = struct.Struct(f"<24xq8xq{ROW_BYTES - 48}x")  # records and bytes
 _BASE = struct.Struct("<q")
 _NO_HASH = bytes(32)
+_LOW_LAYOUT_BITS = 8 - LAYOUT_BIT
+_LOW_LAYOUT = (1 << _LOW_LAYOUT_BITS) - 1
+_WITHOUT_LAYOUT = bytes(byte & (1 << HIGH_LAYOUT_BIT) - 1 for byte in range(256))
 _KNOWN_CODECS = frozenset(CODECS)
 _FLAG_VALUES = [tuple(reversed(values)) for values in product((False, True), repeat=len(fields.FLAGS))]
 _BITS = {values: bits for bits, values in enumerate(_FLAG_VALUES)}
+_ALGORITHMS = {number: algorithm for algorithm, number in DIGEST_NUMBERS.items()}
 _NUMBERS = [attrgetter(*(field.path for field in fields.numbers(layout))) for layout in sorted(Layout)]
 
 
@@ -72,11 +82,20 @@ def pack_facts(
             count("zstd", 0),
             _hash(digest.hex, digest.name),
             _hash(txnindex_sha256, "SHA-256") if txnindex_sha256 else _NO_HASH,
-            flags | (HAS_TXNINDEX_SHA256 if txnindex_sha256 else 0) | layout << LAYOUT_BIT,
-            DIGEST_NUMBERS[digest.algorithm],
+            flags | (HAS_TXNINDEX_SHA256 if txnindex_sha256 else 0) | (layout & _LOW_LAYOUT) << LAYOUT_BIT,
+            DIGEST_NUMBERS[digest.algorithm] | layout >> _LOW_LAYOUT_BITS << HIGH_LAYOUT_BIT,
         )
     except struct.error as error:
         raise ValueError(f"segment {numbers[0]}: {error}") from error
+
+
+def in_kafka_layout(flags: int, digest: int) -> bool:
+    """Whether a row, of which these are the last two columns, is of Kafka's layout."""
+    return _layout(flags, digest) == Layout.KAFKA
+
+
+def _layout(flags: int, digest: int) -> int:
+    return flags >> LAYOUT_BIT | digest >> HIGH_LAYOUT_BIT << _LOW_LAYOUT_BITS
 
 
 def _hash(text: str, name: str) -> bytes:
@@ -93,7 +112,7 @@ def needs_digests(rows: bytes | bytearray) -> bool:
 
 def digests_of(rows: bytes | bytearray) -> dict[str, int]:
     """How many segments of these rows have a digest of each algorithm, by its name."""
-    numbers = rows[ROW_BYTES - 1 :: ROW_BYTES]
+    numbers = rows[ROW_BYTES - 1 :: ROW_BYTES].translate(_WITHOUT_LAYOUT)
     return {name_of(algorithm): numbers.count(number) for algorithm, number in DIGEST_NUMBERS.items()}
 
 
@@ -108,10 +127,20 @@ def of_plain_rows(rows: bytes) -> bytes:
 
 
 def check_digests(rows: bytes) -> None:
-    """Raises ArchiveMismatch for rows with a digest that this version does not know."""
-    unknown = set(rows[ROW_BYTES - 1 :: ROW_BYTES]).difference(DIGEST_NUMBERS.values())
-    if unknown:
-        raise ArchiveMismatch(f"A segment has a digest of kind {min(unknown)}.", hint=NEWER)
+    """Raises ArchiveMismatch for rows with a digest, or a layout, that this version does not know."""
+    for digest in set(rows[ROW_BYTES - 1 :: ROW_BYTES]):
+        number = _WITHOUT_LAYOUT[digest]
+        if number not in _ALGORITHMS:
+            raise ArchiveMismatch(f"A segment has a digest of kind {number}.", hint=NEWER)
+        if digest != number:
+            _check_layouts(rows)
+
+
+def _check_layouts(rows: bytes) -> None:
+    for flags, digest in {(row[-2], row[-1]) for row in _ROW.iter_unpack(rows)}:
+        number = _layout(flags, digest)
+        if number not in set(Layout):
+            raise ArchiveMismatch(f"A segment has a layout of number {number}.", hint=NEWER)
 
 
 def offsets_of(row: bytes) -> tuple[int, int]:
@@ -174,17 +203,16 @@ _TIMES = _picking(("times.min_base_timestamp", "times.max_timestamp"))
 _FILES = [_own(layout) for layout in sorted(Layout)]
 _COUNTS_AT = fields.at("codecs")
 _DIGEST_AT = fields.at("digest.sha256")
-_ALGORITHMS = {number: algorithm for algorithm, number in DIGEST_NUMBERS.items()}
 _TXNINDEX_SHA256_AT = fields.at("files.txnindex_sha256")
 
 
 def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
     values = list(row)
-    algorithm, flags = values.pop(), values.pop()
-    values[_DIGEST_AT] = Digest(_ALGORITHMS[algorithm], values[_DIGEST_AT].hex())
+    digest, flags = values.pop(), values.pop()
+    values[_DIGEST_AT] = Digest(_ALGORITHMS[_WITHOUT_LAYOUT[digest]], values[_DIGEST_AT].hex())
     values[_TXNINDEX_SHA256_AT] = values[_TXNINDEX_SHA256_AT].hex() if flags & HAS_TXNINDEX_SHA256 else ""
     transactional, control, gaps, append_time, legacy = _FLAG_VALUES[flags & (HAS_TXNINDEX_SHA256 - 1)]
-    kind, own = _FILES[flags >> LAYOUT_BIT]
+    kind, own = _FILES[_layout(flags, digest)]
     return _entry(
         topic_id,
         partition,

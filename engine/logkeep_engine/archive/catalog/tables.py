@@ -133,7 +133,7 @@ def topic_in(item: dict[str, Any]) -> TopicEntry:
     return TopicEntry(*(item[key] for key in _TOPIC))
 
 
-_COLUMNS = fields.columns(Since.DIGESTS)
+_COLUMNS = fields.columns(max(Since))
 _CODECS_AT, _FLAGS_AT, _LAYOUT_AT, _BLAKE3_AT = map(_COLUMNS.index, ("codecs", "flags", "layout", "blake3"))
 _WIDTHS = {len(fields.columns(since)): since for since in Since}
 _FLAG_BITS = {name: 1 << bit for bit, name in enumerate(FLAGS.values())}
@@ -153,10 +153,12 @@ def _since(segments: Iterable[SegmentEntry]) -> Since:
     """The last extension of the format that the segments need."""
     since = Since.FIRST
     for entry in segments:
+        if entry.layout is Layout.SNAPSHOT:
+            return Since.SNAPSHOTS
         if not entry.digest.sha256:
-            return Since.DIGESTS
-        if entry.layout is not Layout.KAFKA:
-            since = Since.LAYOUTS
+            since = Since.DIGESTS
+        elif entry.layout is not Layout.KAFKA:
+            since = max(since, Since.LAYOUTS)
         elif entry.files.stored_bytes:
             since = max(since, Since.COMPRESSED)
     return since

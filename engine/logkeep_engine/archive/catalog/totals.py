@@ -6,16 +6,14 @@ import struct
 from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog import fields
-from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.fields import LAYOUT_BIT
-from logkeep_engine.archive.catalog.packed import ROW_BYTES
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, in_kafka_layout
 
 Rows = bytes | bytearray
 
 _ROW = struct.Struct(fields.ROW_LAYOUT)
 _EPOCH, _RECORDS, _BYTES = fields.at("epoch"), fields.at("records"), fields.at("bytes")
 _FIRST, _LAST = fields.at("times.min_base_timestamp"), fields.at("times.max_timestamp")
-_STORED, _FLAGS = fields.at("files.stored_bytes"), fields.at("flags")
+_STORED = fields.at("files.stored_bytes")
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ class SegmentTotals:
             self.records += row[_RECORDS]
             self.bytes += size
             # In other layouts the place holds another number.
-            self.stored_bytes += stored or size if row[_FLAGS] >> LAYOUT_BIT == Layout.KAFKA else size
+            self.stored_bytes += stored or size if in_kafka_layout(*row[-2:]) else size
             if first >= 0 and (first < self.first or self.first < 0):
                 self.first = first
             if row[_LAST] > self.last:

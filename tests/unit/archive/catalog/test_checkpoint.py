@@ -275,7 +275,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
     columns = json.dumps([*fields.PLAIN_ROW_COLUMNS, "more"]).encode()
     old = json.dumps(list(fields.PLAIN_ROW_COLUMNS), separators=(",", ":")).encode()
     cases = {
-        "c: checkpoint layout 6, this version of Logkeep reads 1 to 5": _sealed({**head, "layout": 6}, frames),
+        "c: checkpoint layout 7, this version of Logkeep reads 1 to 6": _sealed({**head, "layout": 7}, frames),
         "c: unknown keys more": _sealed({**head, "frames": lengths, "more": 1}, frames),
         "c: unknown columns": _with(lambda parts: parts.insert(0, parts.pop(0).replace(old, columns))),
         "c: unknown keys x": _with(

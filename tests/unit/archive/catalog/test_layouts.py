@@ -14,13 +14,16 @@ from logkeep_engine.archive.catalog.facts import Commit, CommitKind
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import CLUSTER, changed
+from tests.unit.archive.build import CLUSTER, ORDERS, changed
 from tests.unit.archive.catalog.test_state import entry
 
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Storage:
     return open_uri(f"file://{tmp_path}/archive")
+
+
+SNAPSHOTS = f"topics/orders/{ORDERS.topic_id}/partition=7/snapshots/0000000001"
 
 
 def in_layout(layout: Layout, **changes: int) -> SegmentEntry:
@@ -50,8 +53,22 @@ def in_layout(layout: Layout, **changes: int) -> SegmentEntry:
             in_layout(Layout.AVRO, bytes=100, sequence=12, sequence_width=10),
             {"topics/orders/partition=7/orders+7-0000000012.data": 100},
         ),
+        (
+            in_layout(Layout.SNAPSHOT, bytes=100, index_bytes=16, end=5000, leader_epoch=12),
+            {
+                f"{SNAPSHOTS}/00000000000000005000-0000000012.checkpoint": 100,
+                f"{SNAPSHOTS}/00000000000000005000-0000000012.index": 16,
+            },
+        ),
+        (
+            in_layout(Layout.SNAPSHOT, bytes=100, index_bytes=0, end=5000, leader_epoch=12, part=3),
+            {
+                f"{SNAPSHOTS}/00000000000000005000-0000000012.00003.checkpoint": 100,
+                f"{SNAPSHOTS}/00000000000000005000-0000000012.00003.index": 0,
+            },
+        ),
     ],
-    ids=["records", "records at root", "avro", "avro, padded"],
+    ids=["records", "records at root", "avro", "avro, padded", "snapshot", "part of a snapshot"],
 )
 def test_objects_are_named_as_published(found: SegmentEntry, objects: dict[str, int]) -> None:
     assert found.objects("orders") == objects
@@ -75,6 +92,9 @@ def test_a_commit_brings_every_layout_back() -> None:
         replace(in_layout(Layout.KAFKA, stored_bytes=17), base_offset=5000, next_offset=5001),
     )
     assert list(commits.load_commit(commits.dump_commit(commit(*segments)), "c").segments) == list(segments)
+    part = replace(in_layout(Layout.SNAPSHOT, end=9, leader_epoch=3, part=1), base_offset=6000, next_offset=6001)
+    with_part = [*segments, part]
+    assert list(commits.load_commit(commits.dump_commit(commit(*with_part)), "c").segments) == with_part
 
 
 def test_a_commit_of_kafka_segments_is_what_it_was_before_there_were_layouts() -> None:

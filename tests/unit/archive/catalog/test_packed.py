@@ -57,6 +57,9 @@ def entries(draw: st.DrawFn) -> SegmentEntry:
     if layout is Layout.AVRO:
         sequence, width = draw(st.integers(0, 1 << 62)), draw(st.integers(0, 20))
         return changed(found, layout=layout, sequence=sequence, sequence_width=width)
+    if layout is Layout.SNAPSHOT:
+        end, leader_epoch, part = draw(st.integers(0, 1 << 62)), draw(COUNT), draw(COUNT)
+        return changed(found, layout=layout, end=end, leader_epoch=leader_epoch, part=part)
     return changed(found, layout=layout)
 
 

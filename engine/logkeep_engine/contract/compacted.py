@@ -1,0 +1,40 @@
+"""The ways in which an archive keeps topics whose `cleanup.policy` contains compact."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.values import parse_quantity
+
+
+class CompactedTopics(StrEnum):
+    """`Snapshot`: beside the log, the last record of every key (KIP-630), so that the log below it may go.
+    `Generations`: the topic is read again from its log start from time to time. `Log`: the log alone.
+    """
+
+    SNAPSHOT = "Snapshot"
+    GENERATIONS = "Generations"
+    LOG = "Log"
+
+
+def _record_bytes(text: str) -> str:
+    if parse_quantity(text) < 1:
+        raise ValueError(f"{text!r} must be at least 1")
+    return text
+
+
+class Snapshots(Model):
+    """When a partition gets a new snapshot, in the words of KIP-630: at least so many bytes of records lie behind the
+    last one, and they are at least this share of what a new one is made of.
+    """
+
+    max_record_bytes_between_snapshots: Annotated[str, AfterValidator(_record_bytes)] = "20Mi"
+    min_cleanable_ratio: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
+
+    @property
+    def max_record_bytes_int(self) -> int:
+        return parse_quantity(self.max_record_bytes_between_snapshots)
