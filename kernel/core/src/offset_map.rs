@@ -112,6 +112,17 @@ impl OffsetMap {
         self.slots[self.place(hash)][2] != EMPTY
     }
 
+    /// The number of the record that has the key.
+    #[inline]
+    pub fn get(&self, hash: Hash) -> Option<u64> {
+        self.slots[self.place(hash)][2].checked_sub(1)
+    }
+
+    /// The numbers of all records that have a key, in no order.
+    pub fn values(&self) -> impl Iterator<Item = u64> + '_ {
+        self.slots.iter().filter_map(|slot| slot[2].checked_sub(1))
+    }
+
     /// The slot of a hash, or the empty one for it.
     #[inline]
     fn place(&self, hash: Hash) -> usize {

@@ -9,6 +9,7 @@ mod compression;
 mod digest;
 mod divider;
 mod headers;
+mod key_comparison;
 mod merge;
 mod objects;
 mod records_format;
@@ -30,5 +31,6 @@ fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     digest::register(module)?;
     divider::register(module)?;
     compaction::register(module)?;
+    key_comparison::register(module)?;
     walk::register(module)
 }
