@@ -414,11 +414,11 @@ class Divider:
 class Compaction:
     """Compacts a partition: of each key the last record survives.
 
-    First `begin(0, 1)`, then `note` all of the dirty section (`dirty` True) and all of the clean one. If that stops with
-    "full", begin anew with more shares, and do so for each share. Then `begin_copy`, and `copy` the clean section and the
-    dirty one. `secret` hashes the keys; the offset map takes at most `map_bytes`; the records of a batch unpack to at
-    most `unpacked` bytes. Tombstones whose delete horizon lies before `now` go, others without one get `horizon` (ms).
-    `aborted` has (producer id, first offset, last offset) of transactions, those of one producer in their order.
+    While `begin()` is true, `note` all of the dirty section (`dirty` True), and then, if `is_divided`, all of the
+    clean one. Then `begin_copy`, and `copy` the clean section and the dirty one. `secret` hashes the keys; the offset
+    map takes at most `map_bytes`; the records of a batch unpack to at most `unpacked` bytes. Tombstones whose delete
+    horizon is `now` or lies before it go, others without one get `horizon` (ms). `aborted` has (producer id, first
+    offset, last offset) of transactions, those of one producer in their order.
     """
 
     def __init__(
@@ -431,25 +431,30 @@ class Compaction:
         horizon: int,
         aborted: Sequence[tuple[int, int, int]],
     ) -> None: ...
-    def begin(self, part: int, parts: int) -> None:
-        """Begin a pass that looks at one of so many shares of all keys. Raises ValueError if there is no such share."""
+    def begin(self) -> bool:
+        """Begin the next pass over both sections. False: no key needs one any more."""
+    @property
+    def is_divided(self) -> bool:
+        """Whether not all keys fit into the map, so that each pass must note the clean section, too."""
     def begin_copy(self) -> None:
         """Begin to copy both sections from their beginnings."""
-    def note(
-        self, dirty: bool, stretch: Buffer, at: int
-    ) -> tuple[int, Literal["end", "odd", "large", "full"]]:
-        """Take the batches of a stretch from position `at` on, whose CRCs were checked. Returns the position of the first
-        that was not taken, and why: none is left, the caller must look at it, its records unpack to too many bytes, or
-        the keys do not fit."""
-    def note_key(self, dirty: bool, key: Buffer | None) -> bool:
-        """Note a record that the caller has taken apart. False: the keys do not fit."""
-    def survives(self, dirty: bool) -> bool:
-        """Whether the next record survives, for a caller that copies it itself."""
+    def note(self, dirty: bool, stretch: Buffer, at: int) -> tuple[int, Literal["end", "odd", "large"]]:
+        """Note the batches of a stretch from position `at` on, whose CRCs were checked.
+
+        Returns the position of the first that was not taken, and why: none is left, the caller must look at it, or its
+        records unpack to too many bytes.
+        """
+    def note_record(self, dirty: bool, key: Buffer | None, tombstone: bool) -> None:
+        """Note a record that the caller has taken apart."""
+    def survives(self, dirty: bool, key: Buffer | None) -> bool:
+        """Whether the next record, which has this key, survives, for a caller that copies it itself."""
     def copy(
         self, dirty: bool, stretch: Buffer, at: int
     ) -> tuple[bytes, int, Literal["end", "odd", "large", "enough"]]:
-        """Copy what survives of the batches of a stretch from position `at` on. Returns whole batches, the position of
-        the first batch that was not taken, and why."""
+        """Copy what survives of the batches of a stretch from position `at` on.
+
+        Returns whole batches, the position of the first batch that was not taken, and why.
+        """
     @property
     def counts(self) -> tuple[int, int, int, int]:
         """Records that were copied, tombstones among them, batches copied as they were, and batches built anew."""

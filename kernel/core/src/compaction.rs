@@ -1,8 +1,8 @@
 //! Compaction of a partition: of each key the last record survives.
 //!
-//! The dirty section is passed over first, then the clean one, which has each key once, and then both are copied. Where
-//! the keys of the dirty section do not fit into the offset map, the first two passes are made once for each share of
-//! all keys.
+//! The dirty section is noted, and then the clean one, which has each key once, and the dirty one are copied. If the keys
+//! of the dirty section do not fit into the offset map, a pass goes on with half of them, and each share that is left
+//! over needs a pass of its own. Then the clean section is noted in each pass, too.
 //!
 //! Source of facts: apache/kafka `Cleaner.java`, `MemoryRecords.java` (`filterTo`), KIP-534 for the delete horizon.
 
@@ -10,7 +10,7 @@ use crate::compression::{Codec, Compressor, Decompressor, Problem};
 use crate::header::{HEADER_SIZE, Header, LOG_OVERHEAD, checksum};
 use crate::headers::{APPEND_TIME, CODEC, CONTROL, DELETE_HORIZON, TRANSACTIONAL};
 use crate::merge::{Spans, holds, whole_batch};
-use crate::offset_map::{Bits, Full, KeyHasher, OffsetMap, Share};
+use crate::offset_map::{Bits, Hash, KeyHasher, OffsetMap, Share};
 use crate::records::{Odd, Record};
 use crate::varints::{put_varint, varint_size};
 
@@ -32,8 +32,6 @@ pub enum Stop {
     Odd,
     /// The records of the next batch unpack to more bytes than are allowed.
     Large,
-    /// The keys do not fit: begin anew with more shares.
-    Full,
     /// Enough was copied for now.
     Enough,
 }
@@ -47,7 +45,7 @@ pub struct Plan {
     pub map_bytes: usize,
     /// Bytes to which the records of a batch may unpack.
     pub unpacked: usize,
-    /// Tombstones whose horizon lies before this time (ms) go.
+    /// Tombstones whose horizon is this time (ms) or lies before it go.
     pub now: i64,
     /// The horizon of tombstones that have none yet.
     pub horizon: i64,
@@ -73,8 +71,11 @@ pub struct Compaction {
     plan: Plan,
     hasher: KeyHasher,
     share: Share,
+    /// The shares of keys that need a pass yet.
+    rest: Vec<Share>,
     map: OffsetMap,
     dead: [Bits; 2],
+    tombstones: [Bits; 2],
     number: [u64; 2],
     decompressor: Decompressor,
     compressor: Compressor,
@@ -103,8 +104,10 @@ impl Compaction {
         Compaction {
             hasher: KeyHasher::new(plan.secret),
             share: Share::ALL,
+            rest: vec![Share::ALL],
             map: OffsetMap::new(plan.map_bytes),
             dead: Default::default(),
+            tombstones: Default::default(),
             number: [0; 2],
             decompressor: Decompressor::new(),
             compressor: Compressor::new(),
@@ -116,15 +119,18 @@ impl Compaction {
         }
     }
 
-    /// Begins a pass over both sections that looks at this share of the keys. The first share of another number of
-    /// shares forgets all that was found.
-    pub fn begin(&mut self, share: Share) {
-        if share.part == 0 {
-            self.dead = Default::default();
-        }
+    /// Begins the next pass. False: no key needs one any more.
+    pub fn begin(&mut self) -> bool {
+        let Some(share) = self.rest.pop() else { return false };
         self.share = share;
         self.map.clear();
         self.number = [0; 2];
+        true
+    }
+
+    /// Whether the keys did not fit, so that the pass must note the clean section, too.
+    pub fn is_divided(&self) -> bool {
+        self.share != Share::ALL
     }
 
     /// Begins to copy: both sections from their beginnings.
@@ -133,7 +139,7 @@ impl Compaction {
         self.counts = Counts::default();
     }
 
-    /// Takes the batches of a stretch from position `at` on, whose CRCs were checked: the dirty section before the clean
+    /// Notes the batches of a stretch from position `at` on, whose CRCs were checked: the dirty section before the clean
     /// one. Returns the position of the first that was not taken, and why.
     pub fn note(&mut self, section: Section, stretch: &[u8], at: usize) -> (usize, Stop) {
         let mut at = at;
@@ -150,28 +156,32 @@ impl Compaction {
     }
 
     /// Notes a record that the caller has taken apart itself.
-    pub fn note_key(&mut self, section: Section, key: Option<&[u8]>) -> Result<(), Full> {
+    pub fn note_record(&mut self, section: Section, key: Option<&[u8]>, tombstone: bool) {
         let number = self.next(section);
-        let Some(key) = key else { return Ok(()) };
-        let hash = self.hasher.hash(key);
-        if self.share.has(hash) {
-            match section {
-                Section::Dirty => {
-                    if let Some(before) = self.map.put(hash, number)? {
-                        self.dead[Section::Dirty as usize].set(before);
-                    }
-                }
-                Section::Clean if self.map.has(hash) => self.dead[Section::Clean as usize].set(number),
-                Section::Clean => {}
-            }
+        if tombstone {
+            self.tombstones[section as usize].set(number);
         }
-        Ok(())
+        let Some(key) = key else { return };
+        let hash = self.hasher.hash(key);
+        if !self.share.has(hash) {
+            return;
+        }
+        match section {
+            Section::Dirty => self.put(hash, number),
+            Section::Clean if self.map.get(hash).is_some() => self.dead[Section::Clean as usize].set(number),
+            Section::Clean => {}
+        }
     }
 
-    /// Whether the next record of the section survives, for a caller that takes records apart itself.
-    pub fn survives(&mut self, section: Section) -> bool {
+    /// Whether the next record of the section, with this key, survives. It is for a caller that takes records apart
+    /// itself.
+    pub fn survives(&mut self, section: Section, key: Option<&[u8]>) -> bool {
         let number = self.next(section);
-        !self.dead[section as usize].has(number)
+        let dead = match key {
+            Some(key) if self.looks_up(section) => self.map.get(self.hasher.hash(key)).is_some(),
+            _ => self.dead[section as usize].has(number),
+        };
+        !dead
     }
 
     /// Copies what survives of the batches of a stretch from position `at` on: the clean section before the dirty one.
@@ -193,6 +203,29 @@ impl Compaction {
         (at, Stop::End)
     }
 
+    /// Puts a key into the map; if there is no room, goes on with half of the keys.
+    #[inline]
+    fn put(&mut self, hash: Hash, number: u64) {
+        while self.share.has(hash) {
+            if let Ok(before) = self.map.put(hash, number) {
+                if let Some(before) = before {
+                    self.dead[Section::Dirty as usize].set(before);
+                }
+                return;
+            }
+            let (share, other) = self.share.halves();
+            self.rest.push(other);
+            self.share = share;
+            self.map.leave(share);
+        }
+    }
+
+    /// Whether the copy asks the map for the keys of the section, since no pass has noted it.
+    #[inline]
+    fn looks_up(&self, section: Section) -> bool {
+        section == Section::Clean && !self.is_divided()
+    }
+
     #[inline]
     fn next(&mut self, section: Section) -> u64 {
         let number = self.number[section as usize];
@@ -208,11 +241,11 @@ impl Compaction {
             || header.attributes & TRANSACTIONAL != 0 && holds(&self.plan.aborted, header)
     }
 
-    fn unpack(&mut self, header: &Header, batch: &[u8]) -> Result<Codec, Stop> {
+    fn unpack(&mut self, header: &Header, batch: &[u8]) -> Result<(), Stop> {
         let codec = Codec::of(header.attributes).ok_or(Stop::Odd)?;
         self.unpacked.clear();
         match self.decompressor.append(codec, &batch[HEADER_SIZE..], &mut self.unpacked, self.plan.unpacked) {
-            Ok(_) => Ok(codec),
+            Ok(_) => Ok(()),
             Err(Problem::NoRoom) => Err(Stop::Large),
             Err(Problem::Damaged(_)) => Err(Stop::Odd),
         }
@@ -223,38 +256,65 @@ impl Compaction {
             return Ok(());
         }
         self.unpack(header, batch)?;
+        let before = self.number;
         let unpacked = std::mem::take(&mut self.unpacked);
         let noted = self.note_records(section, header, &unpacked);
         self.unpacked = unpacked;
-        noted
+        if noted.is_err() {
+            self.number = before;
+        }
+        noted.map_err(|Odd| Stop::Odd)
     }
 
-    fn note_records(&mut self, section: Section, header: &Header, packed: &[u8]) -> Result<(), Stop> {
+    fn note_records(&mut self, section: Section, header: &Header, packed: &[u8]) -> Result<(), Odd> {
         let mut at = 0;
         for _ in 0..header.record_count {
-            let record = Record::at(packed, at).ok_or(Stop::Odd)?;
-            self.note_key(section, record.key.of(packed)).map_err(|Full| Stop::Full)?;
+            let record = Record::at(packed, at).ok_or(Odd)?;
+            self.note_record(section, record.key.of(packed), is_tombstone(&record, packed));
             at = record.end;
         }
-        if at == packed.len() { Ok(()) } else { Err(Stop::Odd) }
+        if at == packed.len() { Ok(()) } else { Err(Odd) }
     }
 
     fn copy_batch(&mut self, section: Section, header: &Header, batch: &[u8], out: &mut Vec<u8>) -> Result<(), Stop> {
         if self.is_unseen(header) {
             return Ok(());
         }
-        let codec = self.unpack(header, batch)?;
+        let first = self.number[section as usize];
+        let (behind, looks_up) = (first + header.record_count as u64, self.looks_up(section));
+        if looks_up {
+            self.note_batch(section, header, batch)?;
+        }
+        let dead = self.dead[section as usize].count(first, behind);
+        let tombstones = self.tombstones[section as usize].count(first, behind);
+        let settled = tombstones == 0 || header.attributes & DELETE_HORIZON != 0 && !self.is_past(header);
+        if dead == 0 && settled {
+            out.extend_from_slice(batch);
+            self.counts.whole += 1;
+            self.counts.records += header.record_count as u64;
+            self.counts.tombstones += tombstones;
+        } else if dead < header.record_count as u64 {
+            if !looks_up {
+                self.unpack(header, batch)?;
+            }
+            self.copy_some(section, header, first, out).map_err(|Odd| Stop::Odd)?;
+        }
+        self.number[section as usize] = behind;
+        Ok(())
+    }
+
+    /// Whether the tombstones of the batch go.
+    #[inline]
+    fn is_past(&self, header: &Header) -> bool {
+        header.attributes & DELETE_HORIZON != 0 && header.base_timestamp <= self.plan.now
+    }
+
+    /// Appends what survives of the batch that was unpacked last.
+    fn copy_some(&mut self, section: Section, header: &Header, first: u64, out: &mut Vec<u8>) -> Result<(), Odd> {
         let unpacked = std::mem::take(&mut self.unpacked);
-        let before = self.number;
-        let chosen = self.choose(section, header, &unpacked);
-        let done = chosen.and_then(|tombstones| {
-            let all = self.kept.len() == header.record_count as usize;
-            let has_horizon = header.attributes & DELETE_HORIZON != 0;
-            if all && (tombstones == 0 || has_horizon) {
-                out.extend_from_slice(batch);
-                self.counts.whole += 1;
-            } else if !self.kept.is_empty() {
-                self.rebuild(header, codec, &unpacked, tombstones > 0, out)?;
+        let copied = self.choose(section, header, first, &unpacked).and_then(|tombstones| {
+            if !self.kept.is_empty() {
+                self.rebuild(header, &unpacked, tombstones > 0, out)?;
                 self.counts.rebuilt += 1;
             }
             self.counts.records += self.kept.len() as u64;
@@ -262,24 +322,20 @@ impl Compaction {
             Ok(())
         });
         self.unpacked = unpacked;
-        if done.is_err() {
-            self.number = before;
-        }
-        done.map_err(|Odd| Stop::Odd)
+        copied
     }
 
     /// Gathers the records that survive. Returns how many of them are tombstones.
-    fn choose(&mut self, section: Section, header: &Header, packed: &[u8]) -> Result<u64, Odd> {
-        let gone = header.attributes & DELETE_HORIZON != 0 && header.base_timestamp < self.plan.now;
+    fn choose(&mut self, section: Section, header: &Header, first: u64, packed: &[u8]) -> Result<u64, Odd> {
+        let past = self.is_past(header);
         let append_time = (header.attributes & APPEND_TIME != 0).then_some(header.max_timestamp);
         self.kept.clear();
         let (mut at, mut tombstones) = (0, 0);
-        for _ in 0..header.record_count {
+        for number in first..first + header.record_count as u64 {
             let record = Record::at(packed, at).ok_or(Odd)?;
             at = record.end;
-            let dead = !self.survives(section);
-            let tombstone = record.key.of(packed).is_some() && record.value.of(packed).is_none();
-            if dead || tombstone && gone {
+            let tombstone = is_tombstone(&record, packed);
+            if self.dead[section as usize].has(number) || tombstone && past {
                 continue;
             }
             tombstones += u64::from(tombstone);
@@ -296,14 +352,8 @@ impl Compaction {
 
     /// Appends a batch of the records that were gathered, with the offsets, the producer fields, the leader epoch and
     /// the last offset that the batch had.
-    fn rebuild(
-        &mut self,
-        header: &Header,
-        codec: Codec,
-        packed: &[u8],
-        tombstones: bool,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Odd> {
+    fn rebuild(&mut self, header: &Header, packed: &[u8], tombstones: bool, out: &mut Vec<u8>) -> Result<(), Odd> {
+        let codec = Codec::of(header.attributes).ok_or(Odd)?;
         let had = header.attributes & DELETE_HORIZON != 0;
         let base = match (tombstones, had) {
             (false, _) => self.kept[0].time,
@@ -342,4 +392,10 @@ impl Compaction {
         batch[..HEADER_SIZE].copy_from_slice(&made.bytes());
         Ok(())
     }
+}
+
+/// Whether the record says that its key is gone.
+#[inline]
+fn is_tombstone(record: &Record, packed: &[u8]) -> bool {
+    record.key.of(packed).is_some() && record.value.of(packed).is_none()
 }

@@ -6,16 +6,17 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 
 const EMPTY: u64 = 0;
-const FIRST_SLOTS: usize = 1 << 12;
+const FIRST_SLOTS: usize = 1 << 6;
 const SLOT_BYTES: usize = 24;
+const TABLES: usize = 64;
 
 /// Which keys one pass looks at: those of whose hashes the division by `parts` leaves `part`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// See the type.
-    pub part: u32,
+    pub part: u64,
     /// At least 1.
-    pub parts: u32,
+    pub parts: u64,
 }
 
 impl Share {
@@ -25,7 +26,13 @@ impl Share {
     /// Whether the pass looks at keys of this hash.
     #[inline]
     pub fn has(&self, hash: Hash) -> bool {
-        self.parts == 1 || (hash.0 % u64::from(self.parts)) as u32 == self.part
+        self.parts == 1 || hash.0 / TABLES as u64 % self.parts == self.part
+    }
+
+    /// Two shares that together have its keys.
+    pub fn halves(self) -> (Share, Share) {
+        let parts = self.parts * 2;
+        (Share { part: self.part, parts }, Share { part: self.part + self.parts, parts })
     }
 }
 
@@ -58,58 +65,87 @@ impl KeyHasher {
 pub struct Full;
 
 /// The number of the last record of each key.
+///
+/// It has many small tables, which grow one at a time: while one is copied, the others take no more than they have.
 pub struct OffsetMap {
-    /// Two halves of a hash, and the number of the record plus one.
-    slots: Vec<[u64; 3]>,
-    used: usize,
+    tables: Vec<Table>,
     most_slots: usize,
+}
+
+/// Two halves of a hash, and the number of the record plus one.
+type Slot = [u64; 3];
+
+#[derive(Default)]
+struct Table {
+    slots: Vec<Slot>,
+    used: usize,
 }
 
 impl OffsetMap {
     /// A map that takes at most so many bytes, and only as many as it needs.
     pub fn new(bytes: usize) -> OffsetMap {
-        let most_slots = (bytes / SLOT_BYTES).max(2);
-        OffsetMap { slots: vec![[EMPTY; 3]; FIRST_SLOTS.min(most_slots)], used: 0, most_slots }
+        let most_slots = (bytes / SLOT_BYTES / TABLES).max(2);
+        OffsetMap { tables: (0..TABLES).map(|_| Table::of(FIRST_SLOTS.min(most_slots))).collect(), most_slots }
     }
 
     /// How many keys it has.
     pub fn len(&self) -> usize {
-        self.used
+        self.tables.iter().map(|table| table.used).sum()
     }
 
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
-        self.used == 0
+        self.len() == 0
     }
 
     /// Forgets all keys, and keeps the memory.
     pub fn clear(&mut self) {
-        self.slots.fill([EMPTY; 3]);
-        self.used = 0;
+        for table in &mut self.tables {
+            table.slots.fill([EMPTY; 3]);
+            table.used = 0;
+        }
+    }
+
+    /// Forgets the keys that are not in the share.
+    pub fn leave(&mut self, share: Share) {
+        for table in &mut self.tables {
+            let mut left = Table::of(table.slots.len());
+            for slot in table.slots.iter().filter(|slot| slot[2] != EMPTY) {
+                if share.has(Hash(slot[0], slot[1])) {
+                    left.add(*slot);
+                }
+            }
+            *table = left;
+        }
     }
 
     /// Notes that the record of this number has the key. Returns the number of the one that had it before.
     #[inline]
     pub fn put(&mut self, hash: Hash, record: u64) -> Result<Option<u64>, Full> {
-        let mut at = self.place(hash);
-        if self.slots[at][2] != EMPTY {
-            let before = self.slots[at][2] - 1;
-            self.slots[at][2] = record + 1;
-            return Ok(Some(before));
+        let table = &mut self.tables[hash.0 as usize % TABLES];
+        let at = table.place(hash);
+        let slot = &mut table.slots[at];
+        if slot[2] != EMPTY {
+            return Ok(Some(std::mem::replace(&mut slot[2], record + 1) - 1));
         }
-        if (self.used + 1) * 4 > self.slots.len() * 3 {
-            self.grow()?;
-            at = self.place(hash);
+        if (table.used + 1) * 4 > table.slots.len() * 3 {
+            table.grow(self.most_slots)?;
         }
-        self.slots[at] = [hash.0, hash.1, record + 1];
-        self.used += 1;
+        table.add([hash.0, hash.1, record + 1]);
         Ok(None)
     }
 
-    /// Whether a record has the key.
+    /// The number of the last record that has the key.
     #[inline]
-    pub fn has(&self, hash: Hash) -> bool {
-        self.slots[self.place(hash)][2] != EMPTY
+    pub fn get(&self, hash: Hash) -> Option<u64> {
+        let table = &self.tables[hash.0 as usize % TABLES];
+        table.slots[table.place(hash)][2].checked_sub(1)
+    }
+}
+
+impl Table {
+    fn of(slots: usize) -> Table {
+        Table { slots: vec![[EMPTY; 3]; slots], used: 0 }
     }
 
     /// The number of the record that has the key.
@@ -140,17 +176,20 @@ impl OffsetMap {
         }
     }
 
-    fn grow(&mut self) -> Result<(), Full> {
-        let slots = (self.slots.len() * 2).min(self.most_slots);
+    fn add(&mut self, slot: Slot) {
+        let at = self.place(Hash(slot[0], slot[1]));
+        self.slots[at] = slot;
+        self.used += 1;
+    }
+
+    fn grow(&mut self, most_slots: usize) -> Result<(), Full> {
+        let slots = (self.slots.len() * 2).min(most_slots);
         if slots == self.slots.len() {
             return Err(Full);
         }
-        let before = std::mem::replace(&mut self.slots, vec![[EMPTY; 3]; slots]);
-        for slot in before {
-            if slot[2] != EMPTY {
-                let at = self.place(Hash(slot[0], slot[1]));
-                self.slots[at] = slot;
-            }
+        let before = std::mem::replace(self, Table::of(slots));
+        for slot in before.slots.into_iter().filter(|slot| slot[2] != EMPTY) {
+            self.add(slot);
         }
         Ok(())
     }
@@ -177,9 +216,26 @@ impl Bits {
         self.0.get((number / 64) as usize).is_some_and(|bits| bits >> (number % 64) & 1 == 1)
     }
 
-    /// How many are set.
-    pub fn count(&self) -> u64 {
-        self.0.iter().map(|bits| u64::from(bits.count_ones())).sum()
+    /// How many are set from a number on and below another.
+    #[inline]
+    pub fn count(&self, from: u64, below: u64) -> u64 {
+        let below = below.min(self.0.len() as u64 * 64);
+        if from >= below {
+            return 0;
+        }
+        let (first, last) = ((from / 64) as usize, ((below - 1) / 64) as usize);
+        let mut count = 0;
+        for (at, bits) in self.0[first..=last].iter().enumerate() {
+            let mut bits = *bits;
+            if at == 0 {
+                bits &= u64::MAX << (from % 64);
+            }
+            if first + at == last {
+                bits &= u64::MAX >> (63 - (below - 1) % 64);
+            }
+            count += u64::from(bits.count_ones());
+        }
+        count
     }
 }
 
@@ -202,12 +258,16 @@ mod tests {
                 Err(Full) => refused += 1,
             }
         }
-        assert_eq!(map.len(), 7_500);
+        assert!(map.len() > 7_000 && map.len() <= 7_500);
         assert!(refused > 0);
-        assert!(plain.keys().all(|key| map.has(hasher.hash(key))));
-        assert!(!map.has(hasher.hash(b"none")));
+        assert!(plain.iter().all(|(key, number)| map.get(hasher.hash(key)) == Some(*number)));
+        assert_eq!(map.get(hasher.hash(b"none")), None);
+        let (one, other) = Share::ALL.halves();
+        map.leave(one);
+        assert!(map.len() > 3_000 && map.len() < 4_500);
+        assert!(plain.keys().map(|key| hasher.hash(key)).all(|hash| map.get(hash).is_some() != other.has(hash)));
         map.clear();
-        assert!(map.is_empty() && !map.has(hasher.hash(&0u64.to_be_bytes())));
+        assert!(map.is_empty() && map.get(hasher.hash(&0u64.to_be_bytes())).is_none());
     }
 
     #[test]
@@ -218,12 +278,19 @@ mod tests {
             assert_eq!((0..5).filter(|part| Share { part: *part, parts: 5 }.has(hash)).count(), 1);
         }
         assert!(Share::ALL.has(hasher.hash(b"any")));
+        let (one, other) = Share { part: 2, parts: 5 }.halves();
+        assert_eq!((one.part, other.part, one.parts), (2, 7, 10));
     }
 
     #[test]
     fn bits_are_set_alone() {
         let mut bits = Bits::default();
         [0, 63, 64, 1000].into_iter().for_each(|number| bits.set(number));
-        assert_eq!((bits.count(), bits.has(63), bits.has(62), bits.has(1 << 40)), (4, true, false, false));
+        assert_eq!((bits.count(0, 2000), bits.has(63), bits.has(62), bits.has(1 << 40)), (4, true, false, false));
+        assert_eq!(
+            [(0, 63), (0, 64), (1, 65), (63, 64), (64, 1000), (1000, 1001), (5, 5), (2000, 9000)]
+                .map(|(from, below)| bits.count(from, below)),
+            [1, 2, 2, 1, 1, 1, 0, 0]
+        );
     }
 }

@@ -1,8 +1,6 @@
 //! Compaction of a partition.
 
 use logkeep_kernel_core::compaction::{self, Plan, Section, Stop};
-use logkeep_kernel_core::offset_map::Share;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -29,12 +27,13 @@ impl Compaction {
         Compaction(compaction::Compaction::new(plan))
     }
 
-    fn begin(&mut self, part: u32, parts: u32) -> PyResult<()> {
-        if part >= parts {
-            return Err(PyValueError::new_err("there is no such share"));
-        }
-        self.0.begin(Share { part, parts });
-        Ok(())
+    fn begin(&mut self) -> bool {
+        self.0.begin()
+    }
+
+    #[getter]
+    fn is_divided(&self) -> bool {
+        self.0.is_divided()
     }
 
     fn begin_copy(&mut self) {
@@ -54,13 +53,15 @@ impl Compaction {
         Ok((at, word(stop)))
     }
 
-    fn note_key(&mut self, dirty: bool, key: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    fn note_record(&mut self, dirty: bool, key: Option<&Bound<'_, PyAny>>, tombstone: bool) -> PyResult<()> {
         let key = key.map(Bytes::of).transpose()?;
-        Ok(self.0.note_key(section(dirty), key.as_ref().map(Bytes::get)).is_ok())
+        self.0.note_record(section(dirty), key.as_ref().map(Bytes::get), tombstone);
+        Ok(())
     }
 
-    fn survives(&mut self, dirty: bool) -> bool {
-        self.0.survives(section(dirty))
+    fn survives(&mut self, dirty: bool, key: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        let key = key.map(Bytes::of).transpose()?;
+        Ok(self.0.survives(section(dirty), key.as_ref().map(Bytes::get)))
     }
 
     fn copy<'py>(
@@ -94,7 +95,6 @@ fn word(stop: Stop) -> &'static str {
         Stop::End => "end",
         Stop::Odd => "odd",
         Stop::Large => "large",
-        Stop::Full => "full",
         Stop::Enough => "enough",
     }
 }

@@ -11,6 +11,7 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.pieces.batches import ChunkWriter, trim
 from logkeep_engine.backup.pieces.writer import BackupSetting
@@ -106,7 +107,7 @@ def assert_committed_in_either_order(*receipts: Receipt) -> None:
         state = ArchiveState()
         state.add_facts([TopicEntry("orders", TOPIC_ID, 1, 1)], (), (), ())
         for receipt in order:
-            assert state.why_not(receipt, 7) is None
+            assert ReceiptCheck(state, ()).why_not(receipt, 7) is None
             state.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
 
 
@@ -190,7 +191,7 @@ def archive(storage: Storage, bounds: Sequence[int], logs: Sequence[Log], now: L
             receipts.append(chunk.finish(piece.end))
         arrived = [receipt for receipt in receipts if receipt is not None]
         for receipt in still_open(arrived[::-1] if backwards else arrived, state):
-            assert state.why_not(receipt, 7) is None
+            assert ReceiptCheck(state, ()).why_not(receipt, 7) is None
             state.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
     raise AssertionError
 
@@ -273,7 +274,7 @@ def test_hole_of_an_older_archive_whose_end_is_settled_already_is_archived_once(
     chunk = ChunkWriter(writer(storage, 0, 1)._setting, piece, 0)
     Log().read(chunk)
     (receipt,) = still_open([done(chunk)], state)
-    assert state.why_not(receipt, 7) is None
+    assert ReceiptCheck(state, ()).why_not(receipt, 7) is None
     assert covered(receipt) == [(0, 15)]
     assert written(storage, receipt) == batch(0) + batch(10)
 

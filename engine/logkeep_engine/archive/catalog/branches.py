@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.catalog.facts import Gap, Partition
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Lineage
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments, split_rows
 from logkeep_engine.archive.ranges import Range, add_range, cut
@@ -30,15 +31,19 @@ class PartitionFacts:
     removed: list[Range] = field(default_factory=list)
     epochs: list[EpochStart] = field(default_factory=list)
     leader: int = UNKNOWN
+    snapshots: list[HeldSnapshot] = field(default_factory=list)
 
     def cut(self, offset: int) -> tuple[PartitionFacts, PartitionFacts]:
         """The part that stays when the rest from `offset` on becomes a branch, and that rest. A segment across `offset`
-        goes with the rest. The rest has all epochs, which are a history of both."""
+        goes with the rest, and so does a snapshot that ends behind it: it has records of the rest, and lacks those
+        that they have overwritten. The rest has all epochs, which are a history of both."""
         kept, gone = split_rows(self.rows, offset)
         below, above = cut(self.coverage, offset)
         before, behind = cut(self.removed, offset)
         stay = PartitionFacts(kept, below, [], before, [item for item in self.epochs if item[1] < offset])
         rest = PartitionFacts(gone, above, [], behind, list(self.epochs), self.leader)
+        stay.snapshots = [item for item in self.snapshots if item.end <= offset]
+        rest.snapshots = [item for item in self.snapshots if item.end > offset]
         for gap in self.gaps:
             if gap.start < offset:
                 stay.gaps.append(replace(gap, end=min(gap.end, offset)))
@@ -94,6 +99,7 @@ def _joined(front: PartitionFacts, branch: Branch) -> PartitionFacts:
         _together(stay.removed, own.removed),
         list(own.epochs),
         own.leader,
+        [*stay.snapshots, *own.snapshots],
     )
 
 

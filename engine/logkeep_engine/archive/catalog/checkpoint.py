@@ -18,7 +18,9 @@ items more than those of layout 3: [[epoch,start],…], the epoch of the last le
 …], whose rows follow the others. Layout 5 is written once a segment has a digest that is not SHA-256. Its items are
 those of layout 4, and each row has one byte more: the number of the digest's algorithm (`fields.DIGEST_NUMBERS`).
 Layout 6 is written once there is a fact for its objects `more`: frame 0 has the key `more`, and each partition has an
-object more than in layout 5. The rows that it counts follow the others. A fact that is not there has no key.
+object more than in layout 5. The rows that it counts follow the others. A fact that is not there has no key:
+    a partition    "snapshots":[[end,leader epoch,time,<parts>],…]
+                   "branchSnapshots":[[branch id,end,leader epoch,time,<parts>],…]
 Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of JSON for each segment; it is read,
 not written. Versions that do not know a layout refuse it.
 """
@@ -28,7 +30,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any
 
 import cramjam
@@ -37,6 +39,7 @@ from logkeep_engine.archive.catalog import documents, fields, packed, tables
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Gap, Partition
 from logkeep_engine.archive.catalog.fields import Since
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
@@ -54,7 +57,8 @@ _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
 _NONE: list[Any] = [(), 0, (), UNKNOWN, (), {}]  # what the older layouts do not say of a partition
 _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
 _MORE_OF_ARCHIVE: set[str] = set()
-_MORE_OF_PARTITION: set[str] = set()
+_SNAPSHOTS, _BRANCH_SNAPSHOTS = "snapshots", "branchSnapshots"
+_MORE_OF_PARTITION: set[str] = {_SNAPSHOTS, _BRANCH_SNAPSHOTS}
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
@@ -89,7 +93,7 @@ def _needs_digests(state: ArchiveState) -> bool:
 
 
 def _keys(state: ArchiveState) -> list[Partition]:
-    return sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches})
+    return sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches, *state.snapshots})
 
 
 def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
@@ -99,7 +103,14 @@ def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
 
 def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
     """The facts of a partition that only layout 6 has, and the rows of segments that they count."""
-    return {}, b""
+    own: list[tuple[list[str], HeldSnapshot]] = [([], item) for item in state.snapshots.get(key, ())]
+    others = [([branch.id], item) for branch in state.branches.get(key, ()) for item in branch.held.snapshots]
+    found = {_SNAPSHOTS: list(starmap(_snapshot_out, own)), _BRANCH_SNAPSHOTS: list(starmap(_snapshot_out, others))}
+    return {name: rows for name, rows in found.items() if rows}, b"".join(item.rows for _, item in (*own, *others))
+
+
+def _snapshot_out(branch: list[str], item: HeldSnapshot) -> list[Any]:
+    return [*branch, item.end, item.leader_epoch, item.time, len(item.rows) // packed.ROW_BYTES]
 
 
 def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
@@ -108,7 +119,14 @@ def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
 
 def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str, Any], rows: memoryview) -> int:
     """Add what `_more_of_partition` has written. `rows` begins with its rows; returns how many bytes they are."""
-    return 0
+    at = 0
+    own = [(state.snapshots.setdefault(key, []), item) for item in more.get(_SNAPSHOTS, ())]
+    others = [(state.branch(key, name).held.snapshots, item) for name, *item in more.get(_BRANCH_SNAPSHOTS, ())]
+    for held, (end, leader_epoch, time, parts) in (*own, *others):
+        size = parts * packed.ROW_BYTES
+        held.append(HeldSnapshot(end, leader_epoch, time, bytes(rows[at : at + size])))
+        at += size
+    return at
 
 
 def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:

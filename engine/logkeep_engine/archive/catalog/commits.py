@@ -7,7 +7,8 @@ key, so that an altered commit is never mistaken for another:
      "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…}}],
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,"epochs":{…},
-     "leaders":{…},"branches":{…},"removedFromBranches":{…},"groups":{…},
+     "leaders":{…},"branches":{…},"removedFromBranches":{…},"snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},
+     "groups":{…},
      "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"sha256":…}
 """
 
@@ -52,6 +53,9 @@ _KIND_KEYS = {
         "leaders",
         "branches",
         "removedFromBranches",
+        "snapshots",
+        "snapshotParts",
+        "removedSnapshots",
     },
     CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState"},
 }
@@ -89,6 +93,7 @@ def _extensions(commit: Commit) -> dict[str, Any]:
     misread the archive, and refuse it."""
     newest = [item for item in commit.removed if not item.branch_id]
     branches = [item for item in commit.removed if item.branch_id]
+    gone = commit.removed_snapshots
     found = {
         "removed": tables.REMOVED.out(newest) if newest else None,
         "removedFromBranches": tables.REMOVED_FROM_BRANCHES.out(branches) if branches else None,
@@ -96,6 +101,8 @@ def _extensions(commit: Commit) -> dict[str, Any]:
         "epochs": tables.EPOCHS.out(commit.epochs) if commit.epochs else None,
         "leaders": tables.LEADERS.out(commit.leaders) if commit.leaders else None,
         "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
+        **(tables.snapshots_out(commit.snapshots) if commit.snapshots else {}),
+        "removedSnapshots": tables.REMOVED_SNAPSHOTS.out(gone) if gone else None,
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -144,6 +151,8 @@ def load_commit(data: bytes, name: str) -> Commit:
             branchings=tuple(tables.BRANCHES.read(document, "branches", name)),
             partial=document.get("partial", False),
             cluster_state=_cluster_state(document, name),
+            snapshots=tables.snapshots_in(document, name),
+            removed_snapshots=tuple(tables.REMOVED_SNAPSHOTS.read(document, "removedSnapshots", name)),
         )
 
     return building(build, name)

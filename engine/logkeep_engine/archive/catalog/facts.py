@@ -14,6 +14,7 @@ from enum import StrEnum
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 
 Partition = tuple[str, int]  # (topic id, partition number)
 
@@ -199,7 +200,8 @@ class Commit:
 
     A Data has `topics`, the facts of receipts, the `epochs` that are new, and the `leaders` on whose logs the run
     begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
-    segments. `purged`: the objects of all segments that were removed before are deleted.
+    segments. `purged`: the objects of all segments that were removed before are deleted. `snapshots` are new ones of
+    compacted partitions, and `removed_snapshots` are there no more.
 
     An End has `outcome`, `message` and `groups`, which replace the groups of earlier runs if the run succeeded, and
     `cluster_state`, if the run has archived it.
@@ -229,6 +231,8 @@ class Commit:
     branchings: tuple[Branching, ...] = ()
     partial: bool = False
     cluster_state: ClusterStateEntry | None = None
+    snapshots: tuple[SnapshotEntry, ...] = ()
+    removed_snapshots: tuple[RemovedSnapshot, ...] = ()
 
     @property
     def restorable(self) -> bool:
@@ -236,11 +240,13 @@ class Commit:
         return self.kind is CommitKind.END and (self.outcome is RunOutcome.SUCCEEDED or self.partial)
 
     @property
-    def is_removal(self) -> bool:
-        """True if the commit adds nothing, and removes segments or says that their objects are gone."""
+    def is_care(self) -> bool:
+        """True if the commit adds no records, but makes snapshots of those that are there, removes segments or
+        snapshots, or says that their objects are gone. It may stand right behind the end of a run."""
         facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
         added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings]))
-        return self.kind is CommitKind.DATA and not added and (self.purged or bool(self.removed))
+        done = (self.removed, self.snapshots, self.removed_snapshots)
+        return self.kind is CommitKind.DATA and not added and (self.purged or any(done))
 
 
 def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:

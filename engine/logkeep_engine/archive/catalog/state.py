@@ -26,8 +26,10 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     TopicEntry,
 )
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
-from logkeep_engine.archive.catalog.packed import SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.ranges import Range, add_range, without
 
 T = TypeVar("T")
@@ -48,6 +50,7 @@ class ArchiveState:
               archive accounted for then
     branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
     followed  the branches that stand in the place of the newest logs, see `with_branch`
+    snapshots by (topic id, partition), by their ends: of compacted partitions
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
     """
@@ -65,6 +68,7 @@ class ArchiveState:
         self.leaders: dict[Partition, int] = {}
         self.branches: dict[Partition, list[Branch]] = {}
         self.followed: tuple[Branch, ...] = ()
+        self.snapshots: dict[Partition, list[HeldSnapshot]] = {}
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
 
@@ -90,6 +94,7 @@ class ArchiveState:
             and self.epochs == other.epochs
             and self.leaders == other.leaders
             and self.branches == other.branches
+            and self.snapshots == other.snapshots
             and self.groups == other.groups
             and list(self.runs.values()) == list(other.runs.values())
         )
@@ -233,6 +238,7 @@ class ArchiveState:
             self.removed.get(key, []),
             self.epochs.get(key, []),
             self.leaders.get(key, UNKNOWN),
+            self.snapshots.get(key, []),
         )
 
     def _hold(self, key: Partition, held: PartitionFacts) -> None:
@@ -241,6 +247,7 @@ class ArchiveState:
         _set(self.gaps, key, held.gaps)
         _set(self.removed, key, held.removed)
         _set(self.epochs, key, held.epochs)
+        _set(self.snapshots, key, held.snapshots)
         self.leaders.pop(key, None)
         if held.leader != UNKNOWN:
             self.leaders[key] = held.leader
@@ -255,11 +262,6 @@ class ArchiveState:
             rest.gaps = sorted((*rest.gaps, *(Gap(*key, *hole, REASON_CUT_OFF) for hole in holes)), key=_start)
         self._hold(key, stay)
         self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
-
-    def why_not(self, receipt: Receipt, epoch: int) -> str | None:
-        """The reason why the writer of `epoch` cannot commit a receipt, or None. `holds` tells whether the archive has
-        the receipt already."""
-        return ReceiptCheck(self, ()).why_not(receipt, epoch)
 
     def holds(self, receipt: Receipt) -> bool:
         """True if the archive accounts for every offset of the receipt already."""
@@ -285,6 +287,9 @@ class ArchiveState:
         if commit.purged:
             self.unpurged = SegmentTable()
         self._remove(commit.removed)
+        for entry in commit.snapshots:
+            self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
+        self._remove_snapshots(commit.removed_snapshots)
         if not commit.branchings:  # else the segments are copies
             records, size = _sums(commit.segments)
             run = replace(
@@ -350,6 +355,22 @@ class ArchiveState:
             start, end = offsets_of(row)
             add_range(branch.held.removed, max(start, branch.offset), end)
 
+    def _remove_snapshots(self, removed: Iterable[RemovedSnapshot]) -> None:
+        """Take out snapshots. Raises ValueError for one that is not there."""
+        ends: dict[tuple[Partition, str], set[int]] = {}
+        for item in removed:
+            ends.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.end)
+        for (key, branch_id), wanted in ends.items():
+            if branch_id:
+                held = self.branch(key, branch_id).held
+                held.snapshots, gone = without_snapshots(held.snapshots, wanted)
+            else:
+                left, gone = without_snapshots(self.snapshots.get(key, ()), wanted)
+                _set(self.snapshots, key, left)
+            for part in gone:
+                for at in range(0, len(part.rows), ROW_BYTES):
+                    self.unpurged.add_row(key, part.rows[at : at + ROW_BYTES])
+
     def _add_removed(self, key: Partition, start: int, end: int) -> None:
         """Add a removed range. Two ranges become one if no segment lies between them and none will, so that they stay
         few."""
@@ -392,73 +413,8 @@ class ArchiveState:
             )
 
 
-class ReceiptCheck:
-    """Tells whether receipts can follow a state one after another, as if those before were committed. The state itself
-    stays as it is and is not copied. `topics` are topics that the state does not have yet."""
-
-    def __init__(self, state: ArchiveState, topics: Iterable[TopicEntry]) -> None:
-        self._state = state
-        self._accepted = ArchiveState()
-        self._accepted.add_facts(topics, (), (), ())
-
-    def add(self, receipt: Receipt) -> None:
-        """Take the receipt for committed from now on."""
-        self._accepted.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
-
-    def holds(self, receipt: Receipt) -> bool:
-        """True if the archive accounts for every offset of the receipt already."""
-        return bool(receipt.ranges) and not any(
-            self._accepted.uncovered(topic_id, partition, *part)
-            for topic_id, partition, start, end in receipt.ranges
-            for part in self._state.uncovered(topic_id, partition, start, end)
-        )
-
-    def why_not(self, receipt: Receipt, epoch: int) -> str | None:
-        """See `ArchiveState.why_not`."""
-        if not receipt.coverage and not receipt.gaps:
-            return "it accounts for no offsets"
-        return self._why_not_ranges(receipt) or self._why_not_segments(receipt, epoch)
-
-    def _why_not_ranges(self, receipt: Receipt) -> str | None:
-        own: dict[Partition, list[Range]] = {}
-        for topic_id, partition, start, end in receipt.ranges:
-            where = f"topic id {topic_id} partition {partition} offsets [{start}, {end})"
-            if topic_id not in self._state.topics and topic_id not in self._accepted.topics:
-                return f"{where}: no commit names the topic"
-            for state in (self._state, self._accepted):
-                if state.uncovered(topic_id, partition, start, end) != [(start, end)]:
-                    return f"{where}: an earlier commit accounts for some of them"
-            ranges = own.setdefault((topic_id, partition), [])
-            if without(start, end, ranges) != [(start, end)]:
-                return f"{where} twice in one receipt"
-            add_range(ranges, start, end)
-        return None
-
-    def _why_not_segments(self, receipt: Receipt, epoch: int) -> str | None:
-        covered: dict[Partition, list[Range]] = {}
-        for item in receipt.coverage:
-            add_range(covered.setdefault((item.topic_id, item.partition), []), item.start, item.end)
-        own = SegmentTable()
-        for entry in receipt.segments:
-            key = (entry.topic_id, entry.partition)
-            where = f"topic id {entry.topic_id} partition {entry.partition} segment {entry.base_offset}"
-            if entry.epoch != epoch:
-                return f"{where} was written at epoch {entry.epoch}, not {epoch}"
-            if without(entry.base_offset, entry.base_offset + 1, covered.get(key, ())):
-                return f"{where} does not begin inside the receipt's coverage"
-            for table in (self._state.segments, self._accepted.segments, own):
-                other = table.overlapping(entry)
-                if other is not None:
-                    return f"{where} overlaps segment [{other.base_offset}, {other.next_offset})"
-            try:
-                own.add(entry)
-            except ValueError as error:
-                return f"{where}: {error}"
-        return None
-
-
 REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were archived"
-_OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders")
+_OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders", "snapshots")
 
 
 def _in_branch(group: GroupEntry, branch: Branch) -> GroupEntry:

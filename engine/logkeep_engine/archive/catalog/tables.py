@@ -28,6 +28,7 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.fields import FIELDS, FLAGS, LAYOUT_NAMES, Since
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import SegmentBatch, pack_facts
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveMismatch
@@ -82,6 +83,7 @@ REMOVED = Table(RemovedSegment, {**_PARTITION, "baseOffset": "base_offset"})
 REMOVED_FROM_BRANCHES = Table(_removed_from_branch, {**_BRANCH, "baseOffset": "base_offset"})
 BRANCHES = Table(Branching, {**_BRANCH, "offset": "offset"})
 LEADERS = Table(LeaderSeen, _LEADER)
+REMOVED_SNAPSHOTS = Table(RemovedSnapshot, {**_PARTITION, "end": "end", "branchId": "branch_id"})
 EPOCHS = Table(LeaderEpoch, {**_LEADER, "start": "start"})
 GROUPS = Table(
     GroupEntry,
@@ -179,18 +181,44 @@ def segments_out(segments: Sequence[SegmentEntry]) -> dict[str, Any]:
     return {"columns": [*_PARTITION, *(field.column for field in kept)], "rows": rows}
 
 
+_SNAPSHOT = {**_PARTITION, "end": "end", "leaderEpoch": "leader_epoch", "time": "time"}
+
+
+def snapshots_out(snapshots: Sequence[SnapshotEntry]) -> dict[str, Any]:
+    """The tables of snapshots and of their parts, by the keys of a commit."""
+    values = attrgetter(*_SNAPSHOT.values())
+    return {
+        "snapshots": {"columns": list(_SNAPSHOT), "rows": [list(values(item)) for item in snapshots]},
+        "snapshotParts": segments_out([part for item in snapshots for part in item.parts]),
+    }
+
+
+def snapshots_in(document: dict[str, Any], name: str) -> tuple[SnapshotEntry, ...]:
+    """Read the snapshots of a commit's document. Raises ValueError for parts that are of none of them."""
+    parts: dict[tuple[str, int, int], list[SegmentEntry]] = {}
+    for part in segments_in(document, name, "snapshotParts"):
+        parts.setdefault((part.topic_id, part.partition, part.files.end), []).append(part)
+    found = tuple(
+        SnapshotEntry(topic_id, partition, end, leader_epoch, time, tuple(parts.pop((topic_id, partition, end), ())))
+        for topic_id, partition, end, leader_epoch, time in rows_of(document, "snapshots", list(_SNAPSHOT), name)
+    )
+    if parts:
+        raise ValueError(f"parts of a snapshot that is not there: {', '.join(map(str, parts))}")
+    return found
+
+
 @cache
 def _names_of(flags: tuple[bool, ...]) -> list[str]:
     """The names of the flags that are set."""
     return [name for name, is_set in zip(FLAGS.values(), flags, strict=True) if is_set]
 
 
-def segments_in(document: dict[str, Any], name: str) -> SegmentBatch:
+def segments_in(document: dict[str, Any], name: str, key: str = "segments") -> SegmentBatch:
     """Read the segments of a commit's document. Messages name the object as `name`."""
     # A million segments are read as a million rows: none is made an object on its way into the state.
     keys: list[Partition] = []
     rows = bytearray()
-    for topic_id, partition, *row in _segment_rows(document, name):
+    for topic_id, partition, *row in _segment_rows(document, key, name):
         if not isinstance(topic_id, str) or not isinstance(partition, int) or partition < 0:
             raise ValueError(f"segment of topic id {topic_id!r} partition {partition!r}")
         keys.append((topic_id, partition))
@@ -198,10 +226,10 @@ def segments_in(document: dict[str, Any], name: str) -> SegmentBatch:
     return SegmentBatch(keys, rows)
 
 
-def _segment_rows(document: dict[str, Any], name: str) -> list[list[Any]]:
-    found = document.get("segments", {}).get("columns", ())
+def _segment_rows(document: dict[str, Any], key: str, name: str) -> list[list[Any]]:
+    found = document.get(key, {}).get("columns", ())
     since = max((field.since for field in FIELDS if field.column in found), default=Since.FIRST)
-    return rows_of(document, "segments", [*_PARTITION, *fields.columns(since)], name)
+    return rows_of(document, key, [*_PARTITION, *fields.columns(since)], name)
 
 
 def packed_segment(row: list[Any]) -> bytes:

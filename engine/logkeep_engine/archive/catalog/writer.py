@@ -43,7 +43,9 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen, news
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
-from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
+from logkeep_engine.archive.catalog.receipts import ReceiptCheck, check_snapshot
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.errors import (
@@ -285,7 +287,7 @@ class Writer:
     ) -> int:
         """End the run; returns the number of its last commit. `groups` and `cluster_state` become visible if it
         succeeded. `partial`: it failed after it had tried everything, so restores may take what it has archived. Stops
-        the heartbeat. Afterwards only `remove` and `purged` may be called."""
+        the heartbeat. Afterwards only `snapshot`, `remove` and `purged` may be called."""
         if outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
             raise ValueError(f"a run cannot end as {outcome}")
         with self._lock:
@@ -316,8 +318,8 @@ class Writer:
         except (LogkeepError, ValueError) as problem:
             log.warning("the end of the run could not be noted in the archive: %s", problem)
 
-    def remove(self, segments: Iterable[RemovedSegment]) -> int:
-        """Take segments out of the archive, in one commit, and return its number.
+    def remove(self, segments: Iterable[RemovedSegment], snapshots: Iterable[RemovedSnapshot] = ()) -> int:
+        """Take segments and snapshots out of the archive, in one commit, and return its number.
 
         Only after `end` of a run that succeeded: readers see the archive as the last successful run has left it, so
         what is removed must follow the end of one. The objects are deleted after the commit: the segments are in
@@ -326,8 +328,7 @@ class Writer:
         """
         with self._lock:
             self._confirm_last()
-            if self.state.runs[self.run_id].outcome is not RunOutcome.SUCCEEDED:
-                raise ValueError(f"run {self.run_id} has not ended with success")
+            self._refuse_before_end()
             if self.state.unpurged:
                 raise ValueError("segments that were removed before are not purged yet")
             wanted = tuple(segments)
@@ -338,9 +339,36 @@ class Writer:
                 at = entries.position(item.base_offset) if entries is not None else 0
                 if entries is None or at == len(entries) or entries[at].base_offset != item.base_offset:
                     raise ValueError(f"there is no segment {item}")
-            number = self._append(replace(self._draft(CommitKind.DATA), removed=wanted))
+            gone = tuple(snapshots)
+            for old in gone:
+                key = (old.topic_id, old.partition)
+                held = self.state.branch(key, old.branch_id).held.snapshots if old.branch_id else None
+                if all(item.end != old.end for item in (self.state.snapshots.get(key, ()) if held is None else held)):
+                    raise ValueError(f"there is no snapshot {old}")
+            number = self._append(replace(self._draft(CommitKind.DATA), removed=wanted, removed_snapshots=gone))
             self._checkpoint_if_due()
             return number
+
+    def snapshot(self, snapshots: Iterable[SnapshotEntry]) -> int:
+        """Make snapshots part of the archive, in one commit, and return its number.
+
+        Only after `end` of a run that succeeded, and for ends that the archive of their partitions has now, so that a
+        point of the archive lies there. Raises what `commit` does, and ValueError for a snapshot that is not of such an
+        end, or of offsets for which the archive does not account.
+        """
+        with self._lock:
+            self._confirm_last()
+            self._refuse_before_end()
+            wanted = tuple(snapshots)
+            for item in wanted:
+                check_snapshot(self.state, item, self.epoch)
+            number = self._append(replace(self._draft(CommitKind.DATA), snapshots=wanted))
+            self._checkpoint_if_due()
+            return number
+
+    def _refuse_before_end(self) -> None:
+        if self.state.runs[self.run_id].outcome is not RunOutcome.SUCCEEDED:
+            raise ValueError(f"run {self.run_id} has not ended with success")
 
     def purged(self) -> None:
         """Note that no object of a removed segment is there any more. Raises what `commit` does."""
@@ -392,7 +420,7 @@ class Writer:
 
     def _append(self, commit: Commit) -> int:
         """Create the commit's object and add it to the state; see `commit` for errors."""
-        if self._ended and not commit.is_removal:
+        if self._ended and not commit.is_care:
             raise ValueError(f"run {self.run_id} has ended")
         path = names.commit_path(commit.number)
         data = commits.dump_commit(commit)

@@ -117,6 +117,6 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
 
 def _with_removals(archive: Archive, commit: int, newest: int) -> int:
     """Retention removes segments right after the end of a run, so the state that is left by it is as complete."""
-    while commit < newest and archive.read_commit(commit + 1).is_removal:
+    while commit < newest and archive.read_commit(commit + 1).is_care:
         commit += 1
     return commit

@@ -11,6 +11,7 @@ from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntr
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.catalog.fields import CODECS
 from logkeep_engine.archive.catalog.packed import PackedSegments, SegmentBatch, SegmentTable, pack
+from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest
@@ -117,7 +118,7 @@ def test_what_no_row_can_hold_is_refused_before_it_is_committed(wrong: dict[str,
         SegmentTable().add(other)
     state = ArchiveState()
     state.add_facts([ORDERS], (), (), ())
-    why = state.why_not(Receipt((Coverage(ID, 0, 10, 20),), (other,)), 1)
+    why = ReceiptCheck(state, ()).why_not(Receipt((Coverage(ID, 0, 10, 20),), (other,)), 1)
     assert why is not None
     assert what in why
 

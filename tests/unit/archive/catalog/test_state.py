@@ -8,7 +8,8 @@ import pytest
 
 from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
-from logkeep_engine.archive.catalog.state import ArchiveState, ReceiptCheck
+from logkeep_engine.archive.catalog.receipts import ReceiptCheck
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import add_range
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest
@@ -101,22 +102,22 @@ def test_uncovered_is_what_is_left_of_a_range() -> None:
     ],
 )
 def test_a_receipt_that_cannot_be_is_told_why(receipt: Receipt, why: str) -> None:
-    found = state((10, 20)).why_not(receipt, 1)
+    found = ReceiptCheck(state((10, 20)), ()).why_not(receipt, 1)
     assert found is not None
     assert re.search(why, found), found
 
 
 def test_a_receipt_may_be_without_segments_and_its_last_batch_may_reach_over_the_end() -> None:
     known = state((10, 20))
-    assert known.why_not(Receipt((Coverage(ID, 0, 20, 30),)), 1) is None
-    assert known.why_not(Receipt((Coverage(ID, 0, 20, 30),), (entry(20, 33),)), 1) is None
-    assert known.why_not(Receipt(gaps=(Gap(ID, 0, 0, 10, "retention"),)), 1) is None
+    assert ReceiptCheck(known, ()).why_not(Receipt((Coverage(ID, 0, 20, 30),)), 1) is None
+    assert ReceiptCheck(known, ()).why_not(Receipt((Coverage(ID, 0, 20, 30),), (entry(20, 33),)), 1) is None
+    assert ReceiptCheck(known, ()).why_not(Receipt(gaps=(Gap(ID, 0, 0, 10, "retention"),)), 1) is None
 
 
 def test_a_segment_may_not_begin_before_the_end_of_the_one_before() -> None:
     known = ArchiveState()
     known.add_facts([ORDERS], [Coverage(ID, 0, 10, 20)], [entry(10, 23)], [])
-    why = known.why_not(Receipt((Coverage(ID, 0, 20, 30),), (entry(22, 30),)), 1)
+    why = ReceiptCheck(known, ()).why_not(Receipt((Coverage(ID, 0, 20, 30),), (entry(22, 30),)), 1)
     assert why == f"topic id {ID} partition 0 segment 22 overlaps segment [10, 23)"
 
 

@@ -1,0 +1,98 @@
+"""Tells whether what tasks have done can be added to an archive. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from logkeep_engine.archive.catalog.facts import Partition, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.packed import SegmentTable
+from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range, add_range, without
+
+
+class ReceiptCheck:
+    """Tells whether receipts can follow a state one after another, as if those before were committed. The state itself
+    stays as it is and is not copied. `topics` are topics that the state does not have yet."""
+
+    def __init__(self, state: ArchiveState, topics: Iterable[TopicEntry]) -> None:
+        self._state = state
+        self._accepted = ArchiveState()
+        self._accepted.add_facts(topics, (), (), ())
+
+    def add(self, receipt: Receipt) -> None:
+        """Take the receipt for committed from now on."""
+        self._accepted.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
+
+    def holds(self, receipt: Receipt) -> bool:
+        """True if the archive accounts for every offset of the receipt already."""
+        return bool(receipt.ranges) and not any(
+            self._accepted.uncovered(topic_id, partition, *part)
+            for topic_id, partition, start, end in receipt.ranges
+            for part in self._state.uncovered(topic_id, partition, start, end)
+        )
+
+    def why_not(self, receipt: Receipt, epoch: int) -> str | None:
+        """The reason why the writer of `epoch` cannot commit a receipt, or None. `holds` tells whether the archive has
+        the receipt already."""
+        if not receipt.coverage and not receipt.gaps:
+            return "it accounts for no offsets"
+        return self._why_not_ranges(receipt) or self._why_not_segments(receipt, epoch)
+
+    def _why_not_ranges(self, receipt: Receipt) -> str | None:
+        own: dict[Partition, list[Range]] = {}
+        for topic_id, partition, start, end in receipt.ranges:
+            where = f"topic id {topic_id} partition {partition} offsets [{start}, {end})"
+            if topic_id not in self._state.topics and topic_id not in self._accepted.topics:
+                return f"{where}: no commit names the topic"
+            for state in (self._state, self._accepted):
+                if state.uncovered(topic_id, partition, start, end) != [(start, end)]:
+                    return f"{where}: an earlier commit accounts for some of them"
+            ranges = own.setdefault((topic_id, partition), [])
+            if without(start, end, ranges) != [(start, end)]:
+                return f"{where} twice in one receipt"
+            add_range(ranges, start, end)
+        return None
+
+    def _why_not_segments(self, receipt: Receipt, epoch: int) -> str | None:
+        covered: dict[Partition, list[Range]] = {}
+        for item in receipt.coverage:
+            add_range(covered.setdefault((item.topic_id, item.partition), []), item.start, item.end)
+        own = SegmentTable()
+        for entry in receipt.segments:
+            key = (entry.topic_id, entry.partition)
+            where = f"topic id {entry.topic_id} partition {entry.partition} segment {entry.base_offset}"
+            if entry.epoch != epoch:
+                return f"{where} was written at epoch {entry.epoch}, not {epoch}"
+            if without(entry.base_offset, entry.base_offset + 1, covered.get(key, ())):
+                return f"{where} does not begin inside the receipt's coverage"
+            for table in (self._state.segments, self._accepted.segments, own):
+                other = table.overlapping(entry)
+                if other is not None:
+                    return f"{where} overlaps segment [{other.base_offset}, {other.next_offset})"
+            try:
+                own.add(entry)
+            except ValueError as error:
+                return f"{where}: {error}"
+        return None
+
+
+def check_snapshot(state: ArchiveState, snapshot: SnapshotEntry, epoch: int) -> None:
+    """Raises ValueError for a snapshot that the writer of `epoch` cannot commit."""
+    where = f"topic id {snapshot.topic_id} partition {snapshot.partition}: snapshot {snapshot.end}"
+    accounted = state.accounted_for(*snapshot.key)
+    if len(accounted) != 1:
+        raise ValueError(f"{where}: the archive accounts for {len(accounted)} ranges of the partition, not for one")
+    start, end = accounted[0]
+    if end != snapshot.end:
+        raise ValueError(f"{where}: the archive of the partition ends at {end}")
+    if snapshot.parts[0].base_offset < start:
+        raise ValueError(f"{where}: its first offset {snapshot.parts[0].base_offset} lies below {start}")
+    last = state.last_before(*snapshot.key, end)
+    if last is not None and last.next_offset > end:
+        raise ValueError(f"{where}: segment [{last.base_offset}, {last.next_offset}) lies across its end")
+    if any(part.epoch != epoch for part in snapshot.parts):
+        raise ValueError(f"{where}: it was not written at epoch {epoch}")
+    held = state.snapshots.get(snapshot.key)
+    if held and held[-1].end >= end:
+        raise ValueError(f"{where}: there is a snapshot {held[-1].end}")
