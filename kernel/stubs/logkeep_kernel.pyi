@@ -477,12 +477,16 @@ class KeyComparison:
         end: int,
         accounted: Sequence[tuple[int, int]],
     ) -> None: ...
-    def note(self, live: bool, rows: Rows) -> bool:
-        """Note records. False: the keys do not fit. Raises ValueError for an offset that no log has."""
-    def note_batches(self, live: bool, stretch: Buffer, headers: Headers[Any], most: int) -> tuple[int, bool]:
-        """Note the records of batches of a stretch, but for control batches. Returns how many were taken, and False if
-        the keys do not fit. Else the caller must look at the next one: it is no batch of magic 2, its records do not
-        fit together, or have more than `most` bytes. None of them is noted."""
+    @property
+    def rest(self) -> list[tuple[int, int]]:
+        """The shares, with the number of each, that did not fit into the map. The comparison has gone on without
+        them."""
+    def note(self, live: bool, rows: Rows) -> None:
+        """Note records. Raises ValueError for an offset that no log has."""
+    def note_batches(self, live: bool, stretch: Buffer, headers: Headers[Any], most: int) -> int:
+        """Note the records of batches of a stretch, but for control batches. Returns how many were taken. The caller
+        must look at the next one: it is no batch of magic 2, its records do not fit together, or have more than `most`
+        bytes. None of them is noted."""
     def counts(self, log_start: int) -> tuple[int, int, int, int, int, int]:
         """How many keys the archive has, and how many of all keys are stale, expired, missing and differing if the live
         log starts there; and how many archived records have no key."""

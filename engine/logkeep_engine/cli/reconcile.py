@@ -74,19 +74,19 @@ def reconcile(
         run_id = spark.run_id_or_new()
         keys = _new_file(keys_file) if keys_file is not None else None
         with on_spark(run_id, BACKUP, spark.master, s3=uses_s3(spec)) as (session, reporter):
-            report, document, archive, state = _compare(run_id, spec, topic or (), session, reporter, keys is not None)
+            report, archive, state = _compare(run_id, spec, topic or (), session, reporter, keys is not None)
         if keys is not None:
             with os.fdopen(keys, "w", encoding="utf-8") as out:
                 _write_keys(out, report, archive, state)
-        _print(report, document, output)
-        report.raise_if_wrong(document)
+        _print(report, output)
+        report.raise_if_wrong()
         if report.counts.stale:
             raise typer.Exit(int(ExitCode.FAILED))
 
 
 def _compare(
     run_id: str, spec: KafkaBackupSpec, only: Any, session: Session, reporter: Reporter, with_keys: bool
-) -> tuple[ReconcileReport, str, Archive, ArchiveState]:
+) -> tuple[ReconcileReport, Archive, ArchiveState]:
     from logkeep_engine.backup.reconcile.report import MOST_OFFSETS
     from logkeep_engine.backup.reconcile.step import reconcile_archive
 
@@ -125,9 +125,9 @@ def _write_keys(out: Any, report: ReconcileReport, archive: Archive, state: Arch
             )
 
 
-def _print(report: ReconcileReport, document: str, output: Output) -> None:
+def _print(report: ReconcileReport, output: Output) -> None:
     if output is Output.JSON:
-        print_json({**report.to_json(), "report": document})
+        print_json({**report.to_json(), "report": report.document})
         return
     shown = table("topic", "partition", "keys", "stale", "missing", "expired", "verdict")
     for item in report.partitions:
@@ -142,4 +142,4 @@ def _print(report: ReconcileReport, document: str, output: Output) -> None:
             say(f"{item.topic}-{item.partition}: not compared: {item.failed}")
     for name in report.not_archived:
         say(f"note: topic {name} is compacted and not archived yet")
-    say(f"{report.message}; report {document}")
+    say(f"{report.message}; report {report.document}")

@@ -13,13 +13,13 @@ from logkeep_engine.log.batch import Headers
 from logkeep_engine.log.memory import SMALL_BYTES
 from logkeep_engine.log.rows import Rows, rows_of_batch
 
-__all__ = ["KeyCounts", "KeyNotes", "KeySecret", "KeysDoNotFit", "new_secret"]
+__all__ = ["ALL_KEYS", "KeyCounts", "KeyNotes", "KeySecret", "KeyShare", "new_secret"]
 
 KeySecret = tuple[int, int]
+KeyShare = tuple[int, int]
+"""The number of a share of all keys, and of how many."""
 
-
-class KeysDoNotFit(Exception):
-    """The keys of a share need more memory than there is: compare smaller shares."""
+ALL_KEYS: KeyShare = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class KeyCounts:
 
 
 class KeyNotes:
-    """One share of all keys. First all archived records are noted, then the live ones, both in the order of the log and
+    """One share of all keys; `rest` has what of it does not fit into memory, and is left out. First all archived records are noted, then the live ones, both in the order of the log and
     committed ones only. Batches whose CRC was checked come with their headers."""
 
     def __init__(self, comparison: KeyComparison) -> None:
@@ -61,32 +61,33 @@ class KeyNotes:
     def of(
         cls,
         secret: KeySecret,
-        share: tuple[int, int],
+        share: KeyShare,
         end: int,
         accounted: Sequence[tuple[int, int]],
         *,
         map_bytes: int,
     ) -> Self:
-        """Nothing is noted yet. `share` is the number of the share, and how many there are; the archive accounts for
-        the ranges `accounted` and ends at offset `end`."""
+        """Nothing is noted yet. The archive accounts for the ranges `accounted`, and ends at offset `end`."""
         part, parts = share
         made = KeyComparison(
             secret=secret, map_bytes=map_bytes, part=part, parts=parts, end=end, accounted=list(accounted)
         )
         return cls(made)
 
+    @property
+    def rest(self) -> list[KeyShare]:
+        """The shares that were left out."""
+        return self._comparison.rest
+
     def note(self, rows: Rows, *, live: bool) -> None:
-        """Note records. Raises KeysDoNotFit."""
-        if not self._comparison.note(live, rows):
-            raise KeysDoNotFit
+        """Note records."""
+        self._comparison.note(live, rows)
 
     def note_batches(self, stretch: memoryview, headers: Headers, *, live: bool) -> None:
         """Note the records of these batches. Control batches are left out; aborted ones are for the caller to leave
-        out. Raises KeysDoNotFit, and as `rows_of_batch`."""
+        out. Raises as `rows_of_batch`."""
         while headers:
-            taken, fits = self._comparison.note_batches(live, stretch, headers, SMALL_BYTES)
-            if not fits:
-                raise KeysDoNotFit
+            taken = self._comparison.note_batches(live, stretch, headers, SMALL_BYTES)
             if taken < len(headers):
                 at, header = headers[taken]
                 for rows in rows_of_batch(stretch[at : at + header.size], header):

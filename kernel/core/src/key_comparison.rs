@@ -42,21 +42,6 @@ pub enum Side {
     Live,
 }
 
-/// Why records were not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The caller must look at the batch: it is of an old magic, damaged, or too large.
-    Odd,
-    /// The keys do not fit: compare smaller shares of them.
-    Full,
-}
-
-impl From<Odd> for Stop {
-    fn from(_: Odd) -> Stop {
-        Stop::Odd
-    }
-}
-
 /// How many keys there are of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -74,10 +59,11 @@ pub struct Counts {
     pub without_key: u64,
 }
 
-/// Compares the keys of one share.
+/// Compares the keys of one share. Where they do not fit, it goes on with a half of them, and `rest` has the others.
 pub struct KeyComparison {
     hasher: KeyHasher,
     share: Share,
+    rest: Vec<Share>,
     end: i64,
     accounted: Vec<(i64, i64)>,
     map: OffsetMap,
@@ -89,14 +75,15 @@ pub struct KeyComparison {
 
 impl KeyComparison {
     /// The archive ends at offset `end`, and accounts for ranges of offsets, which rise. The map takes at most so many
-    /// bytes, also while it grows.
+    /// bytes.
     pub fn new(secret: (u64, u64), bytes: usize, share: Share, end: i64, accounted: Vec<(i64, i64)>) -> KeyComparison {
         KeyComparison {
             hasher: KeyHasher::new(secret),
             share,
+            rest: Vec::new(),
             end,
             accounted,
-            map: OffsetMap::new(bytes / 3 * 2),
+            map: OffsetMap::new(bytes),
             without_key: 0,
             decompressor: Decompressor::new(),
             unpacked: Vec::new(),
@@ -104,8 +91,13 @@ impl KeyComparison {
         }
     }
 
+    /// The shares that did not fit.
+    pub fn rest(&self) -> &[Share] {
+        &self.rest
+    }
+
     /// Notes records.
-    pub fn note(&mut self, side: Side, rows: &Rows<'_>) -> Result<(), Stop> {
+    pub fn note(&mut self, side: Side, rows: &Rows<'_>) -> Result<(), Odd> {
         for row in rows.rows {
             self.note_record(side, row.offset, row.key.of(rows.data), row.value.is_null())?;
         }
@@ -113,23 +105,17 @@ impl KeyComparison {
     }
 
     /// Notes the records of batches, but not those of control batches. The first one lies in `stretch` at position
-    /// `start`. Returns how many were taken, and why the next was not.
-    pub fn note_batches(
-        &mut self,
-        side: Side,
-        stretch: &[u8],
-        batches: &[Placed],
-        start: usize,
-        most: usize,
-    ) -> (usize, Option<Stop>) {
+    /// `start`. Returns how many were taken: the caller must look at the next one, which is of an old magic, damaged, or
+    /// too large.
+    pub fn note_batches(&mut self, side: Side, stretch: &[u8], batches: &[Placed], start: usize, most: usize) -> usize {
         let origin = batches.first().map_or(0, |(at, _)| *at);
         for (number, (at, header)) in batches.iter().enumerate() {
             let batch = start.checked_add(at - origin).and_then(|at| stretch.get(at..)?.get(..header.size()));
-            if let Err(stop) = self.note_batch(side, batch, header, most) {
-                return (number, Some(stop));
+            if self.note_batch(side, batch, header, most).is_err() {
+                return number;
             }
         }
-        (batches.len(), None)
+        batches.len()
     }
 
     /// What was found, if the live log starts at this offset.
@@ -165,17 +151,17 @@ impl KeyComparison {
         self.map.values().map(unpacked)
     }
 
-    fn note_batch(&mut self, side: Side, batch: Option<&[u8]>, header: &Header, most: usize) -> Result<(), Stop> {
+    fn note_batch(&mut self, side: Side, batch: Option<&[u8]>, header: &Header, most: usize) -> Result<(), Odd> {
         if header.magic != MAGIC {
-            return Err(Stop::Odd);
+            return Err(Odd);
         }
         if header.attributes & CONTROL != 0 || header.record_count == 0 {
             return Ok(());
         }
-        let packed = batch.and_then(|batch| batch.get(HEADER_SIZE..)).ok_or(Stop::Odd)?;
-        let codec = Codec::of(header.attributes).ok_or(Stop::Odd)?;
+        let packed = batch.and_then(|batch| batch.get(HEADER_SIZE..)).ok_or(Odd)?;
+        let codec = Codec::of(header.attributes).ok_or(Odd)?;
         if packed.len() > most {
-            return Err(Stop::Odd);
+            return Err(Odd);
         }
         let mut room = std::mem::take(&mut self.unpacked);
         let noted = self.note_packed(side, codec, packed, header, most, &mut room);
@@ -191,12 +177,12 @@ impl KeyComparison {
         header: &Header,
         most: usize,
         room: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Odd> {
         let data = if codec == Codec::None {
             packed
         } else {
             room.clear();
-            self.decompressor.append(codec, packed, room, most).map_err(|_| Stop::Odd)?;
+            self.decompressor.append(codec, packed, room, most).map_err(|_| Odd)?;
             room
         };
         if header.record_count as usize > ROWS {
@@ -207,7 +193,7 @@ impl KeyComparison {
         let mut noted = Ok(());
         while noted.is_ok() && !records.is_done() {
             taken.clear();
-            noted = records.take(ROWS, &mut taken).map_err(Stop::from);
+            noted = records.take(ROWS, &mut taken);
             if noted.is_ok() {
                 noted = self.note(side, &Rows { rows: &taken, data, headers: data, form: Form::Packed });
             }
@@ -217,7 +203,7 @@ impl KeyComparison {
     }
 
     #[inline]
-    fn note_record(&mut self, side: Side, offset: i64, key: Option<&[u8]>, tombstone: bool) -> Result<(), Stop> {
+    fn note_record(&mut self, side: Side, offset: i64, key: Option<&[u8]>, tombstone: bool) -> Result<(), Odd> {
         let Some(key) = key else {
             self.without_key += u64::from(side == Side::Archived && self.share.part == 0);
             return Ok(());
@@ -233,10 +219,20 @@ impl KeyComparison {
             Side::Live => self.beside(before, offset, tombstone),
         };
         if let Some((offset, standing)) = after {
-            let number = u64::try_from(offset).ok().filter(|offset| offset >> (63 - BITS) == 0).ok_or(Stop::Odd)?;
-            self.map.put(hash, number << BITS | standing as u64).map_err(|_| Stop::Full)?;
+            let number = u64::try_from(offset).ok().filter(|offset| offset >> (63 - BITS) == 0).ok_or(Odd)?;
+            while self.share.has(hash) && self.map.put(hash, number << BITS | standing as u64).is_err() {
+                self.halve();
+            }
         }
         Ok(())
+    }
+
+    /// Goes on with half of the keys.
+    fn halve(&mut self) {
+        let (first, second) = self.share.halves();
+        self.share = first;
+        self.rest.push(second);
+        self.map.leave(first);
     }
 
     /// What is known of a key behind this live record; None: no more than before.
@@ -327,17 +323,17 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_do_not_fit_are_told_and_shares_hold_all() {
-        let mut keys = comparison(3 * 24 * 64);
-        let full =
-            (0..1000i64).find(|at| keys.note_record(Side::Archived, at % 100, Some(&at.to_be_bytes()), false).is_err());
-        assert!(full.is_some());
-        let shares = (0..3).map(|part| {
-            let share = Share { part, parts: 3 };
-            let mut keys = KeyComparison::new((1, 2), 1 << 20, share, 100, vec![(0, 100)]);
-            (0..100).for_each(|at: i64| note(&mut keys, Side::Archived, at, &at.to_string(), false));
-            keys.counts(0).stale
-        });
-        assert_eq!(shares.sum::<u64>(), 100);
+    fn keys_that_do_not_fit_are_left_to_other_shares() {
+        let (mut open, mut stale, mut missing, mut shares) = (vec![Share::ALL], 0, 0, 0);
+        while let Some(share) = open.pop() {
+            let mut keys = KeyComparison::new((1, 2), 64 * 24 * 8, share, 2000, vec![(0, 2000)]);
+            (0..1000).for_each(|at: i64| note(&mut keys, Side::Archived, at, &at.to_string(), false));
+            (1000..1500).for_each(|at: i64| note(&mut keys, Side::Live, at, &at.to_string(), false));
+            let counts = keys.counts(0);
+            (stale, missing, shares) = (stale + counts.stale, missing + counts.missing, shares + 1);
+            open.extend(keys.rest());
+        }
+        assert_eq!((stale, missing), (1000, 500));
+        assert!((4..64).contains(&shares), "{shares}");
     }
 }

@@ -141,22 +141,16 @@ impl OffsetMap {
         let table = &self.tables[hash.0 as usize % TABLES];
         table.slots[table.place(hash)][2].checked_sub(1)
     }
+
+    /// The numbers of all records that have a key, in no order.
+    pub fn values(&self) -> impl Iterator<Item = u64> + '_ {
+        self.tables.iter().flat_map(|table| &table.slots).filter_map(|slot| slot[2].checked_sub(1))
+    }
 }
 
 impl Table {
     fn of(slots: usize) -> Table {
         Table { slots: vec![[EMPTY; 3]; slots], used: 0 }
-    }
-
-    /// The number of the record that has the key.
-    #[inline]
-    pub fn get(&self, hash: Hash) -> Option<u64> {
-        self.slots[self.place(hash)][2].checked_sub(1)
-    }
-
-    /// The numbers of all records that have a key, in no order.
-    pub fn values(&self) -> impl Iterator<Item = u64> + '_ {
-        self.slots.iter().filter_map(|slot| slot[2].checked_sub(1))
     }
 
     /// The slot of a hash, or the empty one for it.

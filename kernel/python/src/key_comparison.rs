@@ -1,6 +1,6 @@
 //! The comparison of keys.
 
-use logkeep_kernel_core::key_comparison::{self, Side, Stop};
+use logkeep_kernel_core::key_comparison::{self, Side};
 use logkeep_kernel_core::offset_map::Share;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -20,8 +20,8 @@ impl KeyComparison {
     fn new(
         secret: (u64, u64),
         map_bytes: usize,
-        part: u32,
-        parts: u32,
+        part: u64,
+        parts: u64,
         end: i64,
         accounted: Vec<(i64, i64)>,
     ) -> PyResult<Self> {
@@ -32,13 +32,16 @@ impl KeyComparison {
         Ok(KeyComparison(key_comparison::KeyComparison::new(secret, map_bytes, share, end, accounted)))
     }
 
-    fn note(&mut self, py: Python<'_>, live: bool, rows: &Rows) -> PyResult<bool> {
+    fn note(&mut self, py: Python<'_>, live: bool, rows: &Rows) -> PyResult<()> {
         let (view, comparison) = (rows.view(0), &mut self.0);
-        match py.detach(|| comparison.note(side(live), &view)) {
-            Ok(()) => Ok(true),
-            Err(Stop::Full) => Ok(false),
-            Err(Stop::Odd) => Err(PyValueError::new_err("no log has such an offset")),
-        }
+        let noted = py.detach(|| comparison.note(side(live), &view));
+        noted.map_err(|_| PyValueError::new_err("no log has such an offset"))
+    }
+
+    /// See the stub.
+    #[getter]
+    fn rest(&self) -> Vec<(u64, u64)> {
+        self.0.rest().iter().map(|share| (share.part, share.parts)).collect()
     }
 
     /// See the stub.
@@ -49,13 +52,12 @@ impl KeyComparison {
         stretch: &Bound<'_, PyAny>,
         headers: &Headers,
         most: usize,
-    ) -> PyResult<(usize, bool)> {
+    ) -> PyResult<usize> {
         let bytes = Bytes::of(stretch)?;
         let (slice, batches) = (bytes.get(), headers.placed());
         let start = batches.first().map_or(0, |(at, _)| headers.position(*at));
         let comparison = &mut self.0;
-        let (taken, stop) = py.detach(|| comparison.note_batches(side(live), slice, batches, start, most));
-        Ok((taken, stop != Some(Stop::Full)))
+        Ok(py.detach(|| comparison.note_batches(side(live), slice, batches, start, most)))
     }
 
     /// See the stub.

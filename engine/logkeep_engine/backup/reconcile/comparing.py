@@ -17,10 +17,9 @@ from itertools import count
 from typing import Protocol
 
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.log.keys import KeyCounts, KeyNotes, KeysDoNotFit, new_secret
+from logkeep_engine.log.keys import ALL_KEYS, KeyCounts, KeyNotes, new_secret
 
 MOST_STRETCHES = 20
-_MOST_SHARES = 1 << 16
 
 
 class CleanerTooFast(Exception):
@@ -47,7 +46,7 @@ class ArchivedLog(Protocol):
     """The archived records of a partition."""
 
     async def note(self, keys: KeyNotes) -> None:
-        """Note all of them. Raises KeysDoNotFit."""
+        """Note all of them."""
         ...
 
 
@@ -94,27 +93,22 @@ async def compare_keys(
     """Compare the keys of an archived partition, which ends at offset `end`, with the live log. At most `most` offsets
     of each kind are found. Where not all keys fit into `map_bytes`, one share of them is compared after the other.
     Raises CleanerTooFast, and what reading raises."""
-    shares = 1
-    while True:
-        found, secret = _Found(), new_secret()
-        try:
-            for number in range(shares):
-                on_share(number, shares)
-                for last in (False, True):
-                    keys = KeyNotes.of(secret, (number, shares), end, accounted, map_bytes=map_bytes)
-                    await archived.note(keys)
-                    log = await _read_live(keys, live)
-                    # What must not be is looked at twice: a new leader may have records that were cleaned elsewhere.
-                    if last or not keys.counts(log[0]).wrong:
-                        break
-                found.add(keys, log, most)
-        except KeysDoNotFit:
-            if shares >= _MOST_SHARES:
-                raise
-            shares *= 2
-            continue
-        stale, wrong = (tuple(sorted(offsets)[:most]) for offsets in (found.stale, found.wrong))
-        return ComparedKeys(found.counts, found.start, found.end, stale, wrong, shares)
+    found, secret, open_shares, done = _Found(), new_secret(), [ALL_KEYS], 0
+    while open_shares:
+        share = open_shares.pop()
+        on_share(done, done + len(open_shares) + 1)
+        for last in (False, True):
+            keys = KeyNotes.of(secret, share, end, accounted, map_bytes=map_bytes)
+            await archived.note(keys)
+            log = await _read_live(keys, live)
+            # What must not be is looked at twice: a new leader may have records that were cleaned elsewhere.
+            if last or not keys.counts(log[0]).wrong:
+                break
+        found.add(keys, log, most)
+        open_shares += keys.rest
+        done += 1
+    stale, wrong = (tuple(sorted(offsets)[:most]) for offsets in (found.stale, found.wrong))
+    return ComparedKeys(found.counts, found.start, found.end, stale, wrong, done)
 
 
 async def _read_live(keys: KeyNotes, live: LiveLog) -> Range:

@@ -21,7 +21,8 @@ _WORST_FIRST = (KeyVerdict.KEYS_MISSING, KeyVerdict.NOT_COMPARED, KeyVerdict.STA
 
 @dataclass(frozen=True)
 class ReconcileReport:
-    """The report of one reconciliation. `not_archived` are compacted topics of which the archive has nothing yet."""
+    """The report of one reconciliation, which lies at the URI `document`. `not_archived` are compacted topics of which
+    the archive has nothing yet."""
 
     run_id: str
     archive_id: str
@@ -29,6 +30,7 @@ class ReconcileReport:
     start_time: float
     end_time: float
     partitions: tuple[ReconciledPartition, ...]
+    document: str
     not_archived: tuple[str, ...] = ()
 
     @property
@@ -63,8 +65,8 @@ class ReconcileReport:
             parts.append(f"not compared: {place(failed[0])}{more}: {failed[0].failed}")
         return "; ".join([told, *(parts or ["no stale keys"])])
 
-    def facts(self, report: str) -> ReconcileFacts:
-        """The facts for the result of a run. `report` is where the document lies."""
+    def facts(self) -> ReconcileFacts:
+        """The facts for the result of a run."""
         counts = self.counts
         return ReconcileFacts(
             outcome=self.outcome.value,
@@ -75,24 +77,24 @@ class ReconcileReport:
             stale=counts.stale,
             missing=counts.wrong,
             end_time=self.end_time,
-            report=report,
+            report=self.document,
         )
 
-    def raise_if_wrong(self, report: str) -> None:
+    def raise_if_wrong(self) -> None:
         """Raises KeysMissing if the archive lacks what it must have, NotReconciled if not all could be compared."""
         if self.outcome is KeyVerdict.KEYS_MISSING:
             raise KeysMissing(
                 f"{self.message}.",
-                hint=f"The archive accounts for these offsets and does not hold the records: {report} names them. "
+                hint=f"The archive accounts for these offsets and does not hold the records: {self.document} names them. "
                 "Check the archive with `logkeep verify`, keep it, and begin a new one (another storage.uri).",
             )
         if self.outcome is KeyVerdict.NOT_COMPARED:
             raise NotReconciled(
-                f"{self.message}.", hint=f"{report} names all partitions that could not be compared. Compare again."
+                f"{self.message}.", hint=f"{self.document} names all partitions that could not be compared. Compare again."
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The document, and what the command prints."""
+        """What is kept, and what the command prints."""
         return {
             "format": FORMAT,
             "runId": self.run_id,
@@ -106,7 +108,7 @@ class ReconcileReport:
             "partitions": [_partition(item) for item in self.partitions],
         }
 
-    def document(self) -> bytes:
+    def content(self) -> bytes:
         """The object that is kept."""
         return json.dumps(self.to_json(), separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 

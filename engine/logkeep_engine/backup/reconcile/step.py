@@ -14,6 +14,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.ranges import Range, without
 from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.backup.divergence import Standings, standings_of
@@ -60,7 +61,7 @@ class Reconciliation:
     def perform(self) -> ReconcileReport:
         """Compare all compacted topics of the backup, and keep the report. Raises SpecError for a topic of `only` that
         is not compared, and what the cluster, the storage and tasks raise."""
-        began = time.time()
+        began, path = time.time(), names.run_file(self.run_id, DOCUMENT)
         self.reporter.phase("Verifying")
         topics, not_archived = self._topics()
         standing = self._standing(topics)
@@ -73,17 +74,13 @@ class Reconciliation:
             cluster_id=self.archive.info.cluster_id,
             start_time=began,
             end_time=time.time(),
+            document=f"{self.archive.storage.uri}/{path}",
             partitions=tuple(sorted([*found, *failed], key=lambda item: (item.topic, item.partition))),
             not_archived=not_archived,
         )
-        self.archive.storage.put(names.run_file(self.run_id, DOCUMENT), report.document())
+        self.archive.storage.put(path, report.content())
         log.info("reconciliation: %s, %s", report.outcome, report.message)
         return report
-
-    @property
-    def document(self) -> str:
-        """The URI of the report."""
-        return f"{self.archive.storage.uri}/{names.run_file(self.run_id, DOCUMENT)}"
 
     def _topics(self) -> tuple[list[TopicInfo], tuple[str, ...]]:
         """The compacted topics of the backup that are archived, and the names of those that are not."""
@@ -205,8 +202,8 @@ def reconcile_archive(
     *,
     only: Collection[str] = (),
     most: int = MOST_OFFSETS,
-) -> tuple[ReconcileReport, str, Archive, ArchiveState]:
-    """Compare the archive of a backup as its last run has left it. Returns the report, its URI, and what was compared.
+) -> tuple[ReconcileReport, Archive, ArchiveState]:
+    """Compare the archive of a backup as its last run has left it. Returns the report, and what was compared.
     Raises as `Reconciliation.perform`, ArchiveMissing, ArchiveMismatch, and BackupUnfinished where no backup has
     ended."""
     storage = open_storage(spec.storage, environ)
@@ -232,4 +229,21 @@ def reconcile_archive(
         work = Reconciliation(
             run_id, spec, archive, seen.state, connection, control, runner_factory, reporter, only=only, most=most
         )
-        return work.perform(), work.document, archive, seen.state
+        return work.perform(), archive, seen.state
+
+
+def reconcile_backup(
+    writer: Writer,
+    spec: KafkaBackupSpec,
+    connection: KafkaConnection,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    expect: Expect | None,
+) -> ReconcileReport:
+    """Compare the archive as the writer's run has left it when it has ended. Raises as `Reconciliation.perform`."""
+    run_id, archive, state = writer.run_id, writer.archive, writer.state
+    with ControlPlane(connection) as control:
+        work = Reconciliation(
+            run_id, spec, archive, state, connection, control, runner_factory, reporter, expect=expect
+        )
+        return work.perform()
