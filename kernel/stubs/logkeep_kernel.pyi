@@ -481,6 +481,8 @@ class KeyComparison:
     def rest(self) -> list[tuple[int, int]]:
         """The shares, with the number of each, that did not fit into the map. The comparison has gone on without
         them."""
+    def begin_live(self, log_start: int) -> None:
+        """Take live records from this offset on only: the first batch of a log may have others."""
     def note(self, live: bool, rows: Rows) -> None:
         """Note records. Raises ValueError for an offset that no log has."""
     def note_batches(self, live: bool, stretch: Buffer, headers: Headers[Any], most: int) -> int:

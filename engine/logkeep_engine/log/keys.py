@@ -79,6 +79,10 @@ class KeyNotes:
         """The shares that were left out."""
         return self._comparison.rest
 
+    def begin_live(self, log_start: int) -> None:
+        """Take live records from this offset on only: the first batch of a log may have others."""
+        self._comparison.begin_live(log_start)
+
     def note(self, rows: Rows, *, live: bool) -> None:
         """Note records."""
         self._comparison.note(live, rows)

@@ -66,6 +66,7 @@ pub struct KeyComparison {
     rest: Vec<Share>,
     end: i64,
     accounted: Vec<(i64, i64)>,
+    log_start: i64,
     map: OffsetMap,
     without_key: u64,
     decompressor: Decompressor,
@@ -83,6 +84,7 @@ impl KeyComparison {
             rest: Vec::new(),
             end,
             accounted,
+            log_start: 0,
             map: OffsetMap::new(bytes),
             without_key: 0,
             decompressor: Decompressor::new(),
@@ -94,6 +96,11 @@ impl KeyComparison {
     /// The shares that did not fit.
     pub fn rest(&self) -> &[Share] {
         &self.rest
+    }
+
+    /// The live log starts at this offset: what its first batch has below is no record any more.
+    pub fn begin_live(&mut self, log_start: i64) {
+        self.log_start = log_start;
     }
 
     /// Notes records.
@@ -216,6 +223,7 @@ impl KeyComparison {
         let after = match side {
             Side::Archived if offset < self.end => Some((offset, if tombstone { Dead } else { Alive })),
             Side::Archived => None,
+            Side::Live if offset < self.log_start => None,
             Side::Live => self.beside(before, offset, tombstone),
         };
         if let Some((offset, standing)) = after {
@@ -302,6 +310,8 @@ mod tests {
             note(&mut keys, Side::Live, at, key, tombstone);
         }
         note(&mut keys, Side::Archived, 0, "expired", false);
+        keys.begin_live(1);
+        note(&mut keys, Side::Live, 0, "expired", false);
         let counts = Counts { keys: 8, stale: 1, expired: 1, missing: 2, differing: 1, without_key: 1 };
         assert_eq!(keys.counts(1), counts);
         assert_eq!(keys.offsets(1, 9), (vec![2], vec![7, 20, 21]));

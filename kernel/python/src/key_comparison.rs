@@ -32,6 +32,10 @@ impl KeyComparison {
         Ok(KeyComparison(key_comparison::KeyComparison::new(secret, map_bytes, share, end, accounted)))
     }
 
+    fn begin_live(&mut self, log_start: i64) {
+        self.0.begin_live(log_start);
+    }
+
     fn note(&mut self, py: Python<'_>, live: bool, rows: &Rows) -> PyResult<()> {
         let (view, comparison) = (rows.view(0), &mut self.0);
         let noted = py.detach(|| comparison.note(side(live), &view));

@@ -114,6 +114,7 @@ async def compare_keys(
 async def _read_live(keys: KeyNotes, live: LiveLog) -> Range:
     """Note the live log. Returns the offsets at which it starts behind that, and to which it was read."""
     start = at = await live.start()
+    keys.begin_live(start)
     for stretch in count():
         until = max(at, await live.stable_end())
         dense = await live.note(keys, at, until)
