@@ -378,6 +378,12 @@ class ArchiveDamaged(Refused):
         return (*super().__reduce__(), {"faults": self.faults})
 
 
+class SegmentsRemoved(Refused):
+    """Segments that a run has planned to read were removed since, and their objects are deleted."""
+
+    code = "SegmentsRemoved"
+
+
 class ArchiveBusy(LogkeepError):
     """Another run is writing this archive right now."""
 

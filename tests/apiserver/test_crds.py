@@ -127,6 +127,8 @@ REFUSED = [
     ({"retention": {"maxAge": "0d"}}, "spec.retention.maxAge"),
     ({"retention": {"maxBytes": "1023Ki"}}, "maxBytes must be at least 1Mi"),
     ({"retention": {"maxBytes": "much"}}, "spec.retention.maxBytes"),
+    ({"retention": {"grace": "0"}}, "spec.retention.grace"),
+    ({"retention": {"grace": "0d"}}, "spec.retention.grace"),
     ({"limits": {"bytesPerSecond": "63Ki"}}, "bytesPerSecond must be at least 64Ki"),
     ({"limits": {"bytesPerSecond": "fast"}}, "spec.limits.bytesPerSecond"),
     ({"limits": {"readersPerBroker": 0}}, "should be greater than or equal to 1"),
@@ -163,7 +165,11 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert (restore["offsets"], restore["verify"], restore["everything"]) == ("Any", "Counts", False)
     assert (restore["emit"], restore["emitOptions"]) == ("None", {})
     assert (backup["limits"], backup["clusterState"]) == ({"readersPerBroker": 16}, "Archive")
-    assert (backup["format"], backup["formatOptions"], backup["retention"]) == ("Kafka", {"allowLoss": False}, {})
+    assert (backup["format"], backup["formatOptions"], backup["retention"]) == (
+        "Kafka",
+        {"allowLoss": False},
+        {"grace": "1d"},
+    )
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
     assert "compactedTopics" not in backup
     assert "snapshots" not in backup
@@ -239,7 +245,7 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
     changed: dict[str, Any] = {
         "format": "Avro",
         "formatOptions": {"compatibility": "strict", "codec": "zstandard", "allowLoss": True},
-        "retention": {"maxAge": "52w", "maxBytes": "1Mi"},
+        "retention": {"maxAge": "52w", "maxBytes": "1Mi", "grace": "0s"},
     }
     assert namespace.apply("KafkaBackup", "b", backup_spec(**changed)).returncode == 0
     assert parse_backup(namespace.get("kbak", "b")["spec"]) == parse_backup(backup_spec(**changed))

@@ -84,7 +84,7 @@ class Days:
 
     def retain(self, run_id: str = "retaining", **retention: str) -> str:
         """A run with this retention; what it says."""
-        return back_up({**self.spec, "retention": retention}, run_id).message
+        return back_up({**self.spec, "retention": {"grace": "0s", **retention}}, run_id).message
 
     @cached_property
     def opened_storage(self) -> Storage:
@@ -240,7 +240,7 @@ def test_topics_compacted_by_the_default_of_the_brokers_are_left_alone_also_when
         back_up(spec, "first")
         control.delete_topics(["gone"])
 
-    retaining = back_up({**spec, "retention": {"maxAge": "30d"}}, "second")
+    retaining = back_up({**spec, "retention": {"maxAge": "30d", "grace": "0s"}}, "second")
 
     assert retaining.message.startswith("retention removed 2 segments, ")
     state = made["compacted"].state
@@ -257,7 +257,7 @@ def test_a_run_killed_while_it_deletes_is_finished_by_the_next(
 ) -> None:
     made = days(format=format_name)
     made.archive(50, 40, 1)
-    spec = {**made.spec, "retention": {"maxAge": "30d"}}
+    spec = {**made.spec, "retention": {"maxAge": "30d", "grace": "0s"}}
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, json.dumps(spec), str(deletion)],
         check=False,
@@ -267,15 +267,15 @@ def test_a_run_killed_while_it_deletes_is_finished_by_the_next(
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     report = verify(made.opened)
     assert report.faults == []
-    assert report.orphans
+    assert made.state.unpurged
     assert made.bases == [20]
     assert made.restored("meanwhile") == list(range(20, 30))
 
-    # Also by a run that has no retention any more, and whose name is another.
-    back_up(made.spec, "next")
+    # Also by a run that has no limits any more, and whose name is another.
+    back_up({**made.spec, "retention": {"grace": "0s"}}, "next")
 
     made.check()
-    assert dict(made.state.unpurged) == {}
+    assert made.state.unpurged == ()
     assert made.restored("afterwards") == list(range(20, 30))
     assert offset_map_starts(made, "afterwards") == 20
 
@@ -294,7 +294,7 @@ def test_objects_that_cannot_be_deleted_are_a_warning_and_the_next_run_tries_aga
     stuck = tmp_path / "archive" / next(iter(entries[0].objects(made.topic)))
     stuck.unlink()
     (stuck / "in-the-way").mkdir(parents=True)
-    result = back_up({**made.spec, "retention": {"maxAge": "30d"}}, "stuck")
+    result = back_up({**made.spec, "retention": {"maxAge": "30d", "grace": "0s"}}, "stuck")
     assert result.outcome == "Succeeded"
     (warning,) = result.warnings
     assert warning.startswith("retention could not be finished, the next run goes on with it: ")
@@ -302,7 +302,7 @@ def test_objects_that_cannot_be_deleted_are_a_warning_and_the_next_run_tries_aga
     assert made.bases == [10]
     (stuck / "in-the-way").rmdir()
     stuck.rmdir()
-    assert back_up(made.spec, "next").warnings == ()
+    assert back_up({**made.spec, "retention": {"grace": "0s"}}, "next").warnings == ()
     made.check()
 
 
@@ -323,7 +323,7 @@ def test_a_driver_whose_clock_is_wrong_removes_nothing(request: pytest.FixtureRe
     days: Days = request.getfixturevalue(make)()
     days.archive(3, 2, 1)
     with clock_ahead(ahead):
-        result = back_up({**days.spec, "retention": {"maxAge": "90d"}}, "wrong")
+        result = back_up({**days.spec, "retention": {"maxAge": "90d", "grace": "0s"}}, "wrong")
     assert days.bases == [0, 10, 20]
     (warning,) = [text for text in result.warnings if "clock" in text]
     assert warning.startswith("nothing was removed for its age: The driver's clock says 20")

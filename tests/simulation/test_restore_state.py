@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.errors import ArchiveDamaged, SpecError
+from logkeep_engine.errors import SegmentsRemoved, SpecError
 from tests.kafka.restores import ThreadRunner, back_up, bring_back
 from tests.simulation.backing_up import backup_spec
 from tests.simulation.cluster import SimulatedCluster
@@ -97,8 +97,19 @@ def test_what_retention_has_removed_between_two_tries_is_not_called_damaged(
     root = archive()
     with pytest.raises(KeyboardInterrupt):
         restored(target, root, killed=True)
-    back_up(backup_spec(clusters[0], root, retention={"maxAge": "1s"}), "backup-2")
-    with pytest.raises(ArchiveDamaged, match="the object is missing") as refused:
+    back_up(backup_spec(clusters[0], root, retention={"maxAge": "1s", "grace": "0s"}), "backup-2")
+    with pytest.raises(SegmentsRemoved, match="the object is missing") as refused:
         restored(target, root)
-    assert "Retention has removed 2 segments of what this restore brings since it was planned" in refused.value.hint
-    assert "onDamagedArchive" not in refused.value.hint
+    assert "Retention has removed 2 segments of what this restore brings since it was planned" in refused.value.message
+    assert "retention.grace" in refused.value.hint
+
+
+def test_a_restore_comes_to_its_end_with_what_was_removed_between_two_tries_and_not_deleted_yet(
+    clusters: tuple[SimulatedCluster, SimulatedCluster], target: SimulatedCluster, archive: Callable[..., Path]
+) -> None:
+    root = archive()
+    with pytest.raises(KeyboardInterrupt):
+        restored(target, root, killed=True)
+    back_up(backup_spec(clusters[0], root, retention={"maxAge": "1s"}), "backup-2")
+    assert restored(target, root).records == 20
+    assert records(target) == [10, 10]

@@ -17,7 +17,7 @@ from functools import partial
 
 from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.clock import checked_now
-from logkeep_engine.archive.care.removal import remove_expired
+from logkeep_engine.archive.care.removal import purge, remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Gap, Partition, RunOutcome, TopicEntry
@@ -436,12 +436,12 @@ class BackupRun(ArchivingRun):
         )
         try:
             removed = remove_expired(writer, *self._by_the_clock(writer, limits))
-        except LogkeepError as error:
-            self._note("retention could not be finished, the next run goes on with it", error)
-        else:
             if removed.segments:
                 word = "segment" if removed.segments == 1 else "segments"
                 self._message = f"retention removed {removed.segments} {word}, {removed.bytes} bytes"
+            purge(writer, retention.grace_seconds * 1000)
+        except LogkeepError as error:
+            self._note("retention could not be finished, the next run goes on with it", error)
 
     def _by_the_clock(self, writer: Writer, limits: RetentionLimits) -> tuple[RetentionLimits, int]:
         """The limits, without that of age if the driver's clock may be wrong, and the time now in ms."""

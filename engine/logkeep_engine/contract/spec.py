@@ -23,18 +23,16 @@ from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.reconcile import ReconcileSpec
 from logkeep_engine.contract.restored_topics import Rename, RestoreTopics, TopicName
+from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.contract.values import (
-    ArchiveBytes,
     BytesPerSecond,
     Cores,
-    Duration,
     Name,
     Quantity,
     Regex,
     SegmentBytes,
-    parse_duration,
     parse_quantity,
 )
 
@@ -131,24 +129,6 @@ class SegmentSpec(Model):
     @property
     def max_bytes_int(self) -> int:
         return parse_quantity(self.max_bytes)
-
-
-class Retention(Model):
-    """Limits of the archive: a run that succeeded removes at its end what lies beyond them. No limit removes nothing.
-
-    `maxAge`: segments whose newest record is older. `maxBytes`: the oldest segments, until the rest is not larger.
-    """
-
-    max_age: Duration | None = None
-    max_bytes: ArchiveBytes | None = None
-
-    @property
-    def max_age_seconds(self) -> int | None:
-        return None if self.max_age is None else parse_duration(self.max_age)
-
-    @property
-    def max_bytes_int(self) -> int | None:
-        return None if self.max_bytes is None else parse_quantity(self.max_bytes)
 
 
 class OnDataLoss(StrEnum):

@@ -9,10 +9,12 @@ says. Facts of the source (topics with their ids, gaps, groups) are carried over
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.care.leases import reading
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import keep_cluster_state
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -158,6 +160,16 @@ class _ConvertRun(ArchivingRun):
         self._reporter.phase("Planning")
         self._target.check()
         source = self._source = self._prepare(self._runner_factory, self._reporter)
+        with self._lease(source):
+            self._convert_all(source)
+
+    def _lease(self, source: ConvertSource) -> AbstractContextManager[None]:
+        """A lease on the objects of a source that is an archive, unless nothing shall be written."""
+        if source.commit is None or self._dry_run:
+            return nullcontext()
+        return reading(source.storage, self._run_id, source.commit)
+
+    def _convert_all(self, source: ConvertSource) -> None:
         check_apart(source, self._target)
         check_one_incarnation(source, self._options.format)
         existing = find_target(source, self._target, self._options.format)

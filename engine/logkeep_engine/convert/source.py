@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
+from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -84,7 +85,8 @@ class ConvertSource:
 
     `begins` has the intended first offset of partitions whose first offsets are missing, see
     `archive.reading.beginnings`. `transactions.look_through` finds the `aborted` transactions. `cluster_state` is what
-    the last run has archived of the cluster's users.
+    the last run has archived of the cluster's users. `commit` is the last one of an archive's catalog that the
+    conversion knows.
     """
 
     storage: Storage
@@ -103,6 +105,7 @@ class ConvertSource:
     aborted: Mapping[Partition, Sequence[AbortedTxn]] = field(default_factory=dict)
     leaders: Mapping[Partition, Leaders] = field(default_factory=dict)
     cluster_state: ClusterState | None = None
+    commit: int | None = None
 
     @property
     def topic_names(self) -> dict[str, str]:
@@ -111,11 +114,11 @@ class ConvertSource:
 
 
 def archive_source(storage: Storage) -> ConvertSource:
-    """The archive at `storage` as a restore sees it: as the last successful run has left it. Raises ArchiveMissing,
-    ArchiveDamaged, ArchiveMismatch."""
+    """The archive at `storage` as the last successful run has left it, with the whole log where that is there. Raises
+    ArchiveMissing, ArchiveDamaged, ArchiveMismatch."""
     archive = Archive.open(storage)
     chosen = view.choose(archive)
-    state = chosen.state
+    state = with_snapshots(chosen.state, where_needed=True)
     end = next(view.ends_of_runs(archive, state.commit), None)
     if not state.topics:
         raise ArchiveMismatch(
@@ -137,6 +140,7 @@ def archive_source(storage: Storage) -> ConvertSource:
         begins=missing_beginnings(archive, state),
         leaders=leaders_of(state),
         cluster_state=None if end is None else read_cluster_state(archive, end),
+        commit=state.commit,
     )
 
 

@@ -1,77 +1,39 @@
 """The object by which a restore shows that it goes on: `runs/<run id>/alive.json` in the place of its state.
 
-Its driver writes something new to it now and then, and at the end that it has ended. Who would go on with the run of
-another resource watches the object first: what changes is alive. So no two clocks are compared.
+Its driver writes something new to it now and then, and at the end that it has ended. Beside the archive it is also the
+restore's lease on what it reads (`archive.care.leases`). Who would go on with the run of another resource watches the
+object first: what changes is alive. So no two clocks are compared.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import secrets
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from logkeep_engine.errors import LogkeepError, ObjectMissing, RestoreBusy
+from logkeep_engine.archive.care.leases import ALIVE, ReadingNote
+from logkeep_engine.errors import ObjectMissing, RestoreBusy
 from logkeep_engine.restore.state import RestoreState
 
 log = logging.getLogger(__name__)
 
-ALIVE = "alive.json"
 BEAT_SECONDS = 10.0
 WATCH_SECONDS = 40.0
 _LOOK_SECONDS = 1.0
-_FORMAT = 1
 
 
-class AliveNote:
+class AliveNote(ReadingNote):
     """Shows that the run of `state` goes on, as long as the context lasts."""
 
     def __init__(self, state: RestoreState) -> None:
+        super().__init__(state.storage, state.run_id)
         self._state = state
-        self._writer = secrets.token_hex(8)
-        self._beats = 0
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, name="logkeep-alive", daemon=True)
 
-    def __enter__(self) -> Self:
-        self.write(ended=False)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopped.set()
-        self._thread.join()
-        with self._logged():
-            self.write(ended=True)
-
-    def _go_on(self) -> None:
-        while not self._stopped.wait(BEAT_SECONDS):
-            with self._logged():
-                self.beat()
-
-    @contextmanager
-    def _logged(self) -> Iterator[None]:
-        try:
-            yield
-        except LogkeepError as error:  # only those who would resume miss it
-            log.warning("%s could not be written: %s", self._state.name(ALIVE), error)
-
-    def beat(self) -> None:
-        """Show once more that the run goes on."""
-        self.write(ended=False)
-
-    def write(self, *, ended: bool) -> None:
-        """Write the note anew."""
-        self._beats += 1
-        note = {"format": _FORMAT, "writer": self._writer, "beat": self._beats, "ended": ended}
-        self._state.storage.put(self._state.file(ALIVE), json.dumps(note).encode())
+    @property
+    def interval(self) -> float:
+        """The seconds between two beats."""
+        return BEAT_SECONDS
 
 
 def refuse_alive(state: RestoreState) -> dict[str, Any] | None:

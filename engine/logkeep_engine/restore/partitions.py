@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.unpurged import all_unpurged
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.errors import ArchiveDamaged, LogkeepError, SegmentsRemoved
 from logkeep_engine.report import ProgressRange
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -107,22 +109,29 @@ def done_partitions(state: RestoreState) -> Summaries:
     return {**{(found.target_topic, found.target_partition): found for found in done}, **done_divided(state)}
 
 
-def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> ArchiveDamaged:
-    """The error, with other advice if retention has removed something of the plan since."""
+def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> LogkeepError:
+    """The error, or another one if retention has removed something of the plan since, and deleted it."""
     newest = with_branches(context.archive.load(), context.spec.source.topic_ids)
+    there = all_unpurged(newest.unpurged)
     gone = sum(
-        any(
-            start <= entry.base_offset < end
-            for start, end in newest.removed.get((topic.topic_id, partition.partition), ())
-        )
+        _is_gone(newest, entry)
         for topic, partition in with_task(planned)
         for entry in planned.segments(topic, partition.partition)
+        if entry not in there.get((topic.topic_id, partition.partition), ())
     )
     if not gone:
         return error
-    return ArchiveDamaged(
-        error.message,
-        hint=f"Retention has removed {gone} segments of what this restore brings since it was planned: it cannot "
-        "come to its end. Delete what it has written, and begin another one with the backup suspended.",
-        faults=error.faults,
+    return SegmentsRemoved(
+        f"Retention has removed {gone} segments of what this restore brings since it was planned, and deleted them: it "
+        f"cannot come to its end. {error.message}",
+        hint="Delete what it has written, and begin another one with the backup suspended, or with a longer "
+        "retention.grace.",
     )
+
+
+def _is_gone(newest: ArchiveState, entry: SegmentEntry) -> bool:
+    """Whether retention has removed a segment, or the snapshot of which it is a part."""
+    key = (entry.topic_id, entry.partition)
+    if entry.layout is Layout.SNAPSHOT:
+        return entry.files.end not in {item.end for item in newest.snapshots.get(key, ())}
+    return any(start <= entry.base_offset < end for start, end in newest.removed.get(key, ()))

@@ -211,6 +211,11 @@ class RestorePlan:
     point: PointPlan | None = None
 
     @property
+    def known_commit(self) -> int:
+        """The last commit of the catalog whose removals the run knows."""
+        return self.commit if self.point is None else max(self.commit, self.point.seen)
+
+    @property
     def _format(self) -> int:
         """The lowest format that says all of it: the older it is, the more versions can finish the run."""
         if any(topic.divided for topic in self.topics):

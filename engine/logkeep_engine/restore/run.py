@@ -50,6 +50,7 @@ from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore import remembered
+from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import check_counted, count_all, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
@@ -168,6 +169,7 @@ class RestoreRun(DriverRun):
         self._verification: VerificationFacts | None = None
         # What shows that the driver goes on must do so until the result is stored: else the run could be taken over.
         self._until_stored = ExitStack()
+        self._fence: RunFence | None = None
         self._permit: Callable[[], None] = lambda: None
 
     def perform_or_raise(self) -> RunResult:
@@ -212,9 +214,11 @@ class RestoreRun(DriverRun):
                     return
             context = self._context(archive, state, control, cluster_id, connection, Refusals())
             if self._earlier is not None:
-                self._complete_earlier(context, self._earlier)
+                with AliveNote(state):  # its verification reads the archive
+                    self._complete_earlier(context, self._earlier)
             else:
-                self._permit = self._until_stored.enter_context(RunFence(state)).check
+                self._fence = self._until_stored.enter_context(RunFence(state))
+                self._permit = self._fence.check
                 control.only_while(self._permit)
                 self._done = self._perform_steps(replace(context, permit=self._permit), super().result())
 
@@ -298,6 +302,8 @@ class RestoreRun(DriverRun):
     def _perform_steps(self, context: RestoreContext, begun: RunResult) -> RunResult:
         """Do the steps of a restore, in their order, and return `begun` with the facts."""
         planned = RestorePlanner(context).load_or_make()
+        if self._fence is not None:
+            self._fence.reads(planned.plan.known_commit)
         note_begun(context)
         tell(context, planned)
         done = restored_before(context, planned, begun)

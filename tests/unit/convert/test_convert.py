@@ -8,7 +8,7 @@ import pytest
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.removal import finish_removal
+from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state, state_path
@@ -272,7 +272,7 @@ def remove(storage: LocalStorage, *bases: int, run_id: str = "run-2") -> None:
     with begin_run(Archive.open(storage), run_id, wait=FAST) as writer:
         writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(ORDERS.topic_id, 0, base) for base in bases])
-        finish_removal(writer)
+        purge(writer)
 
 
 def committed(storage: LocalStorage, run_id: str, start: int, end: int, *batches: bytes, outcome: RunOutcome) -> None:

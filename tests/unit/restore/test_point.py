@@ -94,7 +94,7 @@ def test_what_retention_has_removed_since_is_not_in_the_state_of_a_run(storage: 
     with begin_run(Archive.open(storage), "four", wait=FAST) as writer:
         writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(*KEY, 0)])
-        writer.purged()
+        writer.purged([writer.state.commit])
     state = seen(storage, point(run="two"))
     assert held(state) == [(10, 20)]
     assert state.removed[KEY] == [(0, 10)]

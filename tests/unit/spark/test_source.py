@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterTha
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import pyspark_logkeep
-from logkeep_engine.archive.care.removal import remove_expired
+from logkeep_engine.archive.care.removal import purge, remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
@@ -133,6 +133,7 @@ def test_what_retention_removed_is_a_hole(storage: Storage) -> None:
     with begin(storage, "run-2") as writer:
         writer.end(RunOutcome.SUCCEEDED)
         assert remove_expired(writer, RetentionLimits(max_age=day), NOON + 1000).segments == 1
+        purge(writer)
     assert offsets(reader(storage)) == [*range(10), *range(20, 30)]
     assert offsets(reader(storage, startingOffset="15")) == list(range(20, 30))
     with pytest.raises(ArchiveDamaged, match=r"00000000000000000010.*: the object is missing"):

@@ -9,7 +9,7 @@ other objects beside them. So who reads the folder without the catalog would see
 removed
 
 - has a name as Logkeep writes it, of a partition that the run has written,
-- is named by no commit,
+- is named by no commit, and is not of a removed segment either, which `removal` deletes in its own time,
 - begins in the last range of offsets of its partition that is archived without a hole, and no recorded gap follows: it
   may reach over its first offset, and must not be the only copy of what was lost in the cluster.
 
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from operator import attrgetter
 
 from logkeep_engine.archive import names
@@ -84,7 +85,8 @@ def _is_adopted(writer: Writer) -> bool:
 def _leftovers(storage: Storage, state: ArchiveState, layout: Layout, keys: Iterable[Partition]) -> Iterator[str]:
     ranges = {(state.topics[key[0]].name, key[1]): _whole_end(state, key) for key in keys}
     named: set[str] = set()
-    for (topic_id, partition), entries in state.segments.items():
+    waiting = (table for item in state.unpurged for table in item.segments.items())
+    for (topic_id, partition), entries in chain(state.segments.items(), waiting):
         topic = state.topics[topic_id].name
         if (topic, partition) in ranges:
             named.update(path for entry in entries for path in entry.objects(topic))

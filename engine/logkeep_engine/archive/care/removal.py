@@ -1,25 +1,38 @@
-"""Removes segments from an archive: first from the catalog, then their objects.
+"""Removes segments from an archive in two steps: from the catalog, and later their objects.
 
     writer.end(RunOutcome.SUCCEEDED, groups=groups)
     removed = remove_expired(writer, RetentionLimits(max_age=30 * 86_400_000), now)
+    purged = purge(writer, grace=86_400_000)
 
 Readers see the archive as the last successful run has left it, without what was removed right after its end. So a kill
 between the end and the commit leaves everything. One after the commit leaves objects that nothing names any more and
-the catalog's word that they may be there: the next run that succeeds deletes them before it removes others. No name of
-theirs is ever used again, since the catalog still accounts for their offsets. So a deletion that comes late, even by a
-run that another has overtaken, deletes nothing else.
+the catalog's word that they may be there: a later run that succeeds deletes them. No name of theirs is ever used again,
+since the catalog still accounts for their offsets. So a deletion that comes late, even by a run that another has
+overtaken, deletes nothing else.
+
+Objects are deleted when their removal is older than the grace, and no running reader began before it (see `leases`).
+The time of a removal is that of the commit's object by the store's clock, or the one that the commit tells, whichever
+is later and not in the future. If the clocks are doubtful, nothing is deleted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired
+from logkeep_engine.archive import names
+from logkeep_engine.archive.care.clock import checked_now
+from logkeep_engine.archive.care.leases import running_readers
+from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.unpurged import Unpurged
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.writing.record_files import write_partition_indexes
 from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -34,37 +47,94 @@ class Removed:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """The removed segments whose objects were deleted, and the `bytes` of these. `waiting` are those that are there
+    still, for their grace or for the runs `readers`, which may read them."""
+
+    segments: int = 0
+    bytes: int = 0
+    waiting: int = 0
+    readers: tuple[str, ...] = ()
+
+
 def remove_expired(writer: Writer, limits: RetentionLimits, now: int) -> Removed:
-    """Remove the segments that `retention` finds too old or too much at `now` (ms since the epoch), and the rest of a
-    removal that an earlier run has begun.
+    """Remove the segments that `retention` finds too old or too much at `now` (ms since the epoch). Their objects stay
+    until `purge` deletes them.
 
     Raises storage errors, and ArchiveFenced if another run has taken over; what is left then is for the next run.
     """
-    finish_removal(writer)
     found = expired(writer.state, limits, now)
     for batch in _batches(found):
         writer.remove(item.segment for item in batch)
-        finish_removal(writer)
     removed = Removed(len(found), sum(item.bytes for item in found))
     if found:
         log.info("retention removed %d segments, %d bytes", removed.segments, removed.bytes)
     return removed
 
 
-def finish_removal(writer: Writer) -> None:
-    """Delete the objects of segments that are removed, if some may be there still."""
-    state, storage = writer.state, writer.archive.storage
-    if not state.unpurged:
-        return
-    if writer.archive.info.segments is FormatName.RECORDS:
-        write_partition_indexes(storage, state, list(state.unpurged))
-    storage.delete(
-        path
-        for (topic_id, _), entries in state.unpurged.items()
-        for entry in entries
-        for path in (*entry.objects(state.topics[topic_id].name), *entry.beside(state.topics[topic_id].name))
+def purge(writer: Writer, grace: int = 0) -> Purged:
+    """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs.
+
+    Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and nobody knows whether it is over.
+    """
+    removals = writer.state.unpurged
+    over = _with_grace_over(writer, removals, grace) if removals else []
+    readers = running_readers(writer.archive.storage, writer.store_time()) if over else []
+    held = {item.commit: [reader.run_id for reader in readers if reader.needs(item.commit)] for item in over}
+    due = [item for item in over if not held[item.commit]]
+    purged = Purged(
+        sum(item.segments.count for item in due),
+        sum(object_bytes(entry) for item in due for entries in item.segments.values() for entry in entries),
+        sum(item.segments.count for item in removals if item not in due),
+        tuple(sorted({run_id for run_ids in held.values() for run_id in run_ids})),
     )
-    writer.purged()
+    for item in due:
+        _delete_objects(writer, item)
+    if due:
+        writer.purged([item.commit for item in due])
+        log.info("deleted the objects of %d removed segments, %d bytes", purged.segments, purged.bytes)
+    return purged
+
+
+def _with_grace_over(writer: Writer, removals: Sequence[Unpurged], grace: int) -> list[Unpurged]:
+    if not grace:
+        return list(removals)
+    now = checked_now(writer)
+    return [item for item in removals if _removed_at(writer.archive.storage, item, now) + grace <= now]
+
+
+def _removed_at(storage: Storage, item: Unpurged, now: int) -> int:
+    """The time of a removal, `now` if no clock tells it. Clocks may have been wrong then: one that was ahead is not
+    believed, and of two the later one counts."""
+    path = names.commit_path(item.commit)
+    written = [int(info.modified * 1000) for info in storage.list(path)]
+    return max((time for time in (*written, item.time) if time <= now), default=now)
+
+
+def _delete_objects(writer: Writer, item: Unpurged) -> None:
+    state, storage = writer.state, writer.archive.storage
+    if writer.archive.info.segments is FormatName.RECORDS:
+        write_partition_indexes(storage, state, list(item.segments))
+    storage.delete(path for key, entries in item.segments.items() for path in _not_named(state, key, entries))
+
+
+def _not_named(state: ArchiveState, key: Partition, entries: Iterable[SegmentEntry]) -> Iterator[str]:
+    """The objects of segments that no segment of the archive has. In formats whose names have no epoch another one may
+    have taken the place of a removed one."""
+    tables = [branch.segments for branch in state.branches.get(key, ())]
+    if key in state.segments:
+        tables.append(state.segments[key])
+    topic = state.topics[key[0]].name
+    for entry in entries:
+        places = [(table, table.position(entry.base_offset)) for table in tables]
+        there = [table[at] for table, at in places if at < len(table) and table[at].base_offset == entry.base_offset]
+        named = {path for other in there for path in _objects(other, topic)}
+        yield from (path for path in _objects(entry, topic) if path not in named)
+
+
+def _objects(entry: SegmentEntry, topic: str) -> tuple[str, ...]:
+    return (*entry.objects(topic), *entry.beside(topic))
 
 
 def _batches(found: list[Expired]) -> Iterator[list[Expired]]:

@@ -19,6 +19,10 @@ items more than those of layout 3: [[epoch,start],…], the epoch of the last le
 those of layout 4, and each row has one byte more: the number of the digest's algorithm (`fields.DIGEST_NUMBERS`).
 Layout 6 is written once there is a fact for its objects `more`: frame 0 has the key `more`, and each partition has an
 object more than in layout 5. The rows that it counts follow the others. A fact that is not there has no key:
+    frame 0        "removals":[[commit,time],…]   the commits that have removed segments whose objects may be there
+                   still
+    a partition    "unpurged":[[commit,<segments>],…]   how many of them are of the partition. Those of which no commit
+                   is known are counted where layout 3 has them
     a partition    "snapshots":[[end,leader epoch,time,<parts>],…]
                    "branchSnapshots":[[branch id,end,leader epoch,time,<parts>],…]
 Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of JSON for each segment; it is read,
@@ -42,6 +46,7 @@ from logkeep_engine.archive.catalog.fields import Since
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN, Unpurged, all_unpurged
 from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.log.memory import checkpoint_most
@@ -56,9 +61,10 @@ FRAME_BYTES = 1 << 20  # the content of a frame: a small one keeps the memory of
 _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
 _NONE: list[Any] = [(), 0, (), UNKNOWN, (), {}]  # what the older layouts do not say of a partition
 _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
-_MORE_OF_ARCHIVE: set[str] = set()
+_REMOVALS, _UNPURGED = "removals", "unpurged"
 _SNAPSHOTS, _BRANCH_SNAPSHOTS = "snapshots", "branchSnapshots"
-_MORE_OF_PARTITION: set[str] = {_SNAPSHOTS, _BRANCH_SNAPSHOTS}
+_MORE_OF_ARCHIVE: set[str] = {_REMOVALS}
+_MORE_OF_PARTITION: set[str] = {_UNPURGED, _SNAPSHOTS, _BRANCH_SNAPSHOTS}
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
@@ -87,7 +93,7 @@ def dump(state: ArchiveState, archive_id: str) -> bytes:
 
 
 def _needs_digests(state: ArchiveState) -> bool:
-    tables_of = (state.segments, state.unpurged)
+    tables_of = (state.segments, *(item.segments for item in state.unpurged))
     branches = (branch.held.rows for branches in state.branches.values() for branch in branches)
     return any(map(packed.needs_digests, chain(*(map(table.rows, table) for table in tables_of), branches)))
 
@@ -98,28 +104,46 @@ def _keys(state: ArchiveState) -> list[Partition]:
 
 def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
     """The facts of the whole archive that only layout 6 has."""
-    return {}
+    removals = [[item.commit, item.time] for item in state.unpurged if item.is_known]
+    return {_REMOVALS: removals} if removals else {}
 
 
 def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
     """The facts of a partition that only layout 6 has, and the rows of segments that they count."""
+    gone = [(item.commit, item.segments.rows(key)) for item in state.unpurged if item.is_known and key in item.segments]
     own: list[tuple[list[str], HeldSnapshot]] = [([], item) for item in state.snapshots.get(key, ())]
     others = [([branch.id], item) for branch in state.branches.get(key, ()) for item in branch.held.snapshots]
-    found = {_SNAPSHOTS: list(starmap(_snapshot_out, own)), _BRANCH_SNAPSHOTS: list(starmap(_snapshot_out, others))}
-    return {name: rows for name, rows in found.items() if rows}, b"".join(item.rows for _, item in (*own, *others))
+    found: dict[str, list[Any]] = {
+        _UNPURGED: [[commit, len(rows) // packed.ROW_BYTES] for commit, rows in gone],
+        _SNAPSHOTS: list(starmap(_snapshot_out, own)),
+        _BRANCH_SNAPSHOTS: list(starmap(_snapshot_out, others)),
+    }
+    rows = b"".join([*(rows for _, rows in gone), *(item.rows for _, item in (*own, *others))])
+    return {name: items for name, items in found.items() if items}, rows
 
 
 def _snapshot_out(branch: list[str], item: HeldSnapshot) -> list[Any]:
     return [*branch, item.end, item.leader_epoch, item.time, len(item.rows) // packed.ROW_BYTES]
 
 
+def _unknown_unpurged(state: ArchiveState, key: Partition) -> bytes:
+    """The rows of removed segments of which earlier versions do not tell the commit."""
+    return bytes(all_unpurged((item for item in state.unpurged if not item.is_known), key).rows(key))
+
+
 def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
     """Add what `_more_of_archive` has written."""
+    state.unpurged = tuple(Unpurged(commit, time) for commit, time in more.get(_REMOVALS, ()))
 
 
 def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str, Any], rows: memoryview) -> int:
     """Add what `_more_of_partition` has written. `rows` begins with its rows; returns how many bytes they are."""
     at = 0
+    tables_by_commit = {item.commit: item.segments for item in state.unpurged}
+    for commit, count in more.get(_UNPURGED, ()):
+        size = count * packed.ROW_BYTES
+        tables_by_commit[commit].set_rows(key, rows[at : at + size])
+        at += size
     own = [(state.snapshots.setdefault(key, []), item) for item in more.get(_SNAPSHOTS, ())]
     others = [(state.branch(key, name).held.snapshots, item) for name, *item in more.get(_BRANCH_SNAPSHOTS, ())]
     for held, (end, leader_epoch, time, parts) in (*own, *others):
@@ -148,8 +172,9 @@ def _contents(state: ArchiveState, layout: int) -> Iterator[bytes]:
         item: list[Any] = [*key, *_ranges(state, key), len(state.segments.rows(key)) // packed.ROW_BYTES]
         own = state.segments.rows(key)
         if layout >= LAYOUT_WITH_REMOVED:
-            item += [state.removed.get(key, []), len(state.unpurged.rows(key)) // packed.ROW_BYTES]
-            own = own + state.unpurged.rows(key)
+            unknown = _unknown_unpurged(state, key)
+            item += [state.removed.get(key, []), len(unknown) // packed.ROW_BYTES]
+            own = own + unknown
         if layout >= LAYOUT_WITH_EPOCHS:
             branches = state.branches.get(key, [])
             item += [state.epochs.get(key, []), state.leaders.get(key, UNKNOWN), list(map(_branch_out, branches))]
@@ -208,15 +233,15 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
         raise documents.damaged(name, "its SHA-256 does not fit its content")
 
     def build() -> tuple[str, ArchiveState]:
-        state = _load_rows(body, name) if layout == 1 else _load_frames(body, head["frames"], layout, name)
+        state = _load_rows(body, name) if layout == 1 else _load_frames(body, head, layout, name)
         state.commit = head["commit"]
         return head["archiveId"], state
 
     return documents.building(build, name)
 
 
-def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -> ArchiveState:
-    contents = _frames(body, lengths)
+def _load_frames(body: memoryview, head: dict[str, Any], layout: int, name: str) -> ArchiveState:
+    contents = _frames(body, head["frames"])
     first = json.loads(next(contents, b""))
     documents.know(first, _BODY_KEYS | {"rowLayout", "rowColumns", "partitions", "more"}, name)
     documents.know(first.get("more", {}), _MORE_OF_ARCHIVE, name)
@@ -224,6 +249,7 @@ def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -
         raise ArchiveMismatch(f"{name}: unknown columns {first['rowColumns']}.", hint=documents.NEWER)
     state = _load_body(first, name)
     _take_more_of_archive(state, first.get("more", {}))
+    unknown = Unpurged(head["commit"], NOT_KNOWN)
     # Each topic id is kept once, and not once for each partition.
     ids = {topic_id: topic_id for topic_id in state.topics}
     partitions = 0
@@ -243,7 +269,7 @@ def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -
                 state.epochs[key] = [(epoch, start) for epoch, start in epochs]
             if leader != UNKNOWN:
                 state.leaders[key] = leader
-            for table, count in ((state.segments, segments), (state.unpurged, unpurged)):
+            for table, count in ((state.segments, segments), (unknown.segments, unpurged)):
                 if count:
                     table.set_rows(key, rows[at : at + count * packed.ROW_BYTES])
                 at += count * packed.ROW_BYTES
@@ -257,6 +283,8 @@ def _load_frames(body: memoryview, lengths: list[int], layout: int, name: str) -
             raise ValueError(f"{len(rows)} bytes of rows where {at} are announced")
     if partitions != first["partitions"]:
         raise ValueError(f"{partitions} partitions where {first['partitions']} are announced")
+    if unknown.segments:
+        state.unpurged = (unknown, *state.unpurged)
     return state
 
 

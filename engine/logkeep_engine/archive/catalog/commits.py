@@ -6,9 +6,9 @@ key, so that an altered commit is never mistaken for another:
     {"format":1,"archiveId":…,"commit":42,"kind":"Data","runId":…,"epoch":3,"time":…,"token":…,
      "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…}}],
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
-     "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,"epochs":{…},
-     "leaders":{…},"branches":{…},"removedFromBranches":{…},"snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},
-     "groups":{…},
+     "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,
+     "purgedCommits":[…],"epochs":{…},"leaders":{…},"branches":{…},"removedFromBranches":{…},
+     "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"groups":{…},
      "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"sha256":…}
 """
 
@@ -49,6 +49,7 @@ _KIND_KEYS = {
         "gaps",
         "removed",
         "purged",
+        "purgedCommits",
         "epochs",
         "leaders",
         "branches",
@@ -98,6 +99,7 @@ def _extensions(commit: Commit) -> dict[str, Any]:
         "removed": tables.REMOVED.out(newest) if newest else None,
         "removedFromBranches": tables.REMOVED_FROM_BRANCHES.out(branches) if branches else None,
         "purged": commit.purged or None,
+        "purgedCommits": list(commit.purged_commits) or None,
         "epochs": tables.EPOCHS.out(commit.epochs) if commit.epochs else None,
         "leaders": tables.LEADERS.out(commit.leaders) if commit.leaders else None,
         "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
@@ -146,6 +148,7 @@ def load_commit(data: bytes, name: str) -> Commit:
                 *tables.REMOVED_FROM_BRANCHES.read(document, "removedFromBranches", name),
             ),
             purged=document.get("purged", False),
+            purged_commits=tuple(document.get("purgedCommits", ())),
             epochs=tuple(tables.EPOCHS.read(document, "epochs", name)),
             leaders=tuple(tables.LEADERS.read(document, "leaders", name)),
             branchings=tuple(tables.BRANCHES.read(document, "branches", name)),

@@ -50,6 +50,11 @@ class TopicEntry:
         if self.partitions < 1:
             raise ValueError(f"topic {self.name} with {self.partitions} partitions")
 
+    @property
+    def policies(self) -> set[str]:
+        """The words of its `cleanup.policy`; none if only the brokers' default is known not to compact it."""
+        return {word.strip() for word in self.configs.get("cleanup.policy", "").split(",")} - {""}
+
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
@@ -200,8 +205,9 @@ class Commit:
 
     A Data has `topics`, the facts of receipts, the `epochs` that are new, and the `leaders` on whose logs the run
     begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
-    segments. `purged`: the objects of all segments that were removed before are deleted. `snapshots` are new ones of
-    compacted partitions, and `removed_snapshots` are there no more.
+    segments. `purged`: the objects of all segments that were removed before are deleted; `purged_commits`: those of
+    the segments that these commits have removed. `snapshots` are new ones of compacted partitions, and
+    `removed_snapshots` are there no more.
 
     An End has `outcome`, `message` and `groups`, which replace the groups of earlier runs if the run succeeded, and
     `cluster_state`, if the run has archived it.
@@ -226,6 +232,7 @@ class Commit:
     message: str = ""
     removed: tuple[RemovedSegment, ...] = ()
     purged: bool = False
+    purged_commits: tuple[int, ...] = ()
     epochs: tuple[LeaderEpoch, ...] = ()
     leaders: tuple[LeaderSeen, ...] = ()
     branchings: tuple[Branching, ...] = ()
@@ -245,7 +252,7 @@ class Commit:
         snapshots, or says that their objects are gone. It may stand right behind the end of a run."""
         facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
         added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings]))
-        done = (self.removed, self.snapshots, self.removed_snapshots)
+        done = (self.removed, self.purged_commits, self.snapshots, self.removed_snapshots)
         return self.kind is CommitKind.DATA and not added and (self.purged or any(done))
 
 

@@ -315,6 +315,10 @@ class PackedSegments(_Rows):
         """The rows, to be read only."""
         return self._rows
 
+    def row(self, index: int) -> bytes:
+        """A packed row."""
+        return bytes(self._rows[index * ROW_BYTES : (index + 1) * ROW_BYTES])
+
     def position(self, offset: int) -> int:
         """The number of segments with a base offset below `offset`."""
         return bisect_left(range(len(self)), offset, key=self._base)

@@ -21,7 +21,6 @@ from logkeep_engine.archive.catalog.facts import (
     GroupEntry,
     Partition,
     Receipt,
-    RemovedSegment,
     RunEntry,
     RunOutcome,
     TopicEntry,
@@ -29,7 +28,7 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, SegmentTable, offsets_of, without_bases
-from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
+from logkeep_engine.archive.catalog.unpurged import Unpurged, same_unpurged, without_commits
 from logkeep_engine.archive.ranges import Range, add_range, without
 
 T = TypeVar("T")
@@ -44,7 +43,7 @@ class ArchiveState:
     coverage  by (topic id, partition), merged and sorted ranges that are archived
     gaps      by (topic id, partition), sorted, as recorded
     removed   by (topic id, partition), merged and sorted ranges that retention has removed; they stay in the coverage
-    unpurged  removed segments whose objects may be there still
+    unpurged  removed segments whose objects may be there still, by the commits that have removed them, in order
     epochs    by (topic id, partition), sorted: leader epochs of what is archived, and where each begins
     leaders   by (topic id, partition): the epoch of the last leader whose log began with all that the
               archive accounted for then
@@ -63,7 +62,7 @@ class ArchiveState:
         self.coverage: dict[Partition, list[Range]] = {}
         self.gaps: dict[Partition, list[Gap]] = {}
         self.removed: dict[Partition, list[Range]] = {}
-        self.unpurged = SegmentTable()
+        self.unpurged: tuple[Unpurged, ...] = ()
         self.epochs: dict[Partition, list[EpochStart]] = {}
         self.leaders: dict[Partition, int] = {}
         self.branches: dict[Partition, list[Branch]] = {}
@@ -90,7 +89,7 @@ class ArchiveState:
             and self.coverage == other.coverage
             and self.gaps == other.gaps
             and self.removed == other.removed
-            and self.unpurged == other.unpurged
+            and same_unpurged(self.unpurged, other.unpurged)
             and self.epochs == other.epochs
             and self.leaders == other.leaders
             and self.branches == other.branches
@@ -284,12 +283,11 @@ class ArchiveState:
             self._branch(branching)
         self.add_facts(commit.topics, commit.coverage, commit.segments, commit.gaps)
         self._add_lineage(commit.epochs, commit.leaders)
-        if commit.purged:
-            self.unpurged = SegmentTable()
-        self._remove(commit.removed)
+        self.unpurged = () if commit.purged else without_commits(self.unpurged, commit.purged_commits)
+        self._remove(commit)
         for entry in commit.snapshots:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
-        self._remove_snapshots(commit.removed_snapshots)
+        self._remove_snapshots(commit)
         if not commit.branchings:  # else the segments are copies
             records, size = _sums(commit.segments)
             run = replace(
@@ -332,33 +330,39 @@ class ArchiveState:
         for seen in leaders:
             self.leaders[seen.topic_id, seen.partition] = seen.epoch
 
-    def _remove(self, removed: Iterable[RemovedSegment]) -> None:
+    def _remove(self, commit: Commit) -> None:
         """Take out segments. Raises ValueError for a segment that is not there."""
         bases: dict[tuple[Partition, str], set[int]] = {}
-        for item in removed:
+        for item in commit.removed:
             bases.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.base_offset)
         for (key, branch_id), wanted in bases.items():
             if branch_id:
-                self._remove_from_branch(self.branch(key, branch_id), wanted)
+                self._remove_from_branch(commit, self.branch(key, branch_id), wanted)
                 continue
             for row in self.segments.remove(key, wanted):
-                self.unpurged.add_row(key, row)
+                self._unname(commit, key, row)
                 self._add_removed(key, *offsets_of(row))
 
-    def _remove_from_branch(self, branch: Branch, bases: set[int]) -> None:
+    def _unname(self, commit: Commit, key: Partition, row: bytes) -> None:
+        """Note that the objects of a segment that the commit has taken out may be there still."""
+        if not self.unpurged or self.unpurged[-1].commit != commit.number:
+            self.unpurged = (*self.unpurged, Unpurged(commit.number, commit.time))
+        self.unpurged[-1].segments.add_row(key, row)
+
+    def _remove_from_branch(self, commit: Commit, branch: Branch, bases: set[int]) -> None:
         left, gone = without_bases(branch.held.rows, bases)
         if len(gone) != len(bases):
             raise ValueError(f"branch {branch.id} has {len(gone)} of {len(bases)} segments to remove")
         branch.held.rows = bytes(left)
         for row in gone:
-            self.unpurged.add_row(branch.key, row)
+            self._unname(commit, branch.key, row)
             start, end = offsets_of(row)
             add_range(branch.held.removed, max(start, branch.offset), end)
 
-    def _remove_snapshots(self, removed: Iterable[RemovedSnapshot]) -> None:
+    def _remove_snapshots(self, commit: Commit) -> None:
         """Take out snapshots. Raises ValueError for one that is not there."""
         ends: dict[tuple[Partition, str], set[int]] = {}
-        for item in removed:
+        for item in commit.removed_snapshots:
             ends.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.end)
         for (key, branch_id), wanted in ends.items():
             if branch_id:
@@ -369,7 +373,7 @@ class ArchiveState:
                 _set(self.snapshots, key, left)
             for part in gone:
                 for at in range(0, len(part.rows), ROW_BYTES):
-                    self.unpurged.add_row(key, part.rows[at : at + ROW_BYTES])
+                    self._unname(commit, key, part.rows[at : at + ROW_BYTES])
 
     def _add_removed(self, key: Partition, start: int, end: int) -> None:
         """Add a removed range. Two ranges become one if no segment lies between them and none will, so that they stay

@@ -16,7 +16,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
@@ -46,6 +46,7 @@ from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck, check_snapshot
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.unpurged import without_commits
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.errors import (
@@ -322,15 +323,13 @@ class Writer:
         """Take segments and snapshots out of the archive, in one commit, and return its number.
 
         Only after `end` of a run that succeeded: readers see the archive as the last successful run has left it, so
-        what is removed must follow the end of one. The objects are deleted after the commit: the segments are in
-        `state.unpurged` until `purged` is called. Raises what `commit` does, ValueError for segments that are not
-        there, and while objects of others may be there still.
+        what is removed must follow the end of one. The objects are deleted some time after the commit: the segments are
+        in `state.unpurged` until `purged` is called. Raises what `commit` does, and ValueError for segments that are
+        not there.
         """
         with self._lock:
             self._confirm_last()
             self._refuse_before_end()
-            if self.state.unpurged:
-                raise ValueError("segments that were removed before are not purged yet")
             wanted = tuple(segments)
             for item in wanted:
                 key = (item.topic_id, item.partition)
@@ -370,12 +369,15 @@ class Writer:
         if self.state.runs[self.run_id].outcome is not RunOutcome.SUCCEEDED:
             raise ValueError(f"run {self.run_id} has not ended with success")
 
-    def purged(self) -> None:
-        """Note that no object of a removed segment is there any more. Raises what `commit` does."""
+    def purged(self, commits: Collection[int]) -> None:
+        """Note that no object of the segments is there any more that these commits have removed. Raises what `commit`
+        does, and ValueError for a commit that is in no item of `state.unpurged`."""
         with self._lock:
             self._confirm_last()
-            if self.state.unpurged:
-                self._append(replace(self._draft(CommitKind.DATA), purged=True))
+            left = without_commits(self.state.unpurged, commits)
+            if len(left) < len(self.state.unpurged):
+                only_some = tuple(sorted(commits)) if left else ()
+                self._append(replace(self._draft(CommitKind.DATA), purged=not left, purged_commits=only_some))
                 self._checkpoint_if_due()
 
     def checkpoint(self) -> None:

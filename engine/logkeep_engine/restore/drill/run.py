@@ -30,6 +30,7 @@ from logkeep_engine.errors import LogkeepError, RecordsDiffer, RecordsNotVerifie
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter, told_warnings
+from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.check import DAMAGE
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.count import count_all
@@ -105,7 +106,8 @@ class DrillRun(RestoreRun):
                 expect=self._expect,
                 drill=scope,
             )
-            done = self._perform_drill(context, super().result())
+            with AliveNote(state) as note:
+                done = self._perform_drill(context, super().result(), note)
             self._done = replace(done, warnings=told_warnings([*told, *done.warnings]))
 
     def result(self) -> RunResult:
@@ -113,8 +115,9 @@ class DrillRun(RestoreRun):
         found = super().result()
         return found if found.drill is not None else replace(found, drill=self._measured)
 
-    def _perform_drill(self, context: RestoreContext, begun: RunResult) -> RunResult:
+    def _perform_drill(self, context: RestoreContext, begun: RunResult, note: AliveNote) -> RunResult:
         planned = RestorePlanner(context).load_or_make()
+        note.reads(planned.plan.known_commit)
         assert context.drill is not None
         topics = DrillTopics(
             context.state.storage,

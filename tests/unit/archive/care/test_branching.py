@@ -8,7 +8,7 @@ import pytest
 
 from logkeep_engine.archive.care.branching import branch_off, copy_below
 from logkeep_engine.archive.care.inspect import describe
-from logkeep_engine.archive.care.removal import remove_expired
+from logkeep_engine.archive.care.removal import purge, remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
@@ -193,6 +193,7 @@ def test_retention_takes_old_ends_as_it_takes_the_newest(storage: Storage) -> No
         writer.end(RunOutcome.SUCCEEDED)
         # Older than the record at offset 60: all of the old end, and the first two segments of the newest.
         removed = remove_expired(writer, RetentionLimits(max_age=1000), TIME + 60 + 1000)
+        purge(writer)
         assert removed.segments == 4
     state = Archive.open(storage).load()
     assert state.same_facts(writer.state)
@@ -210,10 +211,11 @@ def test_removal_of_an_old_end_that_was_killed_is_finished_by_the_next_run(stora
     with begin(storage, "run-3") as writer:
         writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(*KEY, 40, ONE)])
-    assert len(verify(Archive.open(storage)).orphans) == 3
+    (waiting,) = Archive.open(storage).load().unpurged
+    assert waiting.segments.count == 1
     with begin(storage, "run-4") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        remove_expired(writer, RetentionLimits(), 0)
+        purge(writer)
     report = verify(Archive.open(storage))
     assert (report.faults, report.orphans) == ([], [])
 

@@ -1,8 +1,11 @@
 """Removing segments from an archive of files: the catalog first, then the objects, whatever comes between."""
 
+import os
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
@@ -11,28 +14,31 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care import removal
 from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.care.inspect import describe
-from logkeep_engine.archive.care.removal import Removed, finish_removal, remove_expired
+from logkeep_engine.archive.care.leases import ReadingNote
+from logkeep_engine.archive.care.removal import Purged, Removed, purge, remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
-from logkeep_engine.archive.catalog.writer import CheckpointPolicy
+from logkeep_engine.archive.catalog.unpurged import Unpurged
+from logkeep_engine.archive.catalog.writer import CheckpointPolicy, Writer
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.view import _last_end, choose
-from logkeep_engine.errors import ArchiveFenced, LogkeepError
+from logkeep_engine.errors import ArchiveFenced, ClockDoubtful, LogkeepError
 from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source import LogkeepSource
-from logkeep_engine.storage import Storage, open_uri
+from logkeep_engine.storage import LocalStorage, Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
 from tests.unit.distant import Distant
 from tests.unit.log.batches import NOON, batch, marker
 
 ID = ORDERS.topic_id
 HOUR = 3_600_000
+DAY = 24 * HOUR
 AN_HOUR = RetentionLimits(max_age=HOUR)
 PRODUCER = 7
 GOLDEN = Path(__file__).parents[3] / "formats" / "archive-v1-removed"
@@ -56,6 +62,18 @@ def objects(storage: Storage) -> set[str]:
     return {info.path for info in storage.list("topics/")}
 
 
+def retain(writer: Writer, limits: RetentionLimits, now: int) -> Removed:
+    """Remove what is beyond the limits, and delete its objects at once."""
+    removed = remove_expired(writer, limits, now)
+    purge(writer)
+    return removed
+
+
+def bases(removals: Iterable[Unpurged]) -> list[int]:
+    """The base offsets of the segments of these removals."""
+    return [entry.base_offset for item in removals for entry in item.segments[ID, 0]]
+
+
 def before(offset: int) -> tuple[RetentionLimits, int]:
     """Limits and a time by which the segments that end below `offset` are too old, and no other."""
     return RetentionLimits(max_age=1000), TIME + offset + 1000
@@ -69,11 +87,11 @@ def test_a_segment_that_is_too_old_goes_with_all_of_its_objects_and_the_rest_is_
     there = objects(storage)
     with begin(storage, "run-2") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        assert remove_expired(writer, *before(20)) == Removed(1, sum(sizes.values()))
+        assert retain(writer, *before(20)) == Removed(1, sum(sizes.values()))
     assert objects(storage) == there - set(sizes)
     state = archive.load()
     assert [item.base_offset for item in state.segments[ID, 0]] == [20, 40]
-    assert (state.removed, dict(state.unpurged), state.accounted_for(ID, 0)) == ({(ID, 0): [(0, 20)]}, {}, [(0, 60)])
+    assert (state.removed, state.unpurged, state.accounted_for(ID, 0)) == ({(ID, 0): [(0, 20)]}, (), [(0, 60)])
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 40)
 
@@ -82,7 +100,7 @@ def test_nothing_too_old_writes_nothing(storage: Storage) -> None:
     filled(storage)
     with begin(storage, "run-2") as writer:
         commit = writer.end(RunOutcome.SUCCEEDED)
-        assert remove_expired(writer, *before(5)) == Removed(0, 0)
+        assert retain(writer, *before(5)) == Removed(0, 0)
         assert writer.state.commit == commit
 
 
@@ -94,14 +112,145 @@ def test_a_crash_between_the_commit_and_the_deletion_is_finished_by_the_next_run
         writer.remove([RemovedSegment(ID, 0, 0), RemovedSegment(ID, 0, 20)])
     assert objects(storage) == there
     report = verify(archive)
-    assert (report.faults, len(report.orphans)) == ([], 7)
-    assert [item.base_offset for item in archive.load().unpurged[ID, 0]] == [0, 20]
+    assert (report.faults, report.orphans) == ([], [])
+    assert bases(archive.load().unpurged) == [0, 20]
     with begin(storage, "run-3") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        assert remove_expired(writer, RetentionLimits(), 0) == Removed(0, 0)
+        assert retain(writer, RetentionLimits(), 0) == Removed(0, 0)
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 20)
-    assert dict(archive.load().unpurged) == {}
+    assert archive.load().unpurged == ()
+
+
+class Clocked(LocalStorage):
+    """A store whose clock the test sets, in seconds since the epoch, as it sets that of the driver."""
+
+    now = 0.0
+
+    def put(self, path: str, data: bytes) -> None:
+        super().put(path, data)
+        os.utime(self._path(path), (self.now, self.now))
+
+    def create(self, path: str, data: bytes) -> None:
+        super().create(path, data)
+        os.utime(self._path(path), (self.now, self.now))
+
+
+class Clocks:
+    """The clocks of a driver and of the store, in seconds since the epoch."""
+
+    def __init__(self, storage: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._storage, self.driver = storage, NOON / 1000
+        monkeypatch.setattr(time, "time_ns", lambda: int(self.driver * 1e9))
+        self.set(self.driver)
+
+    def set(self, store: float, driver: float | None = None) -> None:
+        self._storage.now, self.driver = store, store if driver is None else driver
+
+
+@pytest.fixture
+def clocked(tmp_path: Path) -> Clocked:
+    return Clocked(f"file://{tmp_path}/archive")
+
+
+@pytest.fixture
+def clocks(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    return Clocks(clocked, monkeypatch)
+
+
+def removing(storage: Storage, run_id: str, *offsets: int) -> None:
+    """A run that removes these segments and does not delete their objects."""
+    with begin(storage, run_id) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove(RemovedSegment(ID, 0, offset) for offset in offsets)
+
+
+def purging(storage: Storage, run_id: str, grace: int = DAY) -> Purged:
+    """A run that deletes what was removed so long ago."""
+    with begin(storage, run_id) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        return purge(writer, grace)
+
+
+def test_objects_stay_for_the_grace_of_their_own_removal(clocked: Clocked, clocks: Clocks) -> None:
+    archive, start = filled(clocked), NOON / 1000
+    there = objects(clocked)
+    removing(clocked, "one", 0)
+    clocks.set(start + DAY / 2000)
+    removing(clocked, "two", 20)
+    clocks.set(start + DAY / 1000 - 1)
+    assert purging(clocked, "three") == Purged(waiting=2)
+    assert objects(clocked) == there
+    clocks.set(start + DAY / 1000)
+    found = purging(clocked, "four")
+    assert (found.segments, found.waiting) == (1, 1)
+    assert bases(archive.load().unpurged) == [20]
+    clocks.set(start + 2 * DAY / 1000)
+    assert purging(clocked, "five").segments == 1
+    report = verify(archive)
+    assert (report.faults, report.orphans, report.records) == ([], [], 20)
+
+
+YEAR = 365 * 86_400
+
+
+@pytest.mark.parametrize(("store", "driver"), [(YEAR, 0), (0, YEAR), (-YEAR, 0), (0, -YEAR)])
+def test_a_clock_that_is_wrong_by_a_year_deletes_nothing(
+    clocked: Clocked, clocks: Clocks, store: int, driver: int
+) -> None:
+    filled(clocked)
+    there, start = objects(clocked), NOON / 1000
+    removing(clocked, "one", 0)
+    clocks.set(start + store, start + driver)
+    with pytest.raises(ClockDoubtful):
+        purging(clocked, "two")
+    assert objects(clocked) == there
+
+
+@pytest.mark.parametrize(("store", "driver"), [(YEAR, 0), (0, YEAR), (-YEAR, 0), (0, -YEAR)])
+def test_a_clock_that_was_wrong_by_a_year_when_a_segment_was_removed_shortens_no_grace(
+    clocked: Clocked, clocks: Clocks, store: int, driver: int
+) -> None:
+    filled(clocked)
+    start = NOON / 1000
+    clocks.set(start + store, start + driver)
+    removing(clocked, "wrong", 0)
+    clocks.set(start + DAY / 1000 - 60)
+    with begin(clocked, "soon") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.state.runs["wrong"] = replace(writer.state.runs["wrong"], end_time=NOON)
+        assert purge(writer, DAY) == Purged(waiting=1)
+        clocks.set(start + DAY / 1000)
+        assert purge(writer, DAY).segments == 1
+
+
+def test_objects_stay_as_long_as_a_run_reads_that_has_begun_before_their_removal(storage: Storage) -> None:
+    archive = filled(storage)
+    with ReadingNote(storage, "restore-1") as old, ReadingNote(storage, "restore-2") as young:
+        old.reads(archive.load().commit)
+        removing(storage, "one", 0)
+        young.reads(archive.load().commit)
+        removing(storage, "two", 20)
+        found = purging(storage, "three", 0)
+        assert (found.segments, found.waiting, found.readers) == (0, 2, ("restore-1", "restore-2"))
+        old.write(ended=True)
+        found = purging(storage, "four", 0)
+        assert (found.segments, found.waiting, found.readers) == (1, 1, ("restore-2",))
+    assert purging(storage, "five", 0).segments == 1
+    assert (verify(archive).faults, verify(archive).orphans) == ([], [])
+
+
+def test_what_the_archive_names_again_is_never_deleted(storage: Storage) -> None:
+    """In formats whose names have no epoch another segment may have taken the place of a removed one."""
+    filled(storage)
+    there = objects(storage)
+    with begin(storage, "run-2") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        first = writer.state.segments[ID, 0][0]
+        writer.remove([RemovedSegment(ID, 0, 0)])
+        writer.state.segments.add(first)
+        purge(writer)
+    assert objects(storage) == there
 
 
 def test_a_crash_between_two_deletions_is_finished_too(storage: Storage) -> None:
@@ -111,9 +260,9 @@ def test_a_crash_between_two_deletions_is_finished_too(storage: Storage) -> None
         writer.remove([RemovedSegment(ID, 0, 0)])
         storage.delete([sorted(objects(storage))[0]])
     with begin(storage, "run-3") as writer:
-        finish_removal(writer)
+        purge(writer)
         number = writer.state.commit
-        finish_removal(writer)
+        purge(writer)
         assert writer.state.commit == number
     assert (verify(archive).faults, verify(archive).orphans) == ([], [])
 
@@ -126,7 +275,7 @@ def test_a_checkpoint_between_the_commit_and_the_deletion_knows_what_is_left_to_
     assert archive.listing().checkpoints[0][0] == archive.load().commit
     assert verify(archive).faults == []
     with begin(storage, "run-3") as writer:
-        finish_removal(writer)
+        purge(writer)
     assert verify(archive).orphans == []
 
 
@@ -135,8 +284,8 @@ def test_many_segments_go_a_commit_and_a_deletion_at_a_time(storage: Storage, mo
     archive = filled(storage)
     with begin(storage, "run-2") as writer:
         commit = writer.end(RunOutcome.SUCCEEDED)
-        assert remove_expired(writer, *before(60)).segments == 3
-        assert writer.state.commit == commit + 4
+        assert retain(writer, *before(60)).segments == 3
+        assert writer.state.commit == commit + 3
     assert objects(storage) == set()
     assert archive.load().removed == {(ID, 0): [(0, 60)]}
 
@@ -166,7 +315,7 @@ def remove_at(storage: Storage, hours: int, limits: RetentionLimits = AN_HOUR) -
     """The number of segments that a run removes if it ends so long after NOON."""
     with begin(storage, f"removes-after-{hours}") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        return remove_expired(writer, limits, NOON + hours * HOUR).segments
+        return retain(writer, limits, NOON + hours * HOUR).segments
 
 
 @pytest.mark.parametrize("by_size", [False, True])
@@ -201,9 +350,9 @@ def test_a_removal_that_ends_early_leaves_no_aborted_record_without_its_marker(
     archived(storage, "run-1", RunOutcome.SUCCEEDED, 0, records, markers)
     with begin(storage, "killed") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        monkeypatch.setattr(writer, "purged", Mock(side_effect=KeyboardInterrupt))
+        monkeypatch.setattr(writer, "remove", Mock(wraps=writer.remove, side_effect=[DEFAULT, KeyboardInterrupt]))
         with pytest.raises(KeyboardInterrupt):
-            remove_expired(writer, AN_HOUR, NOON + 5 * HOUR)
+            retain(writer, AN_HOUR, NOON + 5 * HOUR)
     assert [item.base_offset for item in Archive.open(storage).load().segments[ID, 0]] == [1]
     assert read_offsets(storage) == []
     assert remove_at(storage, 5) == 1
@@ -223,7 +372,7 @@ def test_what_was_removed_is_not_archived_again(storage: Storage) -> None:
     archive = filled(storage)
     with begin(storage, "run-2") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        remove_expired(writer, *before(60))
+        retain(writer, *before(60))
     with begin(storage, "run-3") as writer:
         ignored = writer.commit(receipts=[chunk(storage, 0, 20, epoch=3)]).ignored
         assert [why for _, why in ignored] == ["its offsets are archived already"]
@@ -238,7 +387,7 @@ def test_a_run_that_was_overtaken_removes_nothing(storage: Storage) -> None:
     with begin(storage, "run-3"):
         there = objects(storage)
         with pytest.raises(ArchiveFenced):
-            remove_expired(old, *before(60))
+            retain(old, *before(60))
     assert objects(storage) == there
     assert archive.load().removed == {}
 
@@ -251,9 +400,9 @@ def test_a_run_that_was_overtaken_after_its_commit_deletes_what_is_removed_and_n
     with begin(storage, "run-3") as writer:
         writer.commit(receipts=[chunk(storage, 60, 80, epoch=3)])
         with pytest.raises(ArchiveFenced):
-            finish_removal(old)
+            purge(old)
         writer.end(RunOutcome.SUCCEEDED)
-        finish_removal(writer)
+        purge(writer)
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 60)
 
@@ -268,10 +417,16 @@ def test_a_writer_removes_only_what_is_there_and_one_batch_after_another(storage
             with pytest.raises(ValueError, match="there is no segment"):
                 writer.remove([missing])
         writer.remove([RemovedSegment(ID, 0, 0)])
-        with pytest.raises(ValueError, match="not purged yet"):
-            writer.remove([RemovedSegment(ID, 0, 20)])
-        writer.purged()
+        first = writer.state.commit
         writer.remove([RemovedSegment(ID, 0, 20)])
+        for unknown in ([first - 1], [first, first + 2]):
+            with pytest.raises(ValueError, match="not each has removed segments"):
+                writer.purged(unknown)
+        writer.purged([first])
+        assert bases(writer.state.unpurged) == [20]
+        writer.purged([first + 1])
+        writer.purged([])
+        assert (writer.state.unpurged, writer.state.commit) == ((), first + 3)
         with pytest.raises(ValueError, match="run run-2 has ended"):
             writer.commit(receipts=[chunk(storage, 60, 80, epoch=2)])
 
@@ -281,14 +436,14 @@ def test_a_run_that_failed_removes_nothing(storage: Storage) -> None:
     with begin(storage, "run-2") as writer:
         writer.end(RunOutcome.FAILED)
         with pytest.raises(ValueError, match="has not ended with success"):
-            remove_expired(writer, *before(60))
+            retain(writer, *before(60))
 
 
 def test_a_description_says_what_was_removed(storage: Storage) -> None:
     archive = filled(storage)
     with begin(storage, "run-2") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        remove_expired(writer, *before(20))
+        retain(writer, *before(20))
     zero, one = describe(archive.info, archive.load()).topics[0].partitions
     assert (zero.start, zero.end, zero.records, zero.removed, zero.holes) == (0, 60, 40, ((0, 20),), ())
     assert one.removed == ()
@@ -299,7 +454,7 @@ def test_a_restore_sees_what_the_last_success_left_after_its_removals(storage: S
     archive = filled(storage)
     with begin(storage, "run-2") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        remove_expired(writer, *before(20))
+        retain(writer, *before(20))
     seen = choose(archive).state
     assert [item.base_offset for item in seen.segments[ID, 0]] == [20, 40]
     with begin(storage, "run-3") as writer:
@@ -333,11 +488,11 @@ def test_objects_that_cannot_be_deleted_are_left_to_the_next_run(storage: Storag
     with begin(storage, "run-2") as writer:
         writer.end(RunOutcome.SUCCEEDED)
         with pytest.raises(LogkeepError, match=stuck.name):
-            remove_expired(writer, *before(60))
+            retain(writer, *before(60))
         (stuck / "in-the-way").rmdir()
         stuck.rmdir()
     with begin(storage, "run-3") as writer:
-        finish_removal(writer)
+        purge(writer)
     assert (verify(archive).faults, objects(storage)) == ([], set())
 
 
@@ -352,5 +507,5 @@ def test_an_archive_with_removed_segments_is_read_for_good() -> None:
     listing = archive.listing()
     for number in listing.commits:
         assert commits.dump_commit(archive.read_commit(number)) == storage.read(names.commit_path(number))
-    unpurged = [list(archive.read_checkpoint(info.path).unpurged) for _, _, info in listing.checkpoints]
-    assert unpurged == [[], [(ID, 0)]]
+    unpurged = [archive.read_checkpoint(info.path).unpurged for _, _, info in listing.checkpoints]
+    assert list(map(bases, unpurged)) == [[], [0]]

@@ -11,6 +11,7 @@ from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Coverage, RemovedSegment, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN
 from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.catalog.test_state import entry
 
@@ -163,11 +164,16 @@ def remove(state: ArchiveState, *bases: int, purged: bool = True) -> None:
             kind=CommitKind.DATA,
             run_id="run-1",
             epoch=1,
-            time=0,
+            time=5,
             removed=tuple(RemovedSegment(ID, 0, base) for base in bases),
             purged=purged,
         )
     )
+
+
+def unpurged(state: ArchiveState) -> list[tuple[int, list[int]]]:
+    """The commit of each removal whose objects may be there still, and the base offsets of its segments."""
+    return [(item.commit, [entry.base_offset for entry in item.segments[ID, 0]]) for item in state.unpurged]
 
 
 def test_removed_offsets_stay_settled_and_are_remembered() -> None:
@@ -176,10 +182,10 @@ def test_removed_offsets_stay_settled_and_are_remembered() -> None:
     assert [item.base_offset for item in state.segments[ID, 0]] == [20]
     assert (state.coverage[ID, 0], state.removed[ID, 0]) == ([(0, 30)], [(0, 20)])
     assert (state.accounted_for(ID, 0), state.uncovered(ID, 0, 0, 40)) == ([(0, 30)], [(30, 40)])
-    assert [item.base_offset for item in state.unpurged[ID, 0]] == [0, 10]
+    assert unpurged(state) == [(0, [0, 10])]
     remove(state, 20)
     assert (dict(state.segments), state.removed[ID, 0]) == ({}, [(0, 30)])
-    assert [item.base_offset for item in state.unpurged[ID, 0]] == [20]
+    assert unpurged(state) == [(1, [20])]
     assert state.partitions() == [(ID, 0)]
 
 
@@ -227,11 +233,13 @@ def test_a_state_with_removed_segments_survives_a_checkpoint() -> None:
     remove(state, 10, purged=False)
     _, found = checkpoint.load(checkpoint.dump(state, "a"), "c")
     assert found.same_facts(state)
-    assert [item.base_offset for item in found.unpurged[ID, 0]] == [0, 10]
-    assert (found.removed, list(found.unpurged)) == ({(ID, 0): [(0, 20)]}, [(ID, 0)])
+    assert unpurged(found) == [(0, [0]), (1, [10])]
+    assert found.removed == {(ID, 0): [(0, 20)]}
     changes: list[Callable[[ArchiveState], object]] = [
         lambda one: one.removed.clear(),
-        lambda one: one.unpurged.remove((ID, 0), {10}),
+        lambda one: one.unpurged[1].segments.remove((ID, 0), {10}),
+        lambda one: setattr(one, "unpurged", one.unpurged[1:]),
+        lambda one: setattr(one, "unpurged", (replace(one.unpurged[0], time=6), one.unpurged[1])),
     ]
     for change in changes:
         _, other = checkpoint.load(checkpoint.dump(state, "a"), "c")
@@ -243,7 +251,21 @@ def test_a_checkpoint_without_removed_segments_is_of_the_layout_it_was_before_th
     state = holding(at(0, 1), at(10, 1))
     assert b'"layout":2,' in checkpoint.dump(state, "a")
     remove(state, 0)
+    assert b'"layout":6,' in checkpoint.dump(state, "a")
+    state.unpurged = ()
     assert b'"layout":3,' in checkpoint.dump(state, "a")
+
+
+def test_a_removal_of_which_an_earlier_version_does_not_tell_the_commit_survives_a_checkpoint() -> None:
+    state = holding(at(0, 1), at(10, 1), at(20, 1))
+    remove(state, 0)
+    state.unpurged = (replace(state.unpurged[0], time=NOT_KNOWN),)
+    data = checkpoint.dump(state, "a")
+    assert b'"layout":3,' in data
+    remove(state, 10, purged=False)
+    found = checkpoint.load(checkpoint.dump(state, "a"), "c")[1]
+    assert found.same_facts(state)
+    assert unpurged(found) == [(1, [0]), (1, [10])]
 
 
 def test_a_commit_says_what_it_removes_only_if_it_does() -> None:

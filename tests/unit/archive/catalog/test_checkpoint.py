@@ -18,6 +18,7 @@ from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, branch_id
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.unpurged import Unpurged
 from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.log.compression import Codec, decompress
@@ -170,7 +171,8 @@ def test_the_digest_of_a_removed_segment_or_of_a_branch_is_kept(where: str) -> N
     state = _large()
     other = pack(entry(0, 5, digest=BLAKE3_DIGEST))
     if where == "removed":
-        state.unpurged.set_rows((ID, 0), other)
+        state.unpurged = (Unpurged(1, 5),)
+        state.unpurged[0].segments.set_rows((ID, 0), other)
         state.removed[ID, 0] = [(0, 5)]
     else:
         state.branches[ID, 0] = [Branch((ID, 0), branch_id(ID, 1), 0, PartitionFacts(other, [(0, 5)]))]

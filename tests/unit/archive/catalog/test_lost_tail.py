@@ -97,7 +97,7 @@ def test_a_removal_that_is_lost_is_told(storage: Storage) -> None:
         entry = writer.state.segments[ID, 0][0]
         writer.remove([RemovedSegment(ID, 0, entry.base_offset)])
         storage.delete(entry.objects("orders"))
-        writer.purged()
+        writer.purged([writer.state.commit])
     archive = Archive.open(storage)
     assert verify(archive).whole
     lose(storage, 3)

@@ -80,7 +80,7 @@ def test_a_removed_snapshot_leaves_its_parts_to_be_deleted() -> None:
     commit(state, snapshots=(snapshot(60),))
     commit(state, removed_snapshots=(RemovedSnapshot(*KEY, 50),), removed=(RemovedSegment(*KEY, 0),))
     assert ends(state) == [60]
-    names = [item.stem("orders") for item in state.unpurged[KEY]]
+    names = [item.stem("orders") for item in state.unpurged[0].segments[KEY]]
     assert sorted(names) == sorted(
         [*(item.stem("orders") for item in snapshot(50, 20).parts), entry(0, 10).stem("orders")]
     )
@@ -106,7 +106,7 @@ def test_snapshots_that_end_behind_a_fork_go_with_the_branch() -> None:
     assert (ends(view), ends(state), ends(before)) == ([20, 50], [20, 40], [20, 50])
     commit(state, removed_snapshots=(RemovedSnapshot(*KEY, 50, BRANCH),))
     assert (ends(state), state.branches[KEY][0].held.snapshots) == ([20, 40], [])
-    assert state.unpurged[KEY][0].files.end == 50
+    assert state.unpurged[0].segments[KEY][0].files.end == 50
     assert ends(view) == [20, 50]
 
 
@@ -199,7 +199,7 @@ def test_a_snapshot_is_committed_behind_the_end_of_a_run_only_and_where_the_arch
         writer.checkpoint()
         writer.remove([], [RemovedSnapshot(*KEY, 50)])
     found = Archive.open(storage).load()
-    assert (ends(found), len(found.unpurged[KEY])) == ([], 2)
+    assert (ends(found), found.unpurged[0].segments.count) == ([], 2)
 
 
 @pytest.mark.parametrize("missing", ["hole", "gap"])

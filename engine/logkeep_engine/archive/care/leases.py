@@ -1,0 +1,160 @@
+"""The notes by which runs that read an archive show that they go on: `runs/<run id>/alive.json`. Nothing is deleted
+that such a run may need: the note is its lease.
+
+    with ReadingNote(archive.storage, run_id) as note:
+        state = archive.load()
+        note.reads(state.commit)
+        ...
+
+    readers = running_readers(storage, now)
+    kept = [reader for reader in readers if reader.needs(removal.commit)]
+
+A note is written anew every some seconds, and once more at its end. A run that was killed writes no end, so its lease
+lapses: LAPSE_MS after the last beat, by the store's clock alone.
+
+The note says up to which commit its run knows the catalog. What a later commit has removed the run may still read.
+Until it says so, it may have begun before any commit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from logkeep_engine.archive.names import RUNS, run_file
+from logkeep_engine.errors import LogkeepError, ObjectMissing, StorageRefused
+from logkeep_engine.storage import Storage
+
+log = logging.getLogger(__name__)
+
+ALIVE = "alive.json"
+BEAT_SECONDS = 10.0
+LAPSE_MS = 3_600_000
+"""ms after its last beat until a run counts as gone. A Job starts its driver anew within minutes."""
+
+NO_COMMIT = -1
+_FORMAT = 1
+
+
+class ReadingNote:
+    """Shows that a run goes on which reads the archive, as long as the context lasts."""
+
+    def __init__(self, storage: Storage, run_id: str) -> None:
+        self._place = storage
+        self._path = run_file(run_id, ALIVE)
+        self._writer = secrets.token_hex(8)
+        self._beats = 0
+        self._commit: int | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, name="logkeep-alive", daemon=True)
+
+    def __enter__(self) -> Self:
+        self.write(ended=False)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+        with self._logged():
+            self.write(ended=True)
+
+    @property
+    def interval(self) -> float:
+        """The seconds between two beats."""
+        return BEAT_SECONDS
+
+    def _go_on(self) -> None:
+        while not self._stopped.wait(self.interval):
+            with self._logged():
+                self.beat()
+
+    @contextmanager
+    def _logged(self) -> Iterator[None]:
+        try:
+            yield
+        except LogkeepError as error:  # only those who would resume or remove miss it
+            log.warning("%s/%s could not be written: %s", self._place.uri, self._path, error)
+
+    def reads(self, commit: int) -> None:
+        """Say that the run knows the catalog up to this commit: it needs nothing that was removed by then."""
+        self._commit = commit
+        self.beat()
+
+    def beat(self) -> None:
+        """Show once more that the run goes on."""
+        self.write(ended=False)
+
+    def write(self, *, ended: bool) -> None:
+        """Write the note anew."""
+        self._beats += 1
+        note: dict[str, Any] = {"format": _FORMAT, "writer": self._writer, "beat": self._beats, "ended": ended}
+        if self._commit is not None:
+            note["commit"] = self._commit
+        self._place.put(self._path, json.dumps(note).encode())
+
+
+@contextmanager
+def reading(storage: Storage, run_id: str, commit: int) -> Iterator[None]:
+    """A lease for a run that has loaded the catalog up to this commit, and otherwise writes nothing there: its note is
+    deleted at the end. If it cannot be written, as with credentials that may only read, there is no lease."""
+    note = ReadingNote(storage, run_id)
+    try:
+        note.reads(commit)
+    except StorageRefused as error:
+        log.info("without a lease only the grace of retention keeps what this run reads: %s", error)
+        yield
+        return
+    try:
+        with note:
+            yield
+    finally:
+        try:
+            storage.delete([run_file(run_id, ALIVE)])
+        except LogkeepError as error:
+            log.info("the note of a run that has ended stays: %s", error)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningReader:
+    """A run that reads the archive. `commit` is the last one of the catalog that it knows; NO_COMMIT: it has not
+    said."""
+
+    run_id: str
+    commit: int
+
+    def needs(self, commit: int) -> bool:
+        """Whether the run may read what this commit has removed."""
+        return self.commit < commit
+
+
+def running_readers(storage: Storage, now: int) -> list[RunningReader]:
+    """The runs that read the archive at `now`, in ms since the epoch by the store's clock."""
+    notes = (info for info in storage.list(RUNS) if info.path.endswith(f"/{ALIVE}"))
+    found = (_reader_of(storage, info.path) for info in notes if int(info.modified * 1000) > now - LAPSE_MS)
+    return [reader for reader in found if reader is not None]
+
+
+def _reader_of(storage: Storage, path: str) -> RunningReader | None:
+    run_id = path.removeprefix(RUNS).removesuffix(f"/{ALIVE}")
+    try:
+        note = json.loads(storage.read(path))
+    except ObjectMissing:
+        return None
+    except ValueError:  # cut short, or of a newer version: it says at least that somebody has been there
+        return RunningReader(run_id, NO_COMMIT)
+    if not isinstance(note, dict):
+        return RunningReader(run_id, NO_COMMIT)
+    if note.get("ended") is True:
+        return None
+    commit = note.get("commit")
+    return RunningReader(run_id, commit if isinstance(commit, int) else NO_COMMIT)
