@@ -193,7 +193,9 @@ class Backups:
         """One run over the topics that `include` matches; `changes` are fields of the spec. With `reconcile` it looks
         for stale keys."""
         spec = self.spec(*include, **changes)
-        request = RunRequest("KafkaBackup", "test", "test", run_id or f"run-{secrets.token_hex(4)}", spec, reconcile=reconcile)
+        request = RunRequest(
+            "KafkaBackup", "test", "test", run_id or f"run-{secrets.token_hex(4)}", spec, reconcile=reconcile
+        )
         reporter = Reporter(request.run_id, *sinks)
         result = run_backup(
             request,

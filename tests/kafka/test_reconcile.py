@@ -28,7 +28,7 @@ from tests.cluster.process import wait_until
 from tests.command import logkeep
 from tests.kafka.backing_up import Backups, Topics, numbers
 
-CLEANED = {
+CLEANED: dict[str, Any] = {
     "cleanup_policy": "compact",
     "segment_ms": "50",
     "delete_retention_ms": "0",
@@ -58,7 +58,7 @@ def put(kafka: KafkaBroker, topic: str, *keys: str, value: bytes | None = b"valu
     assert producer.flush(60) == 0
 
 
-def keys_in_log(topics: Topics, topic: str) -> set[bytes]:
+def keys_in_log(topics: Topics, topic: str) -> set[bytes | None]:
     """The keys of which the broker's log still has a record, tombstones among them."""
     log = topics.log(topic)
     return {record.key for at, header in walk(log) if not header.is_control for record in decode(log, at)}
@@ -215,4 +215,3 @@ def test_a_partition_that_cannot_be_read_is_no_pass(
     assert (report.outcome, only(report).keys) == (KeyVerdict.NOT_COMPARED, None)
     with pytest.raises(NotReconciled, match=f"not compared: topic {unique} partition 0"):
         report.raise_if_wrong()
-

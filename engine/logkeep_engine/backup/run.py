@@ -51,8 +51,8 @@ from logkeep_engine.backup.plan import (
 )
 from logkeep_engine.backup.planner import BackupPlanner, gone_warnings, selection_warnings, unavailable
 from logkeep_engine.backup.proof import LossBook
-from logkeep_engine.backup.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
 from logkeep_engine.backup.reconcile.step import reconcile_backup
+from logkeep_engine.backup.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
 from logkeep_engine.backup.record_files import write_record_files
 from logkeep_engine.backup.summary import (
     data_loss,

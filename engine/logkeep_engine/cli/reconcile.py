@@ -120,9 +120,8 @@ def _write_keys(out: Any, report: ReconcileReport, archive: Archive, state: Arch
                     line = {"topic": item.topic, "partition": item.partition, "offset": record.offset, "key": told}
                     out.write(json.dumps(line, separators=(",", ":")) + "\n")
         if item.counts.stale > len(left):
-            say(
-                f"warning: {item.topic}-{item.partition}: only {len(left)} of {item.counts.stale} stale keys are written"
-            )
+            where = f"{item.topic}-{item.partition}"
+            say(f"warning: {where}: only {len(left)} of {item.counts.stale} stale keys are written")
 
 
 def _print(report: ReconcileReport, output: Output) -> None:

@@ -51,8 +51,11 @@ class KeyCounts:
 
 
 class KeyNotes:
-    """One share of all keys; `rest` has what of it does not fit into memory, and is left out. First all archived records are noted, then the live ones, both in the order of the log and
-    committed ones only. Batches whose CRC was checked come with their headers."""
+    """One share of all keys; `rest` has what of it does not fit into memory, and is left out.
+
+    First all archived records are noted, then the live ones, both in the order of the log and committed ones only.
+    Batches whose CRC was checked come with their headers.
+    """
 
     def __init__(self, comparison: KeyComparison) -> None:
         self._comparison = comparison
@@ -99,7 +102,7 @@ class KeyNotes:
             headers = headers[taken + 1 :]
 
     def counts(self, log_start: int) -> KeyCounts:
-        """What was found, if the live log starts there."""
+        """The findings, if the live log starts there."""
         return KeyCounts(*self._comparison.counts(log_start))
 
     def offsets(self, log_start: int, most: int) -> tuple[list[int], list[int]]:

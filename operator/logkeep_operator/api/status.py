@@ -422,8 +422,8 @@ class HistoryEntry(StatusPart):
 @dataclass(frozen=True)
 class Status(StatusWithConditions):
     """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention`, `coverage` and
-    `reconcile`. Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`, `verification`,
-    `cluster_state` and `emitted`. Both kinds have all other fields."""
+    `reconcile`. Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`,
+    `verification`, `cluster_state` and `emitted`. Both kinds have all other fields."""
 
     phase: Phase | None = None
     run: RunStatus | None = None

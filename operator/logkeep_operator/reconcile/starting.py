@@ -14,9 +14,9 @@ from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess
 from logkeep_operator.reconcile.runs import WantedRun, is_dry_run, wanted_run
 from logkeep_operator.reconcile.schedule import goes_on, scheduled_times, with_times
+from logkeep_operator.reconcile.stale_keys import reconciles
 from logkeep_operator.reconcile.step import Step
 from logkeep_operator.reconcile.strimzi import kafka_access
-from logkeep_operator.reconcile.stale_keys import reconciles
 from logkeep_operator.reconcile.turns import Turns, place_of
 from logkeep_operator.reconcile.waiting import Waiting, archive_place
 from logkeep_operator.resources import (

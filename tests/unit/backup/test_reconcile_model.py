@@ -2,14 +2,15 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.backup.reconcile.comparing import CleanerTooFast, ComparedKeys, compare_keys
+from logkeep_engine.backup.reconcile.comparing import CleanerTooFast, ComparedKeys, LiveLog, compare_keys
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.keys import KeyNotes
-from logkeep_engine.log.rows import rows_of
+from logkeep_engine.log.rows import Rows, as_rows
 from tests.examples import scaled
 
 ENOUGH = 1 << 20
@@ -50,7 +51,7 @@ class Cluster:
 
 @dataclass
 class Archive:
-    """What backups have read of it."""
+    """The records that backups have read of it."""
 
     log: dict[int, tuple[int, bool]] = field(default_factory=dict)
     end: int = 0
@@ -67,8 +68,8 @@ class Archive:
         keys.note(_rows(self.log), live=False)
 
 
-def _rows(log):
-    return rows_of(
+def _rows(log: dict[int, tuple[int, bool]]) -> Rows:
+    return as_rows(
         [
             PlainRecord(offset, 0, 0, b"%d" % key, None if tombstone else b"v", ())
             for offset, (key, tombstone) in sorted(log.items())
@@ -80,12 +81,12 @@ class Reader:
     """Reads the log in pieces, between which the cluster does something. It remembers which records of which keys were
     gone at a moment, and which were so at all moments."""
 
-    def __init__(self, cluster: Cluster, archive: Archive, data) -> None:
+    def __init__(self, cluster: Cluster, archive: Archive, data: Any) -> None:
         self.cluster = cluster
         self.data = data
         self.begin = 0
         self.last = {key: offset for key, (offset, tombstone) in archive.last().items() if not tombstone}
-        self.sometimes_gone = set()
+        self.sometimes_gone = set[int]()
         self.always_gone = set(self.last)
         self._look()
 
@@ -119,7 +120,7 @@ class Reader:
         return found == end - start
 
 
-def act(cluster: Cluster, archive: Archive | None, step: str, data) -> None:
+def act(cluster: Cluster, archive: Archive | None, step: str, data: Any) -> None:
     match step:
         case "put" | "delete":
             cluster.put(data.draw(st.integers(0, KEYS - 1)), tombstone=step == "delete")
@@ -134,17 +135,15 @@ def act(cluster: Cluster, archive: Archive | None, step: str, data) -> None:
             archive.backup(cluster)
 
 
-def compared(reader: Reader, archive: Archive, map_bytes: int) -> ComparedKeys | None:
+def compared(reader: LiveLog, archive: Archive, map_bytes: int) -> ComparedKeys | None:
     accounted = [(0, archive.end)] if archive.end else []
     try:
-        return asyncio.run(
-            compare_keys(archive, reader, archive.end, accounted, map_bytes=map_bytes, most=100)
-        )
+        return asyncio.run(compare_keys(archive, reader, archive.end, accounted, map_bytes=map_bytes, most=100))
     except CleanerTooFast:
         return None
 
 
-def cluster_and_archive(data) -> tuple[Cluster, Archive]:
+def cluster_and_archive(data: Any) -> tuple[Cluster, Archive]:
     cluster, archive = Cluster(), Archive()
     for step in data.draw(st.lists(STEPS, max_size=60)):
         act(cluster, archive, step, data)
@@ -153,7 +152,7 @@ def cluster_and_archive(data) -> tuple[Cluster, Archive]:
 
 @given(st.data(), st.sampled_from([ENOUGH, ROOM_FOR_FEW]))
 @settings(max_examples=scaled(300), deadline=None)
-def test_a_key_is_stale_if_and_only_if_the_log_has_nothing_more_of_it(data, map_bytes):
+def test_a_key_is_stale_if_and_only_if_the_log_has_nothing_more_of_it(data: Any, map_bytes: int) -> None:
     cluster, archive = cluster_and_archive(data)
     reader = Reader(cluster, archive, data)
     found = compared(reader, archive, map_bytes)
@@ -173,7 +172,7 @@ def test_a_key_is_stale_if_and_only_if_the_log_has_nothing_more_of_it(data, map_
 
 @given(st.data())
 @settings(max_examples=scaled(200), deadline=None)
-def test_a_record_that_the_archive_has_lost_is_found_as_long_as_it_is_the_last_of_its_key(data):
+def test_a_record_that_the_archive_has_lost_is_found_as_long_as_it_is_the_last_of_its_key(data: Any) -> None:
     cluster, archive = cluster_and_archive(data)
     lost = set(data.draw(st.lists(st.sampled_from(sorted(archive.log)), max_size=4))) if archive.log else set()
     whole = dict(archive.log)
@@ -198,7 +197,7 @@ def _is_last(offset: int, key: int, cluster: Cluster) -> bool:
     return max(at for at, (own, _) in cluster.log.items() if own == key) == offset
 
 
-def test_a_key_that_is_replaced_behind_the_end_of_the_read_is_no_stale_key():
+def test_a_key_that_is_replaced_behind_the_end_of_the_read_is_no_stale_key() -> None:
     """The record goes before the read comes by, and its successor lies behind the end that was asked for."""
     cluster, archive = Cluster(), Archive()
     for key in (0, 1):
@@ -224,5 +223,7 @@ def test_a_key_that_is_replaced_behind_the_end_of_the_read_is_no_stale_key():
             return len(seen) == end - start
 
     log = Log()
-    assert compared(log, archive, ENOUGH).counts.stale == 0
+    found = compared(log, archive, ENOUGH)
+    assert found is not None
+    assert found.counts.stale == 0
     assert log.stretches == 2

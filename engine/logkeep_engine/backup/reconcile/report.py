@@ -85,16 +85,18 @@ class ReconcileReport:
         if self.outcome is KeyVerdict.KEYS_MISSING:
             raise KeysMissing(
                 f"{self.message}.",
-                hint=f"The archive accounts for these offsets and does not hold the records: {self.document} names them. "
-                "Check the archive with `logkeep verify`, keep it, and begin a new one (another storage.uri).",
+                hint="The archive accounts for these offsets and does not hold the records. "
+                f"{self.document} names them. Check the archive with `logkeep verify`, keep it, and begin a new one "
+                "(another storage.uri).",
             )
         if self.outcome is KeyVerdict.NOT_COMPARED:
             raise NotReconciled(
-                f"{self.message}.", hint=f"{self.document} names all partitions that could not be compared. Compare again."
+                f"{self.message}.",
+                hint=f"{self.document} names all partitions that could not be compared. Compare again.",
             )
 
     def to_json(self) -> dict[str, Any]:
-        """What is kept, and what the command prints."""
+        """The document that is kept, and that the command prints."""
         return {
             "format": FORMAT,
             "runId": self.run_id,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
@@ -215,7 +216,7 @@ def reconcile_archive(
             f"no backup of the archive at {storage.uri} has succeeded yet: there is nothing to compare",
             hint="Compare when a backup has succeeded.",
         )
-    connection = connection_from(spec.cluster, environ)
+    state, connection = with_snapshots(seen.state), connection_from(spec.cluster, environ)
     with ControlPlane(connection) as control:
         cluster_id = control.cluster_id()
         if cluster_id != archive.info.cluster_id:
@@ -227,9 +228,9 @@ def reconcile_archive(
         control.only(cluster_id)
         connection = replace(connection, cluster_id=cluster_id)
         work = Reconciliation(
-            run_id, spec, archive, seen.state, connection, control, runner_factory, reporter, only=only, most=most
+            run_id, spec, archive, state, connection, control, runner_factory, reporter, only=only, most=most
         )
-        return work.perform(), archive, seen.state
+        return work.perform(), archive, state
 
 
 def reconcile_backup(
@@ -241,7 +242,7 @@ def reconcile_backup(
     expect: Expect | None,
 ) -> ReconcileReport:
     """Compare the archive as the writer's run has left it when it has ended. Raises as `Reconciliation.perform`."""
-    run_id, archive, state = writer.run_id, writer.archive, writer.state
+    run_id, archive, state = writer.run_id, writer.archive, with_snapshots(writer.state)
     with ControlPlane(connection) as control:
         work = Reconciliation(
             run_id, spec, archive, state, connection, control, runner_factory, reporter, expect=expect
