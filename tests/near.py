@@ -48,7 +48,7 @@ PACKAGES: Mapping[str, Near] = {
     "archive": Near(
         _engine("archive", "archiving*", "digest*", "frame*"),
         _unit("archive/*", "test_archiving.py", "test_frame.py"),
-        _broker("archive_s3", "compressed_segments", "retention", "transactions", "toolbox_s3"),
+        _broker("archive_s3", "compressed_segments", "cost", "retention", "transactions", "toolbox_s3"),
     ),
     "backup": Near(
         _engine("backup", "archiving*", "frame*"),
@@ -75,12 +75,15 @@ PACKAGES: Mapping[str, Near] = {
     ),
     "bench": Near(("bench",), _unit("bench/*"), _broker("bench")),
     "cli": Near(
-        _engine("cli*", "collector*", "interrupt*", "report*"),
+        _engine("cli*", "collector*", "interrupt*", "page*", "report*"),
         (
             *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "test_run_shown.py"),
-            *_unit("archive/care/test_inspect.py", "toolbox/test_output.py"),
+            *_unit("archive/care/test_cost.py", "archive/care/test_inspect.py", "toolbox/test_output.py"),
         ),
         (*_broker("cli", "dry_run", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
+    ),
+    "compaction": Near(
+        _engine("compaction"), _unit("compaction/*", "log/test_compaction.py"), _broker("log_dump_tool")
     ),
     "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
     "convert": Near(
@@ -88,6 +91,7 @@ PACKAGES: Mapping[str, Near] = {
         _unit("convert/*"),
         _broker("convert", "import", "format_round_trip"),
     ),
+    "erasure": Near(_engine("erasure", "archiving*", "frame*"), _unit("erasure/*")),
     "formats": Near(
         _engine("formats"),
         _unit("formats/*", "archive/writing/test_record_*.py"),

@@ -3,6 +3,7 @@
 archive.json
 catalog/00000000000000000042.json                    a commit
 catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, written at epoch 3
+catalog/00000000000000000007.bundle                  the commits 7000..7999
 topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log .index .timeindex .txnindex
                                                      or .log.zst instead of .log
 topics/<topic>/<topic id>/partition=<n>/snapshots/<epoch>[-<attempt>]/<end offset>-<leader epoch>[.<part>].checkpoint
@@ -20,6 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from logkeep_engine.formats.records_names import RECORDS_WIDTH
 from logkeep_engine.log.batch import MAX_OFFSET
 
 ARCHIVE = "archive.json"
@@ -43,12 +45,15 @@ DATA = ".data"
 CHECKPOINT = ".checkpoint"  # KIP-630's suffix of a snapshot
 
 MAX_EPOCH = 10**10 - 1
+BUNDLED = 1000
+"""The commits of a bundle: bundle `k` has those from `k * BUNDLED` on. The number is part of the format."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # a UUID in base64url without padding, Kafka's Uuid.toString
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _COMMIT = re.compile(r"catalog/([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"catalog/([0-9]{20})-([0-9]{10})\.checkpoint")
+_BUNDLE = re.compile(r"catalog/([0-9]{20})\.bundle")
 _SEGMENT = re.compile(
     r"topics/([a-zA-Z0-9._-]{1,249})/([A-Za-z0-9_-]{22})/partition=(0|[1-9][0-9]*)/"
     rf"([0-9]{{20}})\.([0-9]{{10}})(?:-([1-9][0-9]*))?({'|'.join(map(re.escape, SUFFIXES))})"
@@ -90,6 +95,27 @@ def parse_checkpoint(path: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
+def bundle_path(number: int) -> str:
+    """The object of bundle `number` (0 is the first)."""
+    return f"{CATALOG}{number:020d}.bundle"
+
+
+def parse_bundle(path: str) -> int | None:
+    """The bundle's number, or None for any other object."""
+    match = _BUNDLE.fullmatch(path)
+    return int(match[1]) if match else None
+
+
+def bundle_of(commit: int) -> int:
+    """The number of the bundle that has, or may have one day, this commit."""
+    return commit // BUNDLED
+
+
+def bundled(number: int) -> range:
+    """The commits of bundle `number`."""
+    return range(number * BUNDLED, (number + 1) * BUNDLED)
+
+
 def segment_stem(topic: str, topic_id: str, partition: int, base_offset: int, epoch: int, attempt: int) -> str:
     """The path of a segment without its suffix. Raises ValueError for what is no topic, topic id or number."""
     check_topic(topic)
@@ -118,12 +144,13 @@ def snapshot_name(end: int, leader_epoch: int, part: int) -> str:
     return f"{end:020d}-{leader_epoch:010d}" + (f".{part:05d}" if part else "")
 
 
-def records_stem(topic: str, partition: int, base_offset: int, *, root: str = TOPICS) -> str:
+def records_stem(topic: str, partition: int, base_offset: int, *, root: str = TOPICS, width: int = 0) -> str:
     """The path of a segment of the Records format without its suffix. `root` is "" where the topics' folders lie beside
-    `archive.json` (a folder that was adopted where it is).
+    `archive.json` (a folder that was adopted where it is). The offset is padded to `width` digits, or as the format has
+    it.
     """
     check_topic(topic)
-    return f"{root}{topic}/segment_partition_{partition:03d}_from_offset_{base_offset:010d}"
+    return f"{root}{topic}/segment_partition_{partition:03d}_from_offset_{base_offset:0{width or RECORDS_WIDTH}d}"
 
 
 def avro_stem(topic: str, partition: int, sequence: int, *, width: int = 0) -> str:

@@ -10,6 +10,7 @@ mod digest;
 mod divider;
 mod headers;
 mod key_comparison;
+mod keys;
 mod merge;
 mod objects;
 mod records_format;
@@ -29,6 +30,7 @@ fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     records_format::register(module)?;
     avro::register(module)?;
     digest::register(module)?;
+    keys::register(module)?;
     divider::register(module)?;
     compaction::register(module)?;
     key_comparison::register(module)?;

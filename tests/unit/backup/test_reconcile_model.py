@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from logkeep_engine.backup.reconcile.comparing import CleanerTooFast, ComparedKeys, LiveLog, compare_keys
 from logkeep_engine.log.consumed import PlainRecord
-from logkeep_engine.log.keys import KeyNotes
+from logkeep_engine.log.key_comparison import KeyNotes
 from logkeep_engine.log.rows import Rows, as_rows
 from tests.examples import scaled
 

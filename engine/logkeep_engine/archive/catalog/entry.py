@@ -52,12 +52,14 @@ class Files(ABC):
 
     `stored_bytes` is the size of the `.log.zst` object that holds the log in seekable zstd; 0: the log lies in a `.log`
     as it is. The other `*_bytes` are the sizes of the index objects. `sequence` is the number in the name of an Avro
-    object, with at least `sequence_width` digits. `end`, `leader_epoch` and `part` are in the name of a part of a
-    snapshot.
+    object, with at least `sequence_width` digits. In the Records format the number is the base offset, and a width of 0
+    is that of the format. `end`, `leader_epoch` and `part` are in the name of a part of a snapshot. The object may have
+    batches in so many offsets (`margin`) below `base_offset` and from `next_offset` on, which are no part of the log.
     """
 
     __slots__ = ()
     layout: ClassVar[Layout]
+    margin: ClassVar[int] = 0
     index_bytes: int = 0
     timeindex_bytes: int = 0
     txnindex_bytes: int = 0
@@ -125,13 +127,14 @@ class RecordsFiles(Files):
 
     layout = Layout.RECORDS
     index_bytes: int = 0
+    sequence_width: int = 0
 
     @property
     def suffix(self) -> str:
         return names.RECORDS
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        return names.records_stem(topic, entry.partition, entry.base_offset)
+        return names.records_stem(topic, entry.partition, entry.base_offset, width=self.sequence_width)
 
     def sizes(self, entry: SegmentEntry) -> dict[str, int]:
         return {names.RECORDS: entry.bytes, names.RECORDS_INDEX: self.index_bytes}
@@ -144,7 +147,7 @@ class RecordsAtRootFiles(RecordsFiles):
     layout = Layout.RECORDS_AT_ROOT
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        return names.records_stem(topic, entry.partition, entry.base_offset, root="")
+        return names.records_stem(topic, entry.partition, entry.base_offset, root="", width=self.sequence_width)
 
     def folder(self, topic: str, entry: SegmentEntry) -> str:
         return f"{topic}/"
@@ -172,9 +175,11 @@ class AvroFiles(Files):
 @dataclass(frozen=True, slots=True)
 class SnapshotFiles(Files):
     """A part of a snapshot, which has all of the partition below the offset `end`: batches, and the index of their
-    offsets. `leader_epoch` is that of the last batch below `end`. Parts are numbered from 0."""
+    offsets. `leader_epoch` is that of the last batch below `end`. Parts are numbered from 0. The first begins with the
+    header of the snapshot, the last ends with its footer."""
 
     layout = Layout.SNAPSHOT
+    margin = 1
     index_bytes: int = 0
     end: int = 0
     leader_epoch: int = 0

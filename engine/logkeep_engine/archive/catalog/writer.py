@@ -6,8 +6,10 @@
         writer.end(RunOutcome.SUCCEEDED, groups=groups)
 
 A commit is one conditional create of the next number, and the only thing that makes anything visible. A crash before it
-leaves objects that no commit names; a crash after it loses nothing. A crash while a checkpoint is written leaves the
-commits, from which it can be made again. `docs/design/0001` says how runs tell each other apart.
+leaves objects that no commit names; a crash after it loses nothing. After it the writer looks for a bundle of that
+number: if there is one with another commit, another run has taken over long ago. A crash while a checkpoint is written
+leaves the commits, from which it can be made again. `docs/design/0001` says how runs tell each other apart, and `0012`
+why the look suffices.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from logkeep_engine.archive.catalog.facts import (
     ClusterStateEntry,
     Commit,
     CommitKind,
+    ErasureEntry,
     GroupEntry,
     Partition,
     Receipt,
@@ -43,7 +46,9 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen, news
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck, check_snapshot
+from logkeep_engine.archive.catalog.replacements import Exchange, drafted
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import without_commits
@@ -71,27 +76,6 @@ class Timing:
     heartbeat: float = 5.0
     watch: float = 15.0
     poll: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointPolicy:
-    """A checkpoint is due after `commits` commits if they are an eighth of the last checkpoint, once they are as large
-    as it, or after `most_commits` whatever their size: each is an object that opening the archive reads.
-
-    Small archives are not below `min_bytes` in the second rule. KIP-630 does the same with
-    `metadata.log.max.record.bytes.between.snapshots`.
-    """
-
-    commits: int = 64
-    min_bytes: int = 4 << 20
-    most_commits: int = 1000
-
-    def due(self, commits: int, size: int, last_checkpoint: int) -> bool:
-        if commits == 0:
-            return False
-        if size >= max(self.min_bytes, last_checkpoint) or commits >= self.most_commits:
-            return True
-        return commits >= self.commits and size * 8 >= last_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +144,8 @@ class Writer:
     """The archive's writer while its run goes on. Made by `begin_run`. Safe for several threads.
 
     `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
-    `before` is the run as its earlier attempts have left it, None if there were none. After ArchiveFenced every call
+    `before` is the run as its earlier attempts have left it, None if there were none. `read_back` is the last commit of
+    the checkpoint from which the state was read, -1 if there was none. After ArchiveFenced every call
     raises it again. Leaving the context without `end` stops the heartbeat and leaves the run unended, as a crash does:
     the next start of the same run goes on.
     """
@@ -181,6 +166,7 @@ class Writer:
         self.epoch = tails.epoch + 1
         self._lost = tails.new
         self.before = state.runs.get(run_id)
+        self.read_back = since.read_back
         self._policy = policy
         self._since = since
         self._lock = threading.RLock()
@@ -277,6 +263,17 @@ class Writer:
             self._checkpoint_if_due()
             return number
 
+    def exchange(self, exchanges: Iterable[Exchange]) -> int:
+        """Put segments in the place of others, in one commit, and return its number. The objects of the others are
+        deleted after the commit: they are in `state.unpurged` until `purged` is called. Raises what `commit` does, and
+        ValueError for a segment that is not there."""
+        with self._lock:
+            self._confirm_last()
+            replaced, segments = drafted(self.state, exchanges)
+            number = self._append(replace(self._draft(CommitKind.DATA), segments=segments, replaced=replaced))
+            self._checkpoint_if_due()
+            return number
+
     def end(
         self,
         outcome: RunOutcome,
@@ -285,9 +282,11 @@ class Writer:
         *,
         partial: bool = False,
         cluster_state: ClusterStateEntry | None = None,
+        erasure: ErasureEntry | None = None,
     ) -> int:
         """End the run; returns the number of its last commit. `groups` and `cluster_state` become visible if it
-        succeeded. `partial`: it failed after it had tried everything, so restores may take what it has archived. Stops
+        succeeded. `partial`: it failed after it had tried everything, so restores may take what it has archived.
+        `erasure`: the run has erased records, and groups stay as they were. Stops
         the heartbeat. Afterwards only `snapshot`, `remove` and `purged` may be called."""
         if outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
             raise ValueError(f"a run cannot end as {outcome}")
@@ -302,6 +301,7 @@ class Writer:
                         groups=tuple(groups) if outcome is RunOutcome.SUCCEEDED else (),
                         partial=partial and outcome is RunOutcome.FAILED,
                         cluster_state=cluster_state if outcome is RunOutcome.SUCCEEDED else None,
+                        erasure=erasure if outcome is RunOutcome.SUCCEEDED else None,
                     )
                 )
             self._checkpoint_if_due()
@@ -429,21 +429,25 @@ class Writer:
         self._pending = commit
         try:
             self.archive.storage.create(path, data)
+            there = commit
         except ObjectExists:
-            other = self.archive.read_commit(commit.number)
-            if other.token != commit.token:
-                self._pending = None
-                self._fenced = ArchiveFenced(
-                    f"Run {other.run_id} has taken over the archive at {self.archive.storage.uri}: it wrote commit "
-                    f"{commit.number} at epoch {other.epoch}, run {self.run_id} is at epoch {self.epoch}.",
-                )
-                raise self._fenced from None
-            # An earlier attempt of this very call wrote it, and its answer was lost.
+            there = None
         except StorageUnavailable:
             raise  # the commit may be there or not: `_confirm_last` finds out
         except LogkeepError:
             self._pending = None
             raise
+        # A number is free again once its commit is in a bundle: a writer that was suspended for weeks may create it a
+        # second time. A bundle is there before the objects of its commits go, so it is looked for after the create.
+        other = self.archive.bundled_commit(commit.number) or there or self.archive.read_commit(commit.number)
+        if other.token != commit.token:
+            self._pending = None
+            self._fenced = ArchiveFenced(
+                f"Run {other.run_id} has taken over the archive at {self.archive.storage.uri}: it wrote commit "
+                f"{commit.number} at epoch {other.epoch}, run {self.run_id} is at epoch {self.epoch}.",
+            )
+            raise self._fenced
+        # It is this commit, also if an earlier attempt of this very call wrote it and its answer was lost.
         # The order matters: an interrupt between the two leaves a commit that `_confirm_last` knows to be done.
         self.state.apply(commit)
         self._pending = None

@@ -21,6 +21,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveFenced, ObjectExists, ObjectMissing, StorageUnavailable
 from logkeep_engine.formats.records_groups import pack_consumer_offsets
 from logkeep_engine.formats.records_names import (
+    RECORDS_WIDTH,
     FileKind,
     RecordsName,
     consumer_offsets_name,
@@ -45,7 +46,8 @@ def write_partition_indexes(
     work = []
     for topic_id, partition in keys:
         segments = [
-            RecordsName(partition, entry.base_offset) for entry in state.segments.get((topic_id, partition), ())
+            RecordsName(partition, entry.base_offset, entry.files.sequence_width or RECORDS_WIDTH)
+            for entry in state.segments.get((topic_id, partition), ())
         ]
         path = f"{root}{state.topics[topic_id].name}/{partition_index_name(partition)}"
         work.append((path, pack_partition_index(segments)))
@@ -140,7 +142,7 @@ def _is_there(storage: Storage, path: str, data: bytes) -> bool:
 
 def _check_newest(storage: Storage, epoch: int) -> None:
     archive = Archive.open(storage)
-    last = archive.read_commit(max(archive.listing().commits))
+    last = archive.read_commit(archive.listing().last)
     if last.epoch > epoch:
         raise ArchiveFenced(
             f"Run {last.run_id} has taken over the archive at {storage.uri} at epoch {last.epoch}: the files beside "

@@ -17,7 +17,7 @@ from itertools import count
 from typing import Protocol
 
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.log.keys import ALL_KEYS, KeyCounts, KeyNotes, new_secret
+from logkeep_engine.log.key_comparison import ALL_KEYS, KeyCounts, KeyNotes, new_secret
 
 MOST_STRETCHES = 20
 

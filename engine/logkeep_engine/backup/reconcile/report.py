@@ -10,7 +10,7 @@ from logkeep_engine.backup.reconcile.task import KeyVerdict, ReconciledPartition
 from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import KeysMissing, NotReconciled
-from logkeep_engine.log.keys import KeyCounts
+from logkeep_engine.log.key_comparison import KeyCounts
 
 FORMAT = 1
 MOST_OFFSETS = 20

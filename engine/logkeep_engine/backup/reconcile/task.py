@@ -25,7 +25,7 @@ from logkeep_engine.kafka.committed import CommittedBatches
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import walk
-from logkeep_engine.log.keys import KeyCounts, KeyNotes
+from logkeep_engine.log.key_comparison import KeyCounts, KeyNotes
 from logkeep_engine.log.memory import task_bytes
 from logkeep_engine.log.rows import as_rows, without_aborted
 from logkeep_engine.log.transactions import Spans
