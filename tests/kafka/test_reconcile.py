@@ -18,6 +18,7 @@ from logkeep_engine.backup.reconcile.step import reconcile_archive
 from logkeep_engine.backup.reconcile.task import KeyVerdict, ReconciledPartition
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import FormatName, parse_backup
+from logkeep_engine.erasure.run import ErasureAsked, erase
 from logkeep_engine.errors import BackupUnfinished, KeysMissing, NotReconciled, SpecError
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.records import decode
@@ -215,3 +216,16 @@ def test_a_partition_that_cannot_be_read_is_no_pass(
     assert (report.outcome, only(report).keys) == (KeyVerdict.NOT_COMPARED, None)
     with pytest.raises(NotReconciled, match=f"not compared: topic {unique} partition 0"):
         report.raise_if_wrong()
+
+
+def test_records_that_were_erased_from_the_archive_are_not_missing(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    topics.create(unique, cleanup_policy="compact")
+    put(kafka, unique, "erased", "stays")
+    backups.run(unique, compactedTopics="Log")
+    asked = ErasureAsked(unique, (b"erased",))
+    done = erase("erasure", backups.storage, asked, lambda: SparkRunner(backups.context), Reporter("erasure"))
+    assert (done.outcome, done.records) == ("Succeeded", 1)
+    found = only(reconcile(backups, unique))
+    assert (found.verdict, found.counts.keys) == (KeyVerdict.SAME, 1)

@@ -20,7 +20,10 @@ WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
 
 # Words of the operator's decisions that are no reasons.
 OTHER_WORDS = {
-    "types of conditions": {"Coverage", "Ready", "Reconciling", "RetentionRisk", "ScheduledRun", "StaleKeys", "Stalled", "Verified"},
+    "types of conditions": {
+        *("Coverage", "Ready", "Reconciling", "RetentionRisk"),
+        *("ScheduledRun", "StaleKeys", "Stalled", "Verified"),
+    },
     "statuses and outcomes": {
         "Complete",
         "Failed",

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.care.leases import reading
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.ranges import Range, without
+from logkeep_engine.archive.ranges import Range, add_range, without
 from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.reconcile.report import MOST_OFFSETS, ReconcileReport
@@ -67,8 +69,8 @@ class Reconciliation:
         topics, not_archived = self._topics()
         standing = self._standing(topics)
         failed = [self._failed(where, key, standing[where]) for where, key in _partitions(topics) if where in standing]
-        tasks = list(self._tasks(topics, standing.keys()))
-        found = self._run(tasks)
+        with reading(self.archive.storage, self.run_id, self.state.commit):
+            found = self._run(list(self._tasks(topics, standing.keys())))
         report = ReconcileReport(
             run_id=self.run_id,
             archive_id=self.archive.info.archive_id,
@@ -147,10 +149,16 @@ class Reconciliation:
         return ranges[-1][1] if ranges else 0
 
     def _accounted(self, key: Partition) -> Iterator[Range]:
-        """The ranges for which the archive accounts, without what its retention has removed."""
-        removed = self.state.removed.get(key, ())
+        """The ranges for which the archive accounts, without what its retention has removed, and without segments from
+        which an erasure has taken records."""
+        gone = list(self.state.removed.get(key, ()))
+        bases = sorted({entry.base_offset for entry in self.state.segments.get(key, ())})
+        for item in self.state.replaced.get(key, ()):
+            base = item.segment[0]
+            behind = bisect_right(bases, base)
+            add_range(gone, base, bases[behind] if behind < len(bases) else max(self._end(key), base + 1))
         for start, end in self.state.accounted_for(*key):
-            yield from without(start, end, removed)
+            yield from without(start, end, gone)
 
     def _failed(self, where: tuple[str, int], key: Partition, why: str) -> ReconciledPartition:
         return ReconciledPartition(where[0], key[0], where[1], self._end(key), failed=why)
