@@ -41,7 +41,7 @@ from logkeep_engine.backup.losses import (
     loses_records,
     refuse_losses,
 )
-from logkeep_engine.backup.pieces.writer import BackupSetting
+from logkeep_engine.backup.pieces.writer import setting_of
 from logkeep_engine.backup.plan import (
     BackupPlan,
     Piece,
@@ -52,6 +52,7 @@ from logkeep_engine.backup.plan import (
 )
 from logkeep_engine.backup.planner import BackupPlanner, unavailable
 from logkeep_engine.backup.proof import LossBook
+from logkeep_engine.backup.reconcile.step import reconcile_backup
 from logkeep_engine.backup.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
 from logkeep_engine.backup.record_files import write_record_files
 from logkeep_engine.backup.snapshots import make_snapshots
@@ -67,6 +68,7 @@ from logkeep_engine.backup.task import PieceDone, archive_pieces
 from logkeep_engine.backup.watch import EndedBackup
 from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.everything import ClusterStateMode
+from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
@@ -139,6 +141,8 @@ class BackupRun(ArchivingRun):
         self._message = ""
         self._connected: KafkaConnection | None = None
         self._report: ArchiveReport | None = None
+        self._reconciles = bool(request.reconcile)
+        self._reconciled: ReconcileFacts | None = None
 
     def execute(self) -> None:
         self._reporter.phase("Planning")
@@ -194,6 +198,15 @@ class BackupRun(ArchivingRun):
         if self._spec.segment.record_digests:
             self._make_digests(writer)
         self._describe(writer)
+        if self._reconciles:
+            self._reconcile(writer, connection)
+
+    def _reconcile(self, writer: Writer, connection: KafkaConnection) -> None:
+        """Look for stale keys in the archive as this run has left it."""
+        runner, reporter = self._runner_factory, self._reporter
+        report = reconcile_backup(writer, self._spec, connection, runner, reporter, self._expect)
+        self._reconciled = report.facts()
+        report.raise_if_wrong()
 
     def _archive_cluster_state(self, writer: Writer, control: ControlPlane) -> None:
         """Archive what the cluster knows of its users, at the time of the plan."""
@@ -300,26 +313,13 @@ class BackupRun(ArchivingRun):
         )
         self._reporter.phase("Running")
 
-    def _setting(self, storage: Storage, connection: KafkaConnection, writer: Writer) -> BackupSetting:
-        spec = self._spec
-        return BackupSetting(
-            connection,
-            storage,
-            writer.epoch,
-            spec.segment.max_bytes_int,
-            spec.segment.compression,
-            spec.format,
-            spec.format_options,
-            digest=spec.segment.digest,
-        )
-
     def _search_losses(
         self, connection: KafkaConnection, writer: Writer, pieces: Sequence[Piece], chunks: int
     ) -> Collection[int]:
         """Look for what the format cannot hold of the records of this run. Returns the numbers of chunks that could not
         be looked through, and must not be archived: the run fails with their failures, when all else is done.
         """
-        setting = self._setting(writer.archive.storage, connection, writer)
+        setting = setting_of(self._spec, writer.archive.storage, connection, writer.epoch)
         search = LossSearch(writer.archive, self._run_id, setting, self._slots(pieces))
 
         def run_tasks(work: Sequence[Work], function: ArchivePieces, on_result: OnPieces) -> None:
@@ -340,7 +340,7 @@ class BackupRun(ArchivingRun):
         losses: LossBook,
         pieces: Sequence[Piece],
     ) -> None:
-        setting = self._setting(storage, connection, writer)
+        setting = setting_of(self._spec, storage, connection, writer.epoch)
         work = pack(pieces, self._slots(pieces), limited=self._spec.limits.bytes_per_second_int is not None)
         committer = BackupCommitter(writer, control, losses, self._fail)
         pieces_by_number = {piece.number: piece for piece in pieces}
@@ -495,4 +495,4 @@ class BackupRun(ArchivingRun):
             left = self._not_archived
             found = coverage(plan, self._writer.state, self._spec.topics.include, left)
             result = replace(result, coverage=found, archive=self._report)
-        return result
+        return replace(result, reconciled=self._reconciled)

@@ -198,7 +198,8 @@ def generation_in(state: KeepsGenerations, key: Partition, found: dict[str, Any]
 
 
 def end_passive_behind(state: KeepsGenerations, commit: Commit, key: Partition, offset: int) -> None:
-    """Drop the passive generation of a partition whose log was cut off at `offset`, if it reaches behind it."""
+    """Drop the passive generation of a partition, if it reaches behind `offset`: the log was cut off there, or records
+    were erased, which a generation that is being read has, too."""
     passive = passive_of(state, key)
     if passive is not None and passive.end > offset:
         _drop(state, commit, key)

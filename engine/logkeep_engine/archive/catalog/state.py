@@ -326,6 +326,8 @@ class ArchiveState:
         self.unpurged = () if commit.purged else without_commits(self.unpurged, commit.purged_commits)
         self._remove(commit)
         erased = put_in_place(self, commit.replaced, commit.segments, partial(self.unname, commit))
+        for key in {(item.topic_id, item.partition) for item in commit.replaced}:
+            end_passive_behind(self, commit, key, -1)
         for entry in commit.snapshots:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
         self._remove_snapshots(commit)

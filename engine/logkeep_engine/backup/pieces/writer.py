@@ -15,7 +15,14 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.transactions import ListDisagreement, PieceTransactions
-from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.contract.spec import (
+    DEFAULT_DIGEST,
+    Compression,
+    DigestAlgorithm,
+    FormatName,
+    FormatOptions,
+    KafkaBackupSpec,
+)
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
@@ -39,6 +46,20 @@ class BackupSetting:
     options: FormatOptions = field(default_factory=FormatOptions)
     checking: bool = False
     digest: DigestAlgorithm = DEFAULT_DIGEST
+
+
+def setting_of(spec: KafkaBackupSpec, storage: Storage, connection: KafkaConnection, epoch: int) -> BackupSetting:
+    """The settings of the tasks of a run at this epoch."""
+    return BackupSetting(
+        connection,
+        storage,
+        epoch,
+        spec.segment.max_bytes_int,
+        spec.segment.compression,
+        spec.format,
+        spec.format_options,
+        digest=spec.segment.digest,
+    )
 
 
 class PieceWriter(ABC):
