@@ -181,7 +181,7 @@ def _chosen_by(
     wanted: list[Sequence[SegmentEntry]] = []
     left_out: list[SegmentEntry] = []
     for segments in tables:
-        some = []
+        some: list[SegmentEntry] = []
         for entry in segments:
             (some if cycle.reads(entry) else left_out).append(entry)
         if some:
