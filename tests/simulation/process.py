@@ -20,7 +20,8 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from logkeep_engine.archive.care.bundling import bundle_old_commits
-from logkeep_engine.archive.catalog.writer import CheckpointPolicy, Timing
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
+from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import LogkeepError

@@ -53,6 +53,7 @@ from logkeep_engine.backup.planner import BackupPlanner, gone_warnings, selectio
 from logkeep_engine.backup.proof import LossBook
 from logkeep_engine.backup.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
 from logkeep_engine.backup.record_files import write_record_files
+from logkeep_engine.backup.snapshots import make_snapshots
 from logkeep_engine.backup.summary import (
     data_loss,
     disagreement_message,
@@ -411,6 +412,9 @@ class BackupRun(ArchivingRun):
         self._groups = len(plan.groups)
         partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
         self._tidy(writer, partitions, repeated=self._repeated)
+        made = make_snapshots(writer, self._spec, self._reporter, self._runner_factory, self._expect)
+        self._notes += made.notes
+        self._message = str(made)
         if missed is not None:  # retention waits: the missing topics may be wanted from the archive
             raise missed
         self._retain(writer)
@@ -426,7 +430,8 @@ class BackupRun(ArchivingRun):
             removed = remove_expired(writer, *self._by_the_clock(writer, limits))
             if removed.segments:
                 word = "segment" if removed.segments == 1 else "segments"
-                self._message = f"retention removed {removed.segments} {word}, {removed.bytes} bytes"
+                told = f"retention removed {removed.segments} {word}, {removed.bytes} bytes"
+                self._message = "; ".join(filter(None, (self._message, told)))
             purge(writer, retention.grace_seconds * 1000)
         except LogkeepError as error:
             self._note("retention could not be finished, the next run goes on with it", error)

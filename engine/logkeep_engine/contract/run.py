@@ -21,7 +21,7 @@ Text = str | bytes
 MAX_PARTITIONS_SHOWN = 2000  # a ConfigMap holds 1 MiB; an entry is about 200 bytes
 MAX_LIST = 20
 MAX_MOVING = 10
-TASK_PHASES = ("Running", "Verifying")
+TASK_PHASES = ("Running", "Snapshotting", "Verifying")
 """The phases of a run in which tasks move or read its records."""
 
 
@@ -155,7 +155,7 @@ class Progress(_Document):
     _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors", "point"})
 
     run_id: str
-    phase: str  # Starting, Planning, Checking, Running, Verifying, Finishing
+    phase: str  # Starting, Planning, Checking, Running, Snapshotting, Verifying, Finishing
     start_time: float
     update_time: float
     attempt: int = 1

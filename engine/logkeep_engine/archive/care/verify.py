@@ -48,7 +48,7 @@ from logkeep_engine.archive.care.segment_check import SegmentCheck, check_all, m
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.packed import sums_of
+from logkeep_engine.archive.catalog.packed import sums_of_segments
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
@@ -206,7 +206,7 @@ class _Reading:
         self.total = self._bytes_total = 0
         for segments in tables:
             self.total += len(segments)
-            self._bytes_total += sums_of(segments)[1]
+            self._bytes_total += sums_of_segments(segments)[1]
         self.objects = self.records = self.good_bytes = 0
         self.faulty: list[SegmentEntry] = []
         self.disagreements: list[str] = []

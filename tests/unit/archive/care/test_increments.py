@@ -13,7 +13,7 @@ from logkeep_engine.archive.care.verify import VerifyReport, verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import RunOutcome
-from logkeep_engine.archive.catalog.writer import CheckpointPolicy
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.errors import ArchiveDamaged, StorageUnavailable
 from logkeep_engine.storage import Storage, open_uri
 from tests.command import logkeep
