@@ -27,7 +27,7 @@ from logkeep_engine.storage import Storage
 
 @dataclass(slots=True)
 class CatalogCheck:
-    """What the check of a catalog has found. `state` is None if it cannot be known. `objects` counts those of the
+    """The findings of the check of a catalog. `state` is None if it cannot be known. `objects` counts those of the
     catalog that were read, and those that its commits name; `epochs` are those of the commits that were read.
     `compared` is the newest checkpoint that is the fold of the commits."""
 
