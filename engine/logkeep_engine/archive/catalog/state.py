@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -29,7 +29,14 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.generations import Generation, change_generations, end_passive_behind
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
-from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.catalog.packed import (
+    ROW_BYTES,
+    SegmentBatch,
+    SegmentTable,
+    offsets_of,
+    sums_of_segments,
+    without_bases,
+)
 from logkeep_engine.archive.catalog.replacements import Replacement, follow, put_in_place
 from logkeep_engine.archive.catalog.unpurged import Unpurged, same_unpurged, without_commits
 from logkeep_engine.archive.ranges import Range, add_range, without
@@ -333,8 +340,8 @@ class ArchiveState:
         self._remove_snapshots(commit)
         change_generations(self, commit)
         if not commit.branchings:  # else the segments are copies
-            records, size = erased if commit.replaced else _sums(commit.segments)
-            more, more_size = _sums(commit.passive.segments)
+            records, size = erased if commit.replaced else sums_of_segments(commit.segments)
+            more, more_size = sums_of_segments(commit.passive.segments)
             run = replace(
                 run,
                 records=run.records + records + more,
@@ -482,13 +489,6 @@ def _set(table: dict[Partition, list[T]], key: Partition, items: list[T]) -> Non
         table[key] = items
     else:
         table.pop(key, None)
-
-
-def _sums(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
-    """The sums of records and bytes."""
-    if isinstance(segments, SegmentBatch):
-        return segments.sums()
-    return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
 
 
 def _start(gap: Gap) -> int:
