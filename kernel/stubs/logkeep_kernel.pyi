@@ -269,6 +269,21 @@ class Rows(Sequence[PlainRecord]):
     def first_since(self, time: int) -> int | None:
         """The number of the first record of that time or later. A record without a timestamp has -1."""
 
+class Keys:
+    """Keys of records that are looked for. None of them is here: `known` are the length of each and its `key_digest`
+    with this secret of 32 bytes."""
+
+    def __init__(self, secret: bytes, known: Sequence[tuple[int, bytes]]) -> None: ...
+    def found(self, rows: Rows) -> list[int]:
+        """The numbers of the records with one of the keys."""
+    def leave(self, batch: Buffer, packed: Buffer) -> tuple[bytes, int, int] | None:
+        """The records of a batch without those of the keys: packed as they were, their number, and their highest
+        timestamp. `packed` are its records, decompressed. None if no record has one of the keys. Raises ValueError if
+        the records do not fit together."""
+
+def key_digest(secret: bytes, key: bytes) -> bytes:
+    """The BLAKE3 of a key with a secret of 32 bytes."""
+
 def records_are(record: type[PlainRecord], /) -> None:
     """Name the class of records: named tuples of offset, timestamp, timestamp type, key, value and headers."""
 
@@ -452,10 +467,11 @@ class Compaction:
         """Whether the next record, which has this key, survives, for a caller that copies it itself."""
     def copy(
         self, dirty: bool, stretch: Buffer, at: int
-    ) -> tuple[bytes, int, Literal["end", "odd", "large", "enough"]]:
+    ) -> tuple[list[bytes | tuple[int, int]], int, Literal["end", "odd", "large", "enough"]]:
         """Copy what survives of the batches of a stretch from position `at` on.
 
-        Returns whole batches, the position of the first batch that was not taken, and why.
+        Returns whole batches in pieces: their bytes, or from where to where they lie in the stretch; the position of
+        the first batch that was not taken; and why.
         """
     @property
     def counts(self) -> tuple[int, int, int, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 BACKUP, RESTORE, BACKUP_RUN = "KafkaBackup", "KafkaRestore", "KafkaBackupRun"
+ERASURE = "KafkaErasure"
 # The kinds of resources, with their names in paths of the Kubernetes API.
 PLURALS = {BACKUP: "kafkabackups", RESTORE: "kafkarestores", BACKUP_RUN: "kafkabackupruns"}
 

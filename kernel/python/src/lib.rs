@@ -9,6 +9,7 @@ mod compression;
 mod digest;
 mod divider;
 mod headers;
+mod keys;
 mod merge;
 mod objects;
 mod records_format;
@@ -28,6 +29,7 @@ fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     records_format::register(module)?;
     avro::register(module)?;
     digest::register(module)?;
+    keys::register(module)?;
     divider::register(module)?;
     compaction::register(module)?;
     walk::register(module)

@@ -25,7 +25,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.leases import running_readers
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
@@ -115,7 +115,8 @@ def _removed_at(storage: Storage, item: Unpurged, now: int) -> int:
 def _delete_objects(writer: Writer, item: Unpurged) -> None:
     state, storage = writer.state, writer.archive.storage
     if writer.archive.info.segments is FormatName.RECORDS:
-        write_partition_indexes(storage, state, list(item.segments))
+        adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for some in item.segments.values() for entry in some)
+        write_partition_indexes(storage, state, list(item.segments), root="" if adopted else names.TOPICS)
     storage.delete(path for key, entries in item.segments.items() for path in _not_named(state, key, entries))
 
 

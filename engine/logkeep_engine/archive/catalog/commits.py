@@ -8,8 +8,9 @@ key, so that an altered commit is never mistaken for another:
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,
      "purgedCommits":[…],"epochs":{…},"leaders":{…},"branches":{…},"removedFromBranches":{…},
-     "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"groups":{…},
-     "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"sha256":…}
+     "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"replaced":{…},"groups":{…},
+     "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"erasure":{"sha256":…,"records":…,"segments":…},
+     "sha256":…}
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from logkeep_engine.archive.catalog.documents import (
     know,
     parse,
 )
-from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit, CommitKind, RunOutcome
+from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit, CommitKind, ErasureEntry, RunOutcome
 from logkeep_engine.errors import ArchiveMismatch
 
 _HEAD = {  # the keys that every commit has, and their attributes
@@ -57,10 +58,12 @@ _KIND_KEYS = {
         "snapshots",
         "snapshotParts",
         "removedSnapshots",
+        "replaced",
     },
-    CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState"},
+    CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState", "erasure"},
 }
 _CLUSTER_STATE = ("sha256", "acls", "quotas", "users")
+_ERASURE = ("sha256", "records", "segments")
 _SHA_KEY = b',"sha256":"'
 _SHA_TAIL = len(_SHA_KEY) + 64 + 2  # the key, 64 hex digits, `"}`
 
@@ -85,6 +88,8 @@ def dump_commit(commit: Commit) -> bytes:
             document["partial"] = True
         if commit.cluster_state is not None:
             document["clusterState"] = {key: getattr(commit.cluster_state, key) for key in _CLUSTER_STATE}
+        if commit.erasure is not None:  # versions that do not know it would take the groups for gone
+            document["erasure"] = {key: getattr(commit.erasure, key) for key in _ERASURE}
     body = dumps(document)
     return body[:-1] + _SHA_KEY + hashlib.sha256(body).hexdigest().encode() + b'"}'
 
@@ -105,6 +110,7 @@ def _extensions(commit: Commit) -> dict[str, Any]:
         "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
         **(tables.snapshots_out(commit.snapshots) if commit.snapshots else {}),
         "removedSnapshots": tables.REMOVED_SNAPSHOTS.out(gone) if gone else None,
+        "replaced": tables.REPLACED.out(commit.replaced) if commit.replaced else None,
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -156,6 +162,8 @@ def load_commit(data: bytes, name: str) -> Commit:
             cluster_state=_cluster_state(document, name),
             snapshots=tables.snapshots_in(document, name),
             removed_snapshots=tuple(tables.REMOVED_SNAPSHOTS.read(document, "removedSnapshots", name)),
+            replaced=tuple(tables.REPLACED.read(document, "replaced", name)),
+            erasure=_erasure(document, name),
         )
 
     return building(build, name)
@@ -167,3 +175,11 @@ def _cluster_state(document: dict[str, Any], name: str) -> ClusterStateEntry | N
         return None
     know(found, set(_CLUSTER_STATE), name)
     return ClusterStateEntry(*(found[key] for key in _CLUSTER_STATE))
+
+
+def _erasure(document: dict[str, Any], name: str) -> ErasureEntry | None:
+    found = document.get("erasure")
+    if found is None:
+        return None
+    know(found, set(_ERASURE), name)
+    return ErasureEntry(*(found[key] for key in _ERASURE))

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Commit, CommitKind, RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import Commit, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.errors import ArchiveDamaged
 
 
@@ -45,7 +46,12 @@ def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> ArchiveVie
     """The state at the end of a run; None if it has neither succeeded nor tried everything. Segments that retention has
     removed since are in it. Raises ArchiveDamaged if the catalog is damaged."""
     end = end_of(archive, newest.runs[run_id], newest.commit)
-    return None if end is None else ArchiveView(archive.load_at(end.number), _told_partial(end))
+    return None if end is None else ArchiveView(state_at(archive, end.number, newest), _told_partial(end))
+
+
+def state_at(archive: Archive, commit: int, newest: ArchiveState) -> ArchiveState:
+    """The state at a commit, with what erasures have left of its segments since: the objects that it named are gone."""
+    return newest if commit == newest.commit else archive.load_at(commit).following(newest)
 
 
 def end_of(archive: Archive, run: RunEntry, last: int) -> Commit | None:
@@ -63,7 +69,7 @@ def ends_of_runs(archive: Archive, commit: int) -> Iterator[Commit]:
     """The ends of runs that succeeded up to a commit, the newest first. Raises ArchiveDamaged if the catalog is
     damaged."""
     for found in archive.read_commits(range(commit, -1, -1)):
-        if found.kind is CommitKind.END and found.outcome is RunOutcome.SUCCEEDED:
+        if found.ends_backup:
             yield found
 
 
@@ -86,12 +92,12 @@ def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
             )
         told = "no backup of this archive has succeeded yet: what has been archived so far is taken"
         return ArchiveView(newest, (told,) if newest.segments else (), finished=False)
-    commit = _with_removals(archive, end.number, newest.commit)
-    state = newest if commit == newest.commit else archive.load_at(commit)
+    commit = _with_removals(archive, end.number, newest)
+    state = state_at(archive, commit, newest)
     warnings = [*_told_partial(end)]
     for run in newest.runs.values():
         before = state.runs.get(run.run_id)
-        if run.segments > (before.segments if before is not None else 0):
+        if run.kind != ERASURE and run.segments > (before.segments if before is not None else 0):
             warnings.append(
                 f"run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
                 f"the state is that of {'run ' + end.run_id if end.partial else 'the last successful run'}"
@@ -115,8 +121,12 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
     return None
 
 
-def _with_removals(archive: Archive, commit: int, newest: int) -> int:
-    """Retention removes segments right after the end of a run, so the state that is left by it is as complete."""
-    while commit < newest and archive.read_commit(commit + 1).is_care:
+def _with_removals(archive: Archive, commit: int, newest: ArchiveState) -> int:
+    """Retention removes segments right after the end of a run, so the state that is left by it is as complete. So is
+    one that an erasure leaves."""
+    while commit < newest.commit:
+        found = archive.read_commit(commit + 1)
+        if not found.is_care and newest.runs[found.run_id].kind != ERASURE:
+            break
         commit += 1
     return commit
