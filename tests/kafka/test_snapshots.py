@@ -13,6 +13,7 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.errors import SpecError
 from logkeep_engine.storage import Storage, open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, create_topic, end_transaction
@@ -119,6 +120,7 @@ def test_a_compacted_topic_comes_back_as_a_consumer_has_seen_it_at_every_point(
         check("first-snapshot", {"run": "backup-0"}, at_end[0])
         gone = {"offsets": [{"topic": unique, "partition": 0, "offset": ends[0] + 1}]}
         spec = restore_spec(second_kafka, tmp_path, suffix="-gone", point=gone)
-        assert f"its state is kept at offset {ends[1]} and later" in bring_back(spec, "restore-gone").message
+        with pytest.raises(SpecError, match=f"its state is kept at offset {ends[1]} and later"):
+            bring_back(spec, "restore-gone")
         (inspected,) = describe(archive.info, archive.load()).topics
         assert inspected.partitions[0].exact_from == ends[1]
