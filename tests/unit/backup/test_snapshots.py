@@ -24,6 +24,7 @@ from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.backup.archive_report import snapshots_of
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.errors import SpecError, StorageUnavailable
 from logkeep_engine.log.consumed import LogRecord
@@ -241,6 +242,8 @@ def test_a_time_of_which_retention_has_left_nothing_is_refused_and_says_from_whe
             if number == 2:
                 writer.remove([RemovedSegment(*KEY, 0)])
     assert [record.value for record in topic.restored()] == [b"v2"]
+    (told,) = snapshots_of(Archive.open(topic.storage).load())
+    assert (told.topic, told.partitions, told.records, told.exact_after) == ("orders", 1, 1, NOON / 1000)
     for wanted in ({"as_of": iso(NOON)}, {"timestamp": iso(NOON)}):
         with pytest.raises(
             SpecError, match=f"its state is kept at offset 1 and later, which is later than {iso(NOON)}"
