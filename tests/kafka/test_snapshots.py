@@ -24,7 +24,7 @@ OFTEN = {"snapshots": {"maxRecordBytesBetweenSnapshots": "1", "minCleanableRatio
 WHOLE = {"verify": "Full", "offsets": "Same"}
 
 
-def write(broker: KafkaBroker, topic: str, random: Random, *, null_keys: bool) -> None:
+def overwrite(broker: KafkaBroker, topic: str, random: Random, *, null_keys: bool) -> None:
     """Overwrites and tombstones of a few keys, in transactions and outside of them; some are aborted."""
     keys: list[bytes | None] = [b"k%d" % at for at in range(6)]
     plain = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "lz4", "linger.ms": 20})
@@ -77,7 +77,7 @@ def test_a_compacted_topic_comes_back_as_a_consumer_has_seen_it_at_every_point(
     create_topic(kafka.bootstrap, unique, 1, {**NO_RETENTION, "cleanup.policy": before, "delete.retention.ms": "0"})
     random, at_end, storage = Random(policy), [], open_uri(tmp_path.as_uri())
     for number in range(3):
-        write(kafka, unique, random, null_keys=before == "delete" and number == 0)
+        overwrite(kafka, unique, random, null_keys=before == "delete" and number == 0)
         if number == 0:
             set_policy(kafka, unique, policy)
         result = back_up(backup_spec(kafka, tmp_path, unique, **OFTEN), f"backup-{number}")
