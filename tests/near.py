@@ -83,7 +83,9 @@ PACKAGES: Mapping[str, Near] = {
         (*_broker("cli", "dry_run", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
     ),
     "compaction": Near(
-        _engine("compaction"), _unit("compaction/*", "log/test_compaction.py"), _broker("log_dump_tool")
+        _engine("compaction"),
+        _unit("compaction/*", "backup/test_snapshots.py", "log/test_compaction.py"),
+        _broker("log_dump_tool", "snapshots"),
     ),
     "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
     "convert": Near(
