@@ -152,6 +152,8 @@ def _print_archive(archive: Description, partitions: bool) -> None:
         out.print(_incarnations(archive))
     if any(topic.branches for topic in archive.topics):
         out.print(_branches(archive))
+    if any(part.generation for topic in archive.topics for part in topic.partitions):
+        out.print(_generations(archive))
     runs = table("run", "began", "ended", "outcome", "records", "size", "segments", "message")
     for run in archive.runs:
         runs.add_row(
@@ -299,6 +301,28 @@ def _branches(archive: Description) -> Table:
                 branch.times.first_time or "-",
                 branch.times.last_time or "-",
             )
+    return found
+
+
+def _generations(archive: Description) -> Table:
+    """A table of the generations of compacted partitions."""
+    found = table("generations of", "partition", "active", "began", "active since", "exact from", "being read")
+    for topic in archive.topics:
+        for part in topic.partitions:
+            known = part.generation
+            if known is not None:
+                passive = known.passive
+                found.add_row(
+                    _name(topic),
+                    str(part.partition),
+                    str(known.number),
+                    known.began_time or "-",
+                    known.since_time or "-",
+                    "-" if known.exact < 0 else str(known.exact),
+                    "-"
+                    if passive is None
+                    else f"{passive.number}: {passive.read} of {passive.end - passive.start} offsets",
+                )
     return found
 
 
