@@ -66,6 +66,7 @@ PACKAGES: Mapping[str, Near] = {
                 "gaps",
                 "hostile_batches",
                 "old_brokers",
+                "reconcile",
             ),
             *_broker("rights", "round_trip_property", "task_memory", "tiered", "transactions"),
             *_simulated("coverage", "history", "ledger", "schedules", "stale_brokers", "unlisted_topics"),
