@@ -80,7 +80,7 @@ def test_objects_are_named_as_published(found: SegmentEntry, objects: dict[str, 
 
 @pytest.mark.parametrize("size", [0, 34])
 def test_a_transaction_index_is_an_object_if_there_is_one(size: int) -> None:
-    found = in_layout(Layout.KAFKA, txnindex_bytes=size, txnindex_sha256="0" * 64 if size else "")
+    found = in_layout(Layout.KAFKA, txnindex_bytes=size)
     assert totals_of(pack(found)).objects == len(found.objects("orders")) == (4 if size else 3)
 
 
