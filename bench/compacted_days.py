@@ -52,7 +52,7 @@ class InOrder(Runner):
 
 
 def batches(random: np.random.Generator, base: int, time: int) -> list[bytes]:
-    """What a quarter of a day brings, in batches of 500 records."""
+    """The records of a quarter of a day, in batches of 500."""
     keys = (KEYS * random.power(0.5, RECORDS)).astype(int)
     made = []
     for start in range(0, RECORDS, 500):
