@@ -467,10 +467,11 @@ class Compaction:
         """Whether the next record, which has this key, survives, for a caller that copies it itself."""
     def copy(
         self, dirty: bool, stretch: Buffer, at: int
-    ) -> tuple[bytes, int, Literal["end", "odd", "large", "enough"]]:
+    ) -> tuple[list[bytes | tuple[int, int]], int, Literal["end", "odd", "large", "enough"]]:
         """Copy what survives of the batches of a stretch from position `at` on.
 
-        Returns whole batches, the position of the first batch that was not taken, and why.
+        Returns whole batches in pieces: their bytes, or from where to where they lie in the stretch; the position of
+        the first batch that was not taken; and why.
         """
     @property
     def counts(self) -> tuple[int, int, int, int]:
