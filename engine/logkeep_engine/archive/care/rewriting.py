@@ -68,7 +68,7 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFrame:
-    """What a part of a snapshot has besides its batches: the first a header with the `time` of the snapshot, the
+    """The frame of a part of a snapshot: the first has a header with the `time` of the snapshot, the
     `last` a footer."""
 
     time: int
