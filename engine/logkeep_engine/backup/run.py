@@ -31,6 +31,7 @@ from logkeep_engine.backup.compacted import refuse_generations
 from logkeep_engine.backup.coverage import coverage, unmatched_error
 from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
 from logkeep_engine.backup.dry_run import BackupDryRun
+from logkeep_engine.backup.erasing import erase_asked
 from logkeep_engine.backup.losses import (
     ArchivePieces,
     LossSearch,
@@ -419,6 +420,8 @@ class BackupRun(ArchivingRun):
             raise missed
         self._retain(writer)
         self._bundle(writer)
+        told = erase_asked(writer.archive, self._spec.erasures, self._runner_factory)
+        self._message = "; ".join(filter(None, (self._message, *told)))
 
     def _retain(self, writer: Writer) -> None:
         """Remove the segments that `spec.retention` does not keep."""
