@@ -66,6 +66,7 @@ PACKAGES: Mapping[str, Near] = {
                 "gaps",
                 "hostile_batches",
                 "old_brokers",
+                "reconcile",
             ),
             *_broker("rights", "round_trip_property", "task_memory", "tiered", "transactions"),
             *_simulated("coverage", "history", "ledger", "schedules", "stale_brokers", "unlisted_topics"),
@@ -82,7 +83,9 @@ PACKAGES: Mapping[str, Near] = {
         (*_broker("cli", "dry_run", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
     ),
     "compaction": Near(
-        _engine("compaction"), _unit("compaction/*", "log/test_compaction.py"), _broker("log_dump_tool")
+        _engine("compaction"),
+        _unit("compaction/*", "backup/test_snapshots.py", "log/test_compaction.py"),
+        _broker("log_dump_tool", "snapshots"),
     ),
     "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
     "convert": Near(

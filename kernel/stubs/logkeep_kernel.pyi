@@ -477,5 +477,41 @@ class Compaction:
     def counts(self) -> tuple[int, int, int, int]:
         """Records that were copied, tombstones among them, batches copied as they were, and batches built anew."""
 
+class KeyComparison:
+    """The keys of an archived partition beside those of the live log: one of `parts` shares of all keys.
+
+    First `note` all archived records, then the live ones, both in the order of their offsets, committed ones only.
+    `secret` hashes the keys; the map takes at most `map_bytes`. The archive accounts for the ranges `accounted`, which
+    rise, and holds nothing from offset `end` on.
+    """
+
+    def __init__(
+        self,
+        *,
+        secret: tuple[int, int],
+        map_bytes: int,
+        part: int,
+        parts: int,
+        end: int,
+        accounted: Sequence[tuple[int, int]],
+    ) -> None: ...
+    @property
+    def rest(self) -> list[tuple[int, int]]:
+        """The shares, with the number of each, that did not fit into the map. The comparison has gone on without
+        them."""
+    def begin_live(self, log_start: int) -> None:
+        """Take live records from this offset on only: the first batch of a log may have others."""
+    def note(self, live: bool, rows: Rows) -> None:
+        """Note records. Raises ValueError for an offset that no log has."""
+    def note_batches(self, live: bool, stretch: Buffer, headers: Headers[Any], most: int) -> int:
+        """Note the records of batches of a stretch, but for control batches. Returns how many were taken. The caller
+        must look at the next one: it is no batch of magic 2, its records do not fit together, or have more than `most`
+        bytes. None of them is noted."""
+    def counts(self, log_start: int) -> tuple[int, int, int, int, int, int]:
+        """How many keys the archive has, and how many of all keys are stale, expired, missing and differing if the live
+        log starts there; and how many archived records have no key."""
+    def offsets(self, log_start: int, most: int) -> tuple[list[int], list[int]]:
+        """The lowest offsets of stale keys, and those of keys that are missing or differ: at most so many of each."""
+
 def target_of_record(key: Buffer | None, offset: int, targets: int) -> int:
     """The target to which a `Divider` gives a record. ValueError if `targets` is 0."""

@@ -1,6 +1,7 @@
 """Names of the archive's objects, relative to its URI. Numbers are padded, so that names sort as their numbers do.
 
 archive.json
+verified.json                                        what incremental verifications have read
 catalog/00000000000000000042.json                    a commit
 catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, written at epoch 3
 catalog/00000000000000000007.bundle                  the commits 7000..7999
@@ -25,6 +26,7 @@ from logkeep_engine.formats.records_names import RECORDS_WIDTH
 from logkeep_engine.log.batch import MAX_OFFSET
 
 ARCHIVE = "archive.json"
+VERIFIED = "verified.json"
 CATALOG = "catalog/"
 TOPICS = "topics/"
 RUNS = "runs/"

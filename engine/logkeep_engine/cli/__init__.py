@@ -27,6 +27,7 @@ from logkeep_engine.cli import (
     import_,
     inspect,
     log,
+    reconcile,
     restore,
     verify,
 )
@@ -46,7 +47,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # As --help lists them.
-for command in (backup, restore, groups, diff, drill, inspect, verify, convert, import_, erase, coverage, log):
+for command in (
+    backup,
+    restore,
+    groups,
+    diff,
+    drill,
+    inspect,
+    verify,
+    reconcile,
+    convert,
+    import_,
+    erase,
+    coverage,
+    log,
+):
     command.register(app)
 
 

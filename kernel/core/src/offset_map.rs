@@ -153,6 +153,11 @@ impl OffsetMap {
         let table = &self.tables[hash.0 as usize % TABLES];
         table.slots[table.place(hash)][2].checked_sub(1)
     }
+
+    /// The numbers of all records that have a key, in no order.
+    pub fn values(&self) -> impl Iterator<Item = u64> + '_ {
+        self.tables.iter().flat_map(|table| &table.slots).filter_map(|slot| slot[2].checked_sub(1))
+    }
 }
 
 impl Table {

@@ -9,6 +9,7 @@ mod compression;
 mod digest;
 mod divider;
 mod headers;
+mod key_comparison;
 mod keys;
 mod merge;
 mod objects;
@@ -32,5 +33,6 @@ fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     keys::register(module)?;
     divider::register(module)?;
     compaction::register(module)?;
+    key_comparison::register(module)?;
     walk::register(module)
 }

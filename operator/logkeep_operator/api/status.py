@@ -142,6 +142,17 @@ class ProgressStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class SnapshotStatus(StatusPart):
+    """The newest snapshots of the partitions of a compacted topic. Points later than `exact_after` are exact."""
+
+    topic: str = ""
+    partitions: int | None = None
+    records: int | None = None
+    bytes: int | None = None
+    exact_after: str | None = None
+
+
+@dataclass(frozen=True)
 class ArchiveStatus(StatusPart):
     """The numbers are those of a KafkaBackup. `size` and `growth` say `stored_bytes` and `bytes_per_day` to people."""
 
@@ -158,6 +169,7 @@ class ArchiveStatus(StatusPart):
     size: str | None = None
     bytes_per_day: int | None = None
     growth: str | None = None
+    snapshots: tuple[SnapshotStatus, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -241,6 +253,23 @@ class VerificationStatus(StatusPart):
     not_verified: int | None = None
     different: int | None = None
     records: int | None = None
+    end_time: str | None = None
+    report: str | None = None
+
+
+@dataclass(frozen=True)
+class ReconcileStatus(StatusPart):
+    """The findings of the last run that looked for stale keys. `outcome` is Same, StaleKeys, NotCompared or
+    KeysMissing."""
+
+    run_id: str | None = None
+    outcome: str | None = None
+    message: str | None = None
+    partitions: int | None = None
+    not_compared: int | None = None
+    keys: int | None = None
+    stale: int | None = None
+    missing: int | None = None
     end_time: str | None = None
     report: str | None = None
 
@@ -404,9 +433,9 @@ class HistoryEntry(StatusPart):
 
 @dataclass(frozen=True)
 class Status(StatusWithConditions):
-    """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention` and `coverage`.
-    Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`, `verification`,
-    `cluster_state` and `emitted`. Both kinds have all other fields."""
+    """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention`, `coverage` and
+    `reconcile`. Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`,
+    `verification`, `cluster_state` and `emitted`. Both kinds have all other fields."""
 
     phase: Phase | None = None
     run: RunStatus | None = None
@@ -429,6 +458,7 @@ class Status(StatusWithConditions):
     drill: DrillStatus | None = None
     emitted: EmittedStatus | None = None
     coverage: CoverageStatus | None = None
+    reconcile: ReconcileStatus | None = None
     warnings: tuple[str, ...] = ()
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()

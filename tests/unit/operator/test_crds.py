@@ -149,7 +149,7 @@ def camel(name: str) -> str:
 
 SIZES = {
     f"archive.{name}"
-    for name in ("topics", "segments", "records", "bytes", "storedBytes", "size", "bytesPerDay", "growth")
+    for name in ("topics", "segments", "records", "bytes", "storedBytes", "size", "bytesPerDay", "growth", "snapshots")
 }
 
 
@@ -165,7 +165,7 @@ SIZES = {
         ),
         (
             "KafkaRestore",
-            {"lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", *SIZES},
+            {"lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", "reconcile", *SIZES},
         ),
     ],
 )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -28,7 +28,14 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
-from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.catalog.packed import (
+    ROW_BYTES,
+    SegmentBatch,
+    SegmentTable,
+    offsets_of,
+    sums_of_segments,
+    without_bases,
+)
 from logkeep_engine.archive.catalog.replacements import Replacement, follow, put_in_place
 from logkeep_engine.archive.catalog.unpurged import Unpurged, same_unpurged, without_commits
 from logkeep_engine.archive.ranges import Range, add_range, without
@@ -308,7 +315,7 @@ class ArchiveState:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
         self._remove_snapshots(commit)
         if not commit.branchings:  # else the segments are copies
-            records, size = erased if commit.replaced else _sums(commit.segments)
+            records, size = erased if commit.replaced else sums_of_segments(commit.segments)
             run = replace(
                 run,
                 records=run.records + records,
@@ -455,13 +462,6 @@ def _set(table: dict[Partition, list[T]], key: Partition, items: list[T]) -> Non
         table[key] = items
     else:
         table.pop(key, None)
-
-
-def _sums(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
-    """The sums of records and bytes."""
-    if isinstance(segments, SegmentBatch):
-        return segments.sums()
-    return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
 
 
 def _start(gap: Gap) -> int:
