@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.cluster import ClusterSpec
-from logkeep_engine.contract.compacted import CompactedTopics, Snapshots
+from logkeep_engine.contract.compacted import CompactedTopics, Generations, Snapshots
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.emitting import Emit, EmitOptions
 from logkeep_engine.contract.erasures import MAX_ERASURES, Erasure
@@ -227,6 +227,7 @@ class KafkaBackupSpec(Model):
     segment: SegmentSpec = SegmentSpec()
     compacted_topics: CompactedTopics | None = None
     snapshots: Snapshots | None = None
+    generations: Generations | None = None
     reconcile: ReconcileSpec | None = None
     retention: Retention = Retention()
     erasures: Annotated[tuple[Erasure, ...], Field(max_length=MAX_ERASURES)] | None = None
@@ -259,6 +260,8 @@ class KafkaBackupSpec(Model):
             raise ValueError("snapshots may be set only where compactedTopics is Snapshot")
         if len({item.name for item in self.erasures or ()}) < len(self.erasures or ()):
             raise ValueError("each of erasures must have a name of its own")
+        if self.generations is not None and self.how_compacted is not CompactedTopics.GENERATIONS:
+            raise ValueError("generations may be set only where compactedTopics is Generations")
         return self
 
     @property
@@ -266,6 +269,13 @@ class KafkaBackupSpec(Model):
         """How compacted topics are kept: as the field says, or as is usual for the format."""
         usual = CompactedTopics.SNAPSHOT if self.format is FormatName.KAFKA else CompactedTopics.LOG
         return self.compacted_topics or usual
+
+    @property
+    def generation_cycle_ms(self) -> int | None:
+        """The cycle of generations, None if compacted topics have none."""
+        if self.how_compacted is not CompactedTopics.GENERATIONS:
+            return None
+        return (self.generations or Generations()).cycle_ms
 
 
 class BackupRef(Model):

@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.commit_reader import CatalogListing
 from logkeep_engine.archive.catalog.comparison import CheckpointComparison
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.generations import PASSIVE
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
@@ -196,6 +197,16 @@ def check_continuity(
             first = [(entry.base_offset, branch.offset) for entry in branch.segments[:1]]
             coverage = [item for item in first if item[0] < item[1]] + branch.held.coverage
             yield from _verify_order(storage, chosen[branch.key[0]], coverage, branch.segments)
+    yield from _check_passive(storage, state, chosen)
+
+
+def _check_passive(storage: Storage, state: ArchiveState, chosen: Mapping[str, str]) -> Iterator[Damage]:
+    """Faults of generations that are being read."""
+    passive = state.of_generation(PASSIVE)
+    for (topic_id, partition), entries in passive.segments.items():
+        if topic_id in chosen:
+            coverage = passive.coverage.get((topic_id, partition), [])
+            yield from _verify_order(storage, chosen[topic_id], coverage, entries)
 
 
 def all_branches(state: ArchiveState) -> list[Branch]:

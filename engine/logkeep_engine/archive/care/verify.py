@@ -7,8 +7,8 @@ It checks:
 
 - The catalog: archive.json, and every commit and checkpoint. A checkpoint must equal the fold of the commits.
 - Each partition: its coverage has no hole but recorded gaps, from where it was meant to begin (see `beginnings`). Its
-  segments, and those of its branches, neither overlap nor lie outside of it. Its indexes of transactions and its
-  markers say the same; where they do not, nothing is lost.
+  segments, those of its branches and those of a generation that is being read neither overlap nor lie outside of it.
+  Its indexes of transactions and its markers say the same; where they do not, nothing is lost.
 - Each segment of batches: size and digest of the log, every batch's CRC and offsets, and every fact of the catalog
   entry. Offset and time index equal those made from the log. Each aborted transaction ends with an abort marker of its
   producer. If the log is compressed: the size of the object, the seek table, and that each frame holds what the table
@@ -48,6 +48,7 @@ from logkeep_engine.archive.care.segment_check import SegmentCheck, check_all, m
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.generations import PASSIVE
 from logkeep_engine.archive.catalog.packed import sums_of_segments
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -166,6 +167,8 @@ def _tables(state: ArchiveState) -> Iterator[tuple[str, Sequence[SegmentEntry]]]
         yield topic_id, segments
     for branch in all_branches(state):
         yield branch.key[0], branch.segments
+    for (topic_id, _), segments in sorted(state.of_generation(PASSIVE).segments.items(), key=_key_of):
+        yield topic_id, segments
     for parts in all_snapshots(state):
         yield parts[0].topic_id, parts
 
