@@ -24,17 +24,18 @@ def erase_asked(
     archive: Archive,
     erasures: Sequence[Erasure] | None,
     runner_factory: Callable[[], TaskRunner],
+    message: str = "",
     folder: str = PATH_ERASURES_DIR,
-) -> list[str]:
-    """Carry out the erasures that the archive does not know as done, one after the other, and tell what they have done.
-    `folder` has their keys. The run of the backup has ended.
+) -> str:
+    """Carry out the erasures that the archive does not know as done, one after the other. Returns the run's message,
+    and behind it what they have done. `folder` has their keys. The run of the backup has ended.
 
     All are tried. Raises ErasureFailed for the first that failed: the next run goes on with it.
     """
     if not erasures:
-        return []
+        return message
     runs = archive.load().runs
-    told: list[str] = []
+    told = [message] if message else []
     failures: list[ErasureFailed] = []
     for item in erasures:
         earlier = runs.get(item.run_id)
@@ -47,7 +48,7 @@ def erase_asked(
             failures.append(error)
     if failures:
         raise failures[0]
-    return told
+    return "; ".join(told)
 
 
 def _carry_out(archive: Archive, item: Erasure, runner_factory: Callable[[], TaskRunner], folder: str) -> str:
