@@ -92,12 +92,8 @@ def pack_facts(
         raise ValueError(f"segment {numbers[0]}: {error}") from error
 
 
-def in_kafka_layout(flags: int, digest: int) -> bool:
-    """Whether a row, of which these are the last two columns, is of Kafka's layout."""
-    return _layout(flags, digest) == Layout.KAFKA
-
-
-def _layout(flags: int, digest: int) -> int:
+def layout_of(flags: int, digest: int) -> int:
+    """The number of the layout of a row, of which these are the last two columns."""
     return flags >> LAYOUT_BIT | digest >> HIGH_LAYOUT_BIT << _LOW_LAYOUT_BITS
 
 
@@ -141,7 +137,7 @@ def check_digests(rows: bytes) -> None:
 
 def _check_layouts(rows: bytes) -> None:
     for flags, digest in {(row[-2], row[-1]) for row in _ROW.iter_unpack(rows)}:
-        number = _layout(flags, digest)
+        number = layout_of(flags, digest)
         if number not in set(Layout):
             raise ArchiveMismatch(f"A segment has a layout of number {number}.", hint=NEWER)
 
@@ -157,7 +153,7 @@ def identity_of(row: bytes) -> tuple[int, int, int, int]:
     segments of a partition have had the same."""
     values = _ROW.unpack(row)
     base, epoch, attempt = _IDENTITY(values)
-    return base, epoch, attempt, values[_END_AT] if _layout(*values[-2:]) == Layout.SNAPSHOT else 0
+    return base, epoch, attempt, values[_END_AT] if layout_of(*values[-2:]) == Layout.SNAPSHOT else 0
 
 
 def sums_of(rows: bytes | bytearray) -> tuple[int, int]:
@@ -232,7 +228,7 @@ def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry
     values[_DIGEST_AT] = Digest(_ALGORITHMS[_WITHOUT_LAYOUT[digest]], values[_DIGEST_AT].hex())
     values[_TXNINDEX_SHA256_AT] = values[_TXNINDEX_SHA256_AT].hex() if flags & HAS_TXNINDEX_SHA256 else ""
     transactional, control, gaps, append_time, legacy = _FLAG_VALUES[flags & (HAS_TXNINDEX_SHA256 - 1)]
-    kind, own = _FILES[_layout(flags, digest)]
+    kind, own = _FILES[layout_of(flags, digest)]
     return _entry(
         topic_id,
         partition,
