@@ -72,9 +72,10 @@ def originals(storage: Storage, topic: str) -> list[str]:
 
 
 def _entries(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[SegmentEntry]:
-    """All segments of these incarnations that have objects: of branches, of snapshots, and those that are to be
-    deleted, too."""
+    """All segments of these incarnations that have objects: of branches, of snapshots, of passive generations, and
+    those that are to be deleted, too."""
     tables: list[tuple[Partition, Iterable[SegmentEntry]]] = [*state.segments.items()]
+    tables += [] if state.passive is None else state.passive.segments.items()
     tables += [item for removed in state.unpurged for item in removed.segments.items()]
     tables += [(branch.key, branch.segments) for branch in all_branches(state)]
     tables += [((parts[0].topic_id, parts[0].partition), parts) for parts in all_snapshots(state)]

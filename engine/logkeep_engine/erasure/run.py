@@ -12,13 +12,20 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import ErasureEntry, RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import (
+    ErasureEntry,
+    GenerationChange,
+    GenerationStep,
+    RunEntry,
+    RunOutcome,
+)
+from logkeep_engine.archive.catalog.generations import passive_of
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
@@ -120,6 +127,7 @@ class _ErasureRun(ArchivingRun):
 
     def _rewrite(self, writer: Writer, topic_ids: tuple[str, ...]) -> tuple[str, ...]:
         """Write the segments anew that hold a key. Returns the faults of those that cannot be read."""
+        writer.change_generations(_dropped(writer.state, topic_ids))
         place = RewritePlace(self._storage, WantedKeys.of(self._asked.keys), writer.epoch)
         works = works_of(place, writer.state, self._asked.topic, topic_ids)
         self._partitions = len({work.key for work in works})
@@ -209,6 +217,15 @@ def _range(work: ErasureWork) -> ProgressRange:
     return ProgressRange(
         work.number, work.topic, work.key[1], segments[0].base_offset, max(entry.next_offset for entry in segments)
     )
+
+
+def _dropped(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[GenerationChange]:
+    """The end of each generation of the topic that is being read: it may hold the keys, and a backup begins it again
+    from a log without them."""
+    for key in sorted(state.generations):
+        passive = passive_of(state, key)
+        if passive is not None and key[0] in topic_ids:
+            yield GenerationChange(*key, passive.number, GenerationStep.DROP)
 
 
 def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str, ...]:

@@ -13,7 +13,16 @@ from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import with_snapshots
-from logkeep_engine.archive.catalog.facts import GroupEntry, RunOutcome, TopicEntry, branch_id
+from logkeep_engine.archive.catalog.facts import (
+    Coverage,
+    GenerationChange,
+    GenerationStep,
+    GroupEntry,
+    Receipt,
+    RunOutcome,
+    TopicEntry,
+    branch_id,
+)
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading import view
@@ -24,7 +33,7 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import LocalStorage, Storage
 from tests.examples import scaled
 from tests.runners import Context
-from tests.unit.archive.build import FAST, ORDERS
+from tests.unit.archive.build import FAST, ORDERS, write_segment
 from tests.unit.erasure.erasing import (
     KEY,
     Inside,
@@ -102,6 +111,20 @@ def test_kill_before_any_change_leaves_a_whole_archive_and_the_next_start_ends_t
         assert seen(reader) == expected
         assert (result.records, result.segments) == (3, 2)
     raise AssertionError("it never comes to its end")
+
+
+@pytest.mark.parametrize("key", [GONE, b"a-key-that-only-the-generation-has"])
+def test_a_generation_that_is_being_read_ends(storage: LocalStorage, key: bytes) -> None:
+    archive = archived(storage, FormatName.KAFKA)
+    expected = without(seen(storage), key)
+    with begin_run(archive, "backup-2", wait=FAST) as writer:
+        writer.change_generations([GenerationChange(*KEY, 2, GenerationStep.BEGIN, 0, 12)])
+        entry = write_segment(storage, [batch_of(0, [ALICE, key])], epoch=writer.epoch)
+        writer.commit(receipts=[Receipt((Coverage(*KEY, 0, 2),), (entry,), generation=2)])
+    erase_whole(storage, key)
+    assert seen(storage) == expected
+    after = Archive.open(storage).load()
+    assert after.generations[KEY].passive is None
 
 
 def _half(before: list[Any]) -> list[list[Any]]:
