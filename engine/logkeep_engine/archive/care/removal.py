@@ -24,9 +24,11 @@ from dataclasses import dataclass
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.leases import running_readers
+from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
 from logkeep_engine.archive.catalog.writer import Writer
@@ -58,15 +60,19 @@ class Purged:
     readers: tuple[str, ...] = ()
 
 
-def remove_expired(writer: Writer, limits: RetentionLimits, now: int) -> Removed:
-    """Remove the segments that `retention` finds too old or too much at `now` (ms since the epoch). Their objects stay
+def remove_expired(writer: Writer, limits: RetentionLimits, now: int, keep: KeepRules = KeepRules()) -> Removed:
+    """Remove the segments and snapshots that `retention` finds to go at `now` (ms since the epoch). Their objects stay
     until `purge` deletes them.
 
     Raises storage errors, and ArchiveFenced if another run has taken over; what is left then is for the next run.
     """
-    found = expired(writer.state, limits, now)
+    found = expired(writer.state, limits, now, keep)
     for batch in _batches(found):
-        writer.remove(item.segment for item in batch)
+        facts = [item.segment for item in batch]
+        writer.remove(
+            [fact for fact in facts if isinstance(fact, RemovedSegment)],
+            [fact for fact in facts if isinstance(fact, RemovedSnapshot)],
+        )
     removed = Removed(len(found), sum(item.bytes for item in found))
     if found:
         log.info("retention removed %d segments, %d bytes", removed.segments, removed.bytes)

@@ -26,6 +26,7 @@ from logkeep_engine.archive.catalog.facts import (
     TopicEntry,
 )
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
+from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, SegmentTable, offsets_of, without_bases
 from logkeep_engine.archive.catalog.unpurged import Unpurged, same_unpurged, without_commits
@@ -47,6 +48,7 @@ class ArchiveState:
     epochs    by (topic id, partition), sorted: leader epochs of what is archived, and where each begins
     leaders   by (topic id, partition): the epoch of the last leader whose log began with all that the
               archive accounted for then
+    holds     topics and runs of which nothing may be removed, sorted
     branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
     followed  the branches that stand in the place of the newest logs, see `with_branch`
     snapshots by (topic id, partition), by their ends: of compacted partitions
@@ -65,6 +67,7 @@ class ArchiveState:
         self.unpurged: tuple[Unpurged, ...] = ()
         self.epochs: dict[Partition, list[EpochStart]] = {}
         self.leaders: dict[Partition, int] = {}
+        self.holds: tuple[Hold, ...] = ()
         self.branches: dict[Partition, list[Branch]] = {}
         self.followed: tuple[Branch, ...] = ()
         self.snapshots: dict[Partition, list[HeldSnapshot]] = {}
@@ -92,6 +95,7 @@ class ArchiveState:
             and same_unpurged(self.unpurged, other.unpurged)
             and self.epochs == other.epochs
             and self.leaders == other.leaders
+            and self.holds == other.holds
             and self.branches == other.branches
             and self.snapshots == other.snapshots
             and self.groups == other.groups
@@ -288,6 +292,8 @@ class ArchiveState:
         for entry in commit.snapshots:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
         self._remove_snapshots(commit)
+        if commit.holds is not None:
+            self.holds = commit.holds
         if not commit.branchings:  # else the segments are copies
             records, size = _sums(commit.segments)
             run = replace(
@@ -298,7 +304,7 @@ class ArchiveState:
             )
         if commit.kind is CommitKind.END:
             run = replace(run, end_time=commit.time, outcome=commit.outcome, message=commit.message)
-            if commit.outcome is RunOutcome.SUCCEEDED:
+            if commit.ends_backup:
                 self.groups = commit.groups
         self.runs[run.run_id] = run
         self.commit = commit.number

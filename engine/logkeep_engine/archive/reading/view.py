@@ -19,6 +19,7 @@ from itertools import chain
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.errors import ArchiveDamaged
 
 
@@ -63,7 +64,7 @@ def ends_of_runs(archive: Archive, commit: int) -> Iterator[Commit]:
     """The ends of runs that succeeded up to a commit, the newest first. Raises ArchiveDamaged if the catalog is
     damaged."""
     for found in archive.read_commits(range(commit, -1, -1)):
-        if found.kind is CommitKind.END and found.outcome is RunOutcome.SUCCEEDED:
+        if found.ends_backup:
             yield found
 
 
@@ -86,7 +87,7 @@ def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
             )
         told = "no backup of this archive has succeeded yet: what has been archived so far is taken"
         return ArchiveView(newest, (told,) if newest.segments else (), finished=False)
-    commit = _with_removals(archive, end.number, newest.commit)
+    commit = _with_care(archive, end.number, newest)
     state = newest if commit == newest.commit else archive.load_at(commit)
     warnings = [*_told_partial(end)]
     for run in newest.runs.values():
@@ -115,8 +116,12 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
     return None
 
 
-def _with_removals(archive: Archive, commit: int, newest: int) -> int:
-    """Retention removes segments right after the end of a run, so the state that is left by it is as complete."""
-    while commit < newest and archive.read_commit(commit + 1).is_care:
+def _with_care(archive: Archive, commit: int, newest: ArchiveState) -> int:
+    """Retention removes segments right after the end of a run, or in a run of its own. So the state that is left by it
+    is as complete."""
+    while commit < newest.commit:
+        found = archive.read_commit(commit + 1)
+        if not found.is_care and newest.runs[found.run_id].kind not in CARE_KINDS:
+            break
         commit += 1
     return commit
