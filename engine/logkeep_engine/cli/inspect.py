@@ -14,7 +14,7 @@ from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout
 from logkeep_engine.contract.values import human_bytes
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.care.inspect import ClusterStateInfo, Description, InspectedTopic
+    from logkeep_engine.archive.care.inspect import ClusterStateInfo, Description, InspectedPartition, InspectedTopic
     from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.archive.catalog.cluster_state import ClusterState
     from logkeep_engine.archive.catalog.state import ArchiveState
@@ -218,7 +218,8 @@ def _partitions(archive: Description) -> Table:
     """A line for each partition."""
     retained = any(part.removed for topic in archive.topics for part in topic.partitions)
     heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
-    found = table(*heads, *(["removed"] if retained else []))
+    snapshots = any(part.snapshots for topic in archive.topics for part in topic.partitions)
+    found = table(*heads, *(["removed"] if retained else []), *(["snapshot", "exact from"] if snapshots else []))
     for topic in archive.topics:
         for part in topic.partitions:
             lacking = [*((gap.start, gap.end) for gap in part.gaps), *part.holes]
@@ -232,8 +233,17 @@ def _partitions(archive: Description) -> Table:
                 part.times.last_time or "-",
                 _offsets(lacking),
                 *([_offsets(part.removed)] if retained else []),
+                *(_newest_snapshot(part) if snapshots else []),
             )
     return found
+
+
+def _newest_snapshot(part: InspectedPartition) -> tuple[str, str]:
+    """The newest snapshot of a partition, and the first point from which on all are exact."""
+    if not part.snapshots:
+        return "-", "-"
+    newest = part.snapshots[-1]
+    return f"to {newest.end - 1}, {newest.records} records", "-" if part.exact_from < 0 else str(part.exact_from)
 
 
 def _name(topic: InspectedTopic) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
+from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -113,11 +114,11 @@ class ConvertSource:
 
 
 def archive_source(storage: Storage) -> ConvertSource:
-    """The archive at `storage` as a restore sees it: as the last successful run has left it. Raises ArchiveMissing,
-    ArchiveDamaged, ArchiveMismatch."""
+    """The archive at `storage` as the last successful run has left it, with the whole log where that is there. Raises
+    ArchiveMissing, ArchiveDamaged, ArchiveMismatch."""
     archive = Archive.open(storage)
     chosen = view.choose(archive)
-    state = chosen.state
+    state = with_snapshots(chosen.state, where_needed=True)
     end = next(view.ends_of_runs(archive, state.commit), None)
     if not state.topics:
         raise ArchiveMismatch(

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import all_unpurged
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError, SegmentsRemoved
@@ -113,10 +114,7 @@ def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned)
     newest = with_branches(context.archive.load(), context.spec.source.topic_ids)
     there = all_unpurged(newest.unpurged)
     gone = sum(
-        any(
-            start <= entry.base_offset < end
-            for start, end in newest.removed.get((topic.topic_id, partition.partition), ())
-        )
+        _is_gone(newest, entry)
         for topic, partition in with_task(planned)
         for entry in planned.segments(topic, partition.partition)
         if entry not in there.get((topic.topic_id, partition.partition), ())
@@ -129,3 +127,11 @@ def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned)
         hint="Delete what it has written, and begin another one with the backup suspended, or with a longer "
         "retention.grace.",
     )
+
+
+def _is_gone(newest: ArchiveState, entry: SegmentEntry) -> bool:
+    """Whether retention has removed a segment, or the snapshot of which it is a part."""
+    key = (entry.topic_id, entry.partition)
+    if entry.layout is Layout.SNAPSHOT:
+        return entry.files.end not in {item.end for item in newest.snapshots.get(key, ())}
+    return any(start <= entry.base_offset < end for start, end in newest.removed.get(key, ()))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
@@ -205,7 +206,7 @@ class RestorePlanner:
         choices = selection.choices
         archived = only_chosen(archived, spec.topics.partitions)
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
-        whole = archived
+        whole = with_snapshots(archived)
         archived = point.state_at_point(context.archive, archived, spec.point, pointed.plan)
         if context.drill is not None:
             archived, choices = context.drill.narrowed(archived, choices)

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, snapshots_then, with_snapshots
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.packed import pack
@@ -67,8 +68,9 @@ def choose(archive: Archive, point: PointSpec | None) -> ArchiveView:
 def choose_topics(archive: Archive, seen: ArchiveState, spec: KafkaRestoreSpec) -> tuple[ArchiveState, TopicSelection]:
     """The archive with the branches that the spec names, and the topics that it restores. Raises as `select_topics`."""
     archived = with_branches(seen, spec.source.topic_ids)
-    sees = shows_at(archived, spec.point, shows(archive.storage, archived))
-    return archived, select_topics(archived, spec.topics, spec.source.topic_ids, sees)
+    state = with_snapshots(archived)
+    sees = shows_at(state, spec.point, shows(archive.storage, state))
+    return archived, select_topics(state, spec.topics, spec.source.topic_ids, sees)
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,15 @@ class PlannedPoint:
 def plan_point(
     archive: Archive, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec | None
 ) -> PlannedPoint:
-    """The point in these topics. Raises SpecError for offsets that the archive does not have."""
+    """The point in these topics. Raises SpecError for offsets that the archive does not have, or does not have any
+    more. Without a point, what is missing is told."""
     if point is None:
-        return PlannedPoint(None)
+        return PlannedPoint(None, tuple(_not_exact(archived, topics, PointPlan(archived.commit))))
     if point.run is not None:
-        return PlannedPoint(PointPlan(archive.load().commit))
+        later = archive.load()
+        plan = PointPlan(later.commit)
+        _refuse_not_exact(_without_gone(archived, later), topics, plan)
+        return PlannedPoint(plan)
     warnings = [] if point.time is None else _told_incomplete(archive, archived, topics, point.time)
     if point.as_of is None:
         warnings += _told_divided(archived, topics)
@@ -97,17 +103,45 @@ def plan_point(
         plan = PointPlan(archived.commit, _ends(archived, topics, point))
     else:
         plan = PointPlan(archived.commit, since=point.since, before=point.before)
+    _refuse_not_exact(archived, topics, plan)
     return PlannedPoint(plan, tuple(warnings))
+
+
+def _refuse_not_exact(archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan) -> None:
+    for told in _not_exact(archived, topics, plan):
+        raise SpecError(f"spec.point: {told}", hint="Choose a later point, or leave spec.point out.")
+
+
+def _not_exact(archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan) -> Iterator[str]:
+    """Partitions of compacted topics of which the archive does not have the state at the point any more."""
+    names = {topic.topic_id: topic.name for topic in topics}
+    for key in not_exact(archived, plan.ends, plan.before):
+        if key[0] in names:
+            yield _told_not_exact(archived, key, names[key[0]])
+
+
+def _told_not_exact(archived: ArchiveState, key: Partition, name: str) -> str:
+    first, removed = exact_from(archived, key), archived.removed[key][-1][1]
+    if first is None:
+        since = f"behind offset {removed} only, and no snapshot has what was written to its keys before"
+    else:
+        since = f"at offset {first.offset} and later, which is later than {iso(first.time)}"
+    return f"topic {name} partition {key[1]}: retention has removed the log, and its state is kept {since}"
 
 
 def ends_as_of(
     storage: Storage, archived: ArchiveState, topics: Iterable[TopicEntry], moment: int
 ) -> dict[Partition, int]:
     """The offset of the first record of that time (ms) or later, as a broker would find it, of each partition that has
-    one. Raises ArchiveDamaged for damage on the way."""
+    one. Raises ArchiveDamaged for damage on the way, and SpecError for a time of which retention has left nothing of a
+    compacted topic."""
 
     def end(item: tuple[TopicEntry, int]) -> int | None:
         topic, partition = item
+        first = exact_from(archived, (topic.topic_id, partition))
+        if first is not None and first.time >= moment:
+            told = _told_not_exact(archived, (topic.topic_id, partition), topic.name)
+            raise SpecError(f"spec.point: {told}", hint="Choose a later point, or leave spec.point out.")
         for entry in archived.segments.get((topic.topic_id, partition), ()):
             if entry.times.max_timestamp >= moment:
                 found = first_since(storage, topic.name, entry, moment)
@@ -213,22 +247,23 @@ def within(plan: PointPlan | None, choices: Iterable[Choice], loss: Iterable[Los
 def state_at_point(
     archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None
 ) -> ArchiveState:
-    """The archive as a restore to the point sees it: without segments of which nothing is wanted, and those that
-    retention has removed since, and with the consumer groups of the point."""
+    """The archive as a restore to the point sees it: with snapshots, without segments of which nothing is wanted, and
+    those that retention has removed since, and with the consumer groups of the point."""
     if point is None or plan is None:
-        return archived
+        return with_snapshots(archived)
     if plan.seen > archived.commit:
         archived = _without_gone(archived, archive.load_at(plan.seen))
-    found = clipped(archived, plan.clip)
+    found = clipped(with_snapshots(archived, plan.ends, plan.before), plan.clip)
     found.groups = groups_at(archive, archived, point, plan).groups
     return found
 
 
 def _without_gone(archived: ArchiveState, later: ArchiveState) -> ArchiveState:
-    """The earlier state without the segments that the later one has no more."""
+    """The earlier state without the segments that the later one has no more, and with its snapshots."""
     found = ArchiveState()
     found.__dict__.update(archived.__dict__)
     found.segments, found.removed = archived.segments.copy(), dict(archived.removed)
+    found.snapshots = snapshots_then(archived, later)
     for key in archived.segments:
         if archived.segments.rows(key) == later.segments.rows(key):
             continue

@@ -107,6 +107,7 @@ class LogkeepReader(DataSourceReader):
         """Plan the read. Raises ArchiveMissing, ArchiveMismatch, ArchiveDamaged, NoTopicMatches, and what the storage
         raises."""
         from logkeep_engine.archive.catalog.archive import Archive
+        from logkeep_engine.archive.catalog.compacted import with_snapshots
         from logkeep_engine.archive.reading import view
         from logkeep_engine.archive.reading.visible import shows
         from logkeep_engine.spark.source_plan import plan
@@ -119,7 +120,7 @@ class LogkeepReader(DataSourceReader):
                 f"Option format: the archive at {storage.uri} is of format {archive.info.segments}, not {wanted}.",
                 hint="Leave the option out to read an archive of any format.",
             )
-        state = view.choose(archive).state
+        state = with_snapshots(view.choose(archive).state, where_needed=True)
         aborted, holds = partial(_aborted, storage, state), partial(_holds, storage)
         groups = plan(state, self._options, self._wanted, aborted, holds, shows(storage, state))
         # Spark makes one task of an empty list, which would be asked to read nothing it knows of.

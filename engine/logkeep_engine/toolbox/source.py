@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -179,11 +180,12 @@ def _archive_root(uri: str, endpoint: str | None, region: str | None) -> tuple[A
 
 def _in_archive(archive: Archive, inside: str) -> LogSource:
     state = archive.load()
+    held = with_snapshots(state, where_needed=True).segments
     segments = []
     single = ""
     for topic_id, partition in state.partitions():
         topic = state.topics.get(topic_id)
-        for entry in state.segments.get((topic_id, partition), ()) if topic is not None else ():
+        for entry in held.get((topic_id, partition), ()) if topic is not None else ():
             segment = of_entry(archive.storage, cast("TopicEntry", topic), entry)
             if not inside:
                 segments.append(segment)

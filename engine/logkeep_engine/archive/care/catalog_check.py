@@ -12,6 +12,7 @@ from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import check_cluster_state, state_path
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes
@@ -155,6 +156,12 @@ def check_continuity(
 def all_branches(state: ArchiveState) -> list[Branch]:
     """The branches of all partitions, by partition."""
     return [branch for _, branches in sorted(state.branches.items(), key=_key) for branch in branches]
+
+
+def all_snapshots(state: ArchiveState) -> list[PackedSegments]:
+    """The parts of all snapshots, those of branches included, by partition and end."""
+    own = [item.parts(key) for key, held in sorted(state.snapshots.items()) for item in held]
+    return own + [item.parts(branch.key) for branch in all_branches(state) for item in branch.held.snapshots]
 
 
 def _key(item: tuple[Partition, list[Branch]]) -> Partition:

@@ -15,8 +15,10 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
+from logkeep_engine.archive.catalog.compacted import exact_from
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lost_tail import LostTail
 from logkeep_engine.archive.catalog.packed import digests_of
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -72,9 +74,24 @@ class GapInfo(_Json):
 
 
 @dataclass(frozen=True)
+class SnapshotInfo(_Json):
+    """A snapshot of a compacted partition: of each key the last record below the offset `end`. `time`: no record below
+    `end` is later, and none of those that were left out."""
+
+    end: int
+    leader_epoch: int
+    time: int
+    time_text: str
+    records: int
+    bytes: int
+    parts: int
+
+
+@dataclass(frozen=True)
 class InspectedPartition(_Json):
     """`start` and `end`: the catalog accounts for the offsets [start, end), -1 if for none. `holes`: ranges that are
-    neither archived nor recorded as lost, in front of `start` too. `removed`: parts that retention has removed."""
+    neither archived nor recorded as lost, in front of `start` too. `removed`: parts that retention has removed.
+    `snapshots` are in none of the other numbers. Points at offset `exact_from` and later are exact (-1: none is)."""
 
     partition: int
     start: int
@@ -87,6 +104,8 @@ class InspectedPartition(_Json):
     gaps: tuple[GapInfo, ...]
     holes: tuple[tuple[int, int], ...]
     removed: tuple[tuple[int, int], ...]
+    snapshots: tuple[SnapshotInfo, ...] = ()
+    exact_from: int = -1
 
 
 @dataclass(frozen=True)
@@ -353,6 +372,7 @@ def _partition(
 ) -> InspectedPartition:
     totals = totals_of(state.segments.rows((topic_id, partition)))
     accounted = state.accounted_for(topic_id, partition)
+    first = exact_from(state, (topic_id, partition)) if topic_id in state.topics else None
     return InspectedPartition(
         partition=partition,
         start=accounted[0][0] if accounted else -1,
@@ -365,6 +385,21 @@ def _partition(
         gaps=tuple(GapInfo(gap.start, gap.end, gap.reason) for gap in state.gaps.get((topic_id, partition), ())),
         holes=tuple(holes(state, (topic_id, partition), beginnings)),
         removed=tuple(state.removed.get((topic_id, partition), ())),
+        snapshots=tuple(map(_snapshot, state.snapshots.get((topic_id, partition), ()))),
+        exact_from=-1 if first is None or not accounted else first.offset,
+    )
+
+
+def _snapshot(held: HeldSnapshot) -> SnapshotInfo:
+    totals = totals_of(held.rows)
+    return SnapshotInfo(
+        end=held.end,
+        leader_epoch=held.leader_epoch,
+        time=held.time,
+        time_text=moment(held.time),
+        records=totals.records,
+        bytes=totals.bytes,
+        parts=totals.segments,
     )
 
 

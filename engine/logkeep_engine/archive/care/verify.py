@@ -13,6 +13,7 @@ It checks:
   entry. Offset and time index equal those made from the log. Each aborted transaction ends with an abort marker of its
   producer. If the log is compressed: the size of the object, the seek table, and that each frame holds what the table
   says.
+- Each part of a snapshot as a segment of batches, with its index of offsets.
 - Each segment in the Records or the Avro format: size and digest, version, every record's offset, and every fact of
   the entry. The index of a Records segment is that of its records.
 
@@ -33,6 +34,7 @@ from typing import Any
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.catalog_check import (
     all_branches,
+    all_snapshots,
     check_catalog,
     check_continuity,
     check_epochs,
@@ -108,6 +110,7 @@ def verify(
     chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
     tables = [segments for (topic_id, _), segments in sorted(state.segments.items()) if topic_id in chosen]
     tables += [branch.segments for branch in all_branches(state) if branch.key[0] in chosen]
+    tables += [parts for parts in all_snapshots(state) if parts[0].topic_id in chosen]
     total = sum(map(len, tables))
     faults.extend(lost_tails(archive, state))
     faults.extend(check_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
@@ -177,6 +180,7 @@ def _verified(
 def _orphans(storage: Storage, state: ArchiveState, topics: Callable[[str], bool] | None) -> list[str]:
     tables: list[tuple[str, Iterable[SegmentEntry]]] = [(key[0], entries) for key, entries in state.segments.items()]
     tables += [(branch.key[0], branch.segments) for branch in all_branches(state)]
+    tables += [(parts[0].topic_id, parts) for parts in all_snapshots(state)]
     tables += [(key[0], entries) for item in state.unpurged for key, entries in item.segments.items()]
     known = {
         path

@@ -51,6 +51,11 @@ class TopicEntry:
         if self.partitions < 1:
             raise ValueError(f"topic {self.name} with {self.partitions} partitions")
 
+    @property
+    def policies(self) -> set[str]:
+        """The words of its `cleanup.policy`; none if only the brokers' default is known not to compact it."""
+        return {word.strip() for word in self.configs.get("cleanup.policy", "").split(",")} - {""}
+
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:

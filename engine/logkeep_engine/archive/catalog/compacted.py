@@ -1,0 +1,130 @@
+"""The state of compacted partitions: the newest snapshot at or below a point, and the log behind it. Pure.
+
+    seen = with_snapshots(state)                                   # for who restores or reads the newest state
+    seen = with_snapshots(state, {(topic_id, 0): 1000})            # or that before an offset
+    for key in not_exact(state, {(topic_id, 0): 1000}): ...        # retention has removed the log there
+
+A snapshot stands for all offsets below its end. So its parts take the place of the segments below the end, be they
+there still or not, and nothing counts as removed there. A state is exact if each record behind the snapshot is there.
+Where retention has removed a part of the log between a snapshot and the point, that snapshot is of no use, and neither
+are those before it.
+
+A topic that is no longer compacted is seen as a log, as far as that is whole: snapshots were made of it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
+from logkeep_engine.archive.catalog.packed import ROW_BYTES
+from logkeep_engine.archive.catalog.snapshots import NO_TIME
+from logkeep_engine.archive.catalog.state import ArchiveState
+
+NOWHERE: Mapping[Partition, int] = MappingProxyType({})
+
+
+class ExactFrom(NamedTuple):
+    """States of a partition are exact if they end at `offset` or later, and if they have all records up to `time` (ms;
+    NO_TIME: there are none)."""
+
+    offset: int
+    time: int
+
+
+def with_snapshots(
+    state: ArchiveState,
+    ends: Mapping[Partition, int] = NOWHERE,
+    before: int | None = None,
+    *,
+    where_needed: bool = False,
+) -> ArchiveState:
+    """The same archive with snapshots in the place of older segments.
+
+    `ends`: the offsets before which the states of partitions are wanted, where that is not the archived end. `before`:
+    a time (ms); only snapshots of records before it are taken. `where_needed`: only where the log is not whole.
+    """
+    chosen = {key: snapshot_of(state, key, ends.get(key), before, where_needed=where_needed) for key in state.snapshots}
+    if not any(chosen.values()):
+        return state
+    view = ArchiveState()
+    view.__dict__.update(state.__dict__)
+    view.segments, view.removed = state.segments.copy(), dict(state.removed)
+    for key, snapshot in chosen.items():
+        if snapshot is not None:
+            entries = state.segments.get(key)
+            behind = 0 if entries is None else entries.position(snapshot.end) * ROW_BYTES
+            view.segments.replace_rows(key, snapshot.rows + bytes(state.segments.rows(key)[behind:]))
+            view.removed[key] = [(start, end) for start, end in state.removed.get(key, ()) if start >= snapshot.end]
+    return view
+
+
+def snapshot_of(
+    state: ArchiveState,
+    key: Partition,
+    end: int | None = None,
+    before: int | None = None,
+    *,
+    where_needed: bool = False,
+) -> HeldSnapshot | None:
+    """The snapshot with which the state of a partition begins, see `with_snapshots`; None: with the log."""
+    found = list(_usable(state, key, end, before))
+    if where_needed or "compact" not in state.topics[key[0]].policies:
+        removed = state.removed.get(key)
+        return next((item for item in found if item.end > removed[0][0]), None) if removed else None
+    return found[-1] if found else None
+
+
+def _usable(state: ArchiveState, key: Partition, end: int | None, before: int | None) -> Iterator[HeldSnapshot]:
+    """The snapshots at or below a point behind which the log is whole up to the point, the oldest first."""
+    for item in state.snapshots.get(key, ()):
+        is_at_point = (end is None or item.end <= end) and (before is None or item.time < before)
+        if is_at_point and not _is_removed(state, key, item.end, end):
+            yield item
+
+
+def _is_removed(state: ArchiveState, key: Partition, start: int, end: int | None) -> bool:
+    return any(max(low, start) < (high if end is None else min(high, end)) for low, high in state.removed.get(key, ()))
+
+
+def not_exact(
+    state: ArchiveState, ends: Mapping[Partition, int] = NOWHERE, before: int | None = None
+) -> Iterator[Partition]:
+    """The partitions of topics that are only compacted whose states are not exact: retention has removed a part of the
+    log, and no snapshot stands for it. Elsewhere retention removes records because nobody wants them any more."""
+    for key in state.removed:
+        end = ends.get(key)
+        is_gone = state.topics[key[0]].policies == {"compact"} and _is_removed(state, key, 0, end)
+        if is_gone and not any(_usable(state, key, end, before)):
+            yield key
+
+
+def exact_from(state: ArchiveState, key: Partition) -> ExactFrom | None:
+    """The first points of a partition from which on all are exact; None: not even the newest is."""
+    if not state.removed.get(key) or state.topics[key[0]].policies != {"compact"}:
+        accounted = state.accounted_for(*key)
+        return ExactFrom(accounted[0][0] if accounted else 0, NO_TIME)
+    first = next(_usable(state, key, None, None), None)
+    return None if first is None else ExactFrom(first.end, first.time)
+
+
+def snapshots_then(earlier: ArchiveState, later: ArchiveState) -> dict[Partition, list[HeldSnapshot]]:
+    """The snapshots that a later state has of what the earlier one holds: most are made when a run has ended, and some
+    are there no more. What a log was cut off since is of branches."""
+    for branch in earlier.followed:
+        later = later.with_branch(branch.key[0], branch.id)
+    followed = {branch.key for branch in earlier.followed}
+    found = {}
+    for key in {*later.snapshots, *later.branches}:
+        held = later.snapshots.get(key, [])
+        since = [] if key in followed else later.branches.get(key, [])[len(earlier.branches.get(key, ())) :]
+        for branch in reversed(since):
+            held = [*(item for item in held if item.end <= branch.offset), *branch.held.snapshots]
+        accounted = earlier.accounted_for(*key)
+        held = [item for item in held if accounted and item.end <= accounted[-1][1]]
+        if held:
+            found[key] = held
+    return found
