@@ -37,7 +37,11 @@ class KeepRules:
 
     @property
     def is_set(self) -> bool:
-        return self != KeepRules()
+        return self != LAST_ONLY
+
+
+LAST_ONLY = KeepRules()
+"""Without rules the newest run alone is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ def runs_with_points(state: ArchiveState) -> list[RunEntry]:
 def kept_points(state: ArchiveState, keep: KeepRules) -> list[KeptPoint]:
     """The points that stay, the oldest first; the last one is that of the newest run that succeeded."""
     runs = runs_with_points(state)
-    held = {hold.name for hold in state.holds if hold.kind is HoldKind.RUN}
+    held = {hold.name for hold in state.retention_holds if hold.kind is HoldKind.RUN}
     why: dict[str, list[str]] = {run.run_id: [] for run in runs}
     if runs:
         why[runs[-1].run_id].append(LAST)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.leases import running_readers
-from logkeep_engine.archive.care.points import KeepRules
+from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment
@@ -60,7 +60,7 @@ class Purged:
     readers: tuple[str, ...] = ()
 
 
-def remove_expired(writer: Writer, limits: RetentionLimits, now: int, keep: KeepRules = KeepRules()) -> Removed:
+def remove_expired(writer: Writer, limits: RetentionLimits, now: int, keep: KeepRules = LAST_ONLY) -> Removed:
     """Remove the segments and snapshots that `retention` finds to go at `now` (ms since the epoch). Their objects stay
     until `purge` deletes them.
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from logkeep_engine.archive.care.points import KeepRules, KeptPoint, kept_points
+from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules, KeptPoint, kept_points
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment, TopicEntry
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
@@ -102,7 +102,7 @@ class Judged(NamedTuple):
     why: str
 
 
-def expired(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRules = KeepRules()) -> list[Expired]:
+def expired(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRules = LAST_ONLY) -> list[Expired]:
     """The segments and snapshots to remove at `now` (ms since the epoch): first those that are too old, then those that
     are too much, each oldest first.
 
@@ -110,10 +110,10 @@ def expired(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRu
     """
     if not limits.is_set and not keep.is_set:
         return []
-    return [Expired(found.item.to_remove(), found.item.bytes) for found in judged(state, limits, now, keep) if found.goes]
+    return [Expired(item.to_remove(), item.bytes) for item, goes, _ in judged(state, limits, now, keep) if goes]
 
 
-def judged(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRules = KeepRules()) -> list[Judged]:
+def judged(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRules = LAST_ONLY) -> list[Judged]:
     """What becomes of everything in the archive, those that go first, in the order of `expired`."""
     points = kept_points(state, keep)
     items = sorted(_items(state, points, limits, now))
@@ -125,18 +125,16 @@ def judged(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRul
     goes: list[Judged] = []
     stays: list[Judged] = [Judged(item, False, item.stays) for item in items if item.stays]
     for item, rule, reason in found:
-        left = open_transactions.get((item.topic_id, item.partition, item.branch_id))
-        if not reason and not item.is_snapshot and left is not None and left < item.offset:
-            reason = TRANSACTIONS
-        (stays if reason else goes).append(Judged(item, not reason, reason or rule))
+        left = open_transactions.get((item.topic_id, item.partition, item.branch_id), item.offset)
+        behind = TRANSACTIONS if left < item.offset and not item.is_snapshot else ""
+        why = reason or behind
+        (stays if why else goes).append(Judged(item, not why, why or rule))
     there = {item for item, _ in candidates}
     stays += [Judged(item, False, WITHIN) for item in free if item not in there]
     return goes + stays
 
 
-def _candidates(
-    free: Sequence[Item], limits: RetentionLimits, now: int, keep: KeepRules
-) -> Iterator[tuple[Item, str]]:
+def _candidates(free: Sequence[Item], limits: RetentionLimits, now: int, keep: KeepRules) -> Iterator[tuple[Item, str]]:
     """What goes by the limits, or if there are none, what may go at all of topics that are compacted only."""
     left = free
     if limits.max_age is not None:
@@ -181,7 +179,7 @@ class _Reasons:
     ) -> None:
         self._points, self._limits = points, limits
         self._holds: dict[str, Hold | None] = {
-            topic_id: topic_hold(state.holds, topic.name) for topic_id, topic in state.topics.items()
+            topic_id: topic_hold(state.retention_holds, topic.name) for topic_id, topic in state.topics.items()
         }
         self._fits: dict[int, set[Item]] = {}
         self._free = free
@@ -215,9 +213,7 @@ class _Reasons:
         return self._fits[at]
 
 
-def _items(
-    state: ArchiveState, points: Sequence[KeptPoint], limits: RetentionLimits, now: int
-) -> Iterator[Item]:
+def _items(state: ArchiveState, points: Sequence[KeptPoint], limits: RetentionLimits, now: int) -> Iterator[Item]:
     archived_times = _ArchivedTimes(state, now)
     epochs = [point.epoch for point in points]
     for key, branch_id, entries, snapshots in _tables(state):
@@ -266,7 +262,7 @@ class _Table:
 
     def in_use(self, floor: HeldSnapshot | None) -> list[HeldSnapshot]:
         """The snapshots that stay: the newest, the floor, and those with which kept points begin."""
-        found = [item for item in (self.held[-1:] or ())] + ([floor] if floor is not None else [])
+        found = [*self.held[-1:], *([floor] if floor is not None else [])]
         for end in self.ends:
             found += [item for item in self.held if item.end <= end][-1:]
         return found

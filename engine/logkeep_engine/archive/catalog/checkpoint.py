@@ -106,7 +106,7 @@ def _keys(state: ArchiveState) -> list[Partition]:
 def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
     """The facts of the whole archive that only layout 6 has."""
     removals = [[item.commit, item.time] for item in state.unpurged if item.is_known]
-    found = {_REMOVALS: removals, _HOLDS: tables.HOLDS.out(state.holds) if state.holds else None}
+    found = {_REMOVALS: removals, _HOLDS: tables.HOLDS.out(state.retention_holds) if state.retention_holds else None}
     return {name: value for name, value in found.items() if value}
 
 
@@ -136,7 +136,7 @@ def _unknown_unpurged(state: ArchiveState, key: Partition) -> bytes:
 def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
     """Add what `_more_of_archive` has written."""
     state.unpurged = tuple(Unpurged(commit, time) for commit, time in more.get(_REMOVALS, ()))
-    state.holds = tuple(tables.HOLDS.read(more, _HOLDS, "more"))
+    state.retention_holds = tuple(tables.HOLDS.read(more, _HOLDS, "more"))
 
 
 def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str, Any], rows: memoryview) -> int:

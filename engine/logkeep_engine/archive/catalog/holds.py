@@ -11,8 +11,8 @@ from logkeep_engine.archive import names
 
 
 class HoldKind(StrEnum):
-    """`Topic`: all of the topics whose names a regular expression matches. `Run`: all that the archive held when the run
-    had ended."""
+    """`Topic`: all of the topics whose names a regular expression matches. `Run`: all that the archive held when the
+    run had ended."""
 
     TOPIC = "Topic"
     RUN = "Run"

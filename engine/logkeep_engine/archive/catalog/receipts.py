@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from logkeep_engine.archive.catalog.facts import Partition, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Partition, Receipt, RemovedSegment, TopicEntry
 from logkeep_engine.archive.catalog.packed import SegmentTable
-from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, add_range, without
 
@@ -98,7 +98,9 @@ def check_snapshot(state: ArchiveState, snapshot: SnapshotEntry, epoch: int) -> 
         raise ValueError(f"{where}: there is a snapshot {held[-1].end}")
 
 
-def check_removal(state: ArchiveState, segments: Iterable[RemovedSegment], snapshots: Iterable[RemovedSnapshot]) -> None:
+def check_removal(
+    state: ArchiveState, segments: Iterable[RemovedSegment], snapshots: Iterable[RemovedSnapshot]
+) -> None:
     """Raises ValueError for a segment or a snapshot that the state does not have."""
     for item in segments:
         key = (item.topic_id, item.partition)

@@ -48,7 +48,7 @@ class ArchiveState:
     epochs    by (topic id, partition), sorted: leader epochs of what is archived, and where each begins
     leaders   by (topic id, partition): the epoch of the last leader whose log began with all that the
               archive accounted for then
-    holds     topics and runs of which nothing may be removed, sorted
+    retention_holds  topics and runs of which nothing may be removed, sorted
     branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
     followed  the branches that stand in the place of the newest logs, see `with_branch`
     snapshots by (topic id, partition), by their ends: of compacted partitions
@@ -67,7 +67,7 @@ class ArchiveState:
         self.unpurged: tuple[Unpurged, ...] = ()
         self.epochs: dict[Partition, list[EpochStart]] = {}
         self.leaders: dict[Partition, int] = {}
-        self.holds: tuple[Hold, ...] = ()
+        self.retention_holds: tuple[Hold, ...] = ()
         self.branches: dict[Partition, list[Branch]] = {}
         self.followed: tuple[Branch, ...] = ()
         self.snapshots: dict[Partition, list[HeldSnapshot]] = {}
@@ -95,7 +95,7 @@ class ArchiveState:
             and same_unpurged(self.unpurged, other.unpurged)
             and self.epochs == other.epochs
             and self.leaders == other.leaders
-            and self.holds == other.holds
+            and self.retention_holds == other.retention_holds
             and self.branches == other.branches
             and self.snapshots == other.snapshots
             and self.groups == other.groups
@@ -293,7 +293,7 @@ class ArchiveState:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
         self._remove_snapshots(commit)
         if commit.holds is not None:
-            self.holds = commit.holds
+            self.retention_holds = commit.holds
         if not commit.branchings:  # else the segments are copies
             records, size = _sums(commit.segments)
             run = replace(

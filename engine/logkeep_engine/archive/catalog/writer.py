@@ -360,7 +360,7 @@ class Writer:
         with self._lock:
             self._confirm_last()
             wanted = tuple(sorted(set(holds)))
-            if wanted != self.state.holds:
+            if wanted != self.state.retention_holds:
                 self._append(replace(self._draft(CommitKind.DATA), holds=wanted))
 
     def _refuse_before_end(self) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Commit, CommitKind, RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import Commit, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.errors import ArchiveDamaged
