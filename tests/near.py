@@ -48,7 +48,7 @@ PACKAGES: Mapping[str, Near] = {
     "archive": Near(
         _engine("archive", "archiving*", "digest*", "frame*"),
         _unit("archive/*", "test_archiving.py", "test_frame.py"),
-        _broker("archive_s3", "compressed_segments", "retention", "transactions", "toolbox_s3"),
+        _broker("archive_s3", "compressed_segments", "cost", "retention", "transactions", "toolbox_s3"),
     ),
     "backup": Near(
         _engine("backup", "archiving*", "frame*"),
@@ -74,12 +74,15 @@ PACKAGES: Mapping[str, Near] = {
     ),
     "bench": Near(("bench",), _unit("bench/*"), _broker("bench")),
     "cli": Near(
-        _engine("cli*", "collector*", "interrupt*", "report*"),
+        _engine("cli*", "collector*", "interrupt*", "page*", "report*"),
         (
             *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "test_run_shown.py"),
-            *_unit("archive/care/test_inspect.py", "toolbox/test_output.py"),
+            *_unit("archive/care/test_cost.py", "archive/care/test_inspect.py", "toolbox/test_output.py"),
         ),
         (*_broker("cli", "dry_run", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
+    ),
+    "compaction": Near(
+        _engine("compaction"), _unit("compaction/*", "log/test_compaction.py"), _broker("log_dump_tool")
     ),
     "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
     "convert": Near(

@@ -15,9 +15,12 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
+from logkeep_engine.archive.care.bundling import bundle_old_commits
+from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition, Receipt
@@ -96,6 +99,13 @@ class ArchivingRun(DriverRun):
             remove_leftovers(writer, set(partitions))
         except LogkeepError as error:
             self._note("objects that no commit names could not be removed", error)
+
+    def _bundle(self, writer: Writer) -> None:
+        """Move old commits into bundles, if some are due."""
+        try:
+            bundle_old_commits(writer, partial(checked_now, writer))
+        except LogkeepError as error:
+            self._note("old commits could not be moved into bundles, the next run goes on with it", error)
 
     def _note(self, what: str, error: LogkeepError) -> None:
         """Make a warning of the error, since everything is in the archive."""

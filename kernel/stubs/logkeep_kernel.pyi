@@ -112,6 +112,8 @@ class SegmentFacts:
     def add(self, headers: Headers[Any]) -> tuple[Literal["falls", "codec", "far"], int, int] | None:
         """Add batches, all or none. If none: why. "falls": the batch of that number begins below that offset. "codec":
         one has a codec that does not exist. "far": 31 bits cannot hold a position or an offset."""
+    def frame(self, size: int) -> None:
+        """Note a batch of so many bytes that lies in the object and is no part of the log: only its bytes count."""
     def finish(self) -> tuple[bytes, bytes]:
         """The contents of `.index` and `.timeindex`."""
     @property

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from logkeep_engine.contract.prices import Prices
 from logkeep_engine.contract.references import LoginSecretRef
 from logkeep_engine.contract.spec import API_VERSION, parse_backup, parse_restore
 
@@ -62,3 +63,11 @@ def _secret_names(value: Any) -> list[str]:
         return []
     found = [value["secretRef"]["name"]] if "secretRef" in value else []
     return found + [name for item in value.values() for name in _secret_names(item)]
+
+
+def test_the_prices_in_the_docs_are_those_of_the_example() -> None:
+    (file,) = (EXAMPLES / "prices").glob("*.yaml")
+    prices = yaml.safe_load(file.read_text())
+    assert Prices.model_validate(prices).currency == "USD"
+    shown = (EXAMPLES.parent / "docs/cli.md").read_text().partition("\n```yaml\ncurrency:")[2].partition("```")[0]
+    assert yaml.safe_load(f"currency:{shown}") == prices

@@ -3,6 +3,7 @@
 archive.json
 catalog/00000000000000000042.json                    a commit
 catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, written at epoch 3
+catalog/00000000000000000007.bundle                  the commits 7000..7999
 topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log .index .timeindex .txnindex
                                                      or .log.zst instead of .log
 topics/<topic>/<topic id>/partition=<n>/snapshots/<epoch>[-<attempt>]/<end offset>-<leader epoch>[.<part>].checkpoint
@@ -43,12 +44,15 @@ DATA = ".data"
 CHECKPOINT = ".checkpoint"  # KIP-630's suffix of a snapshot
 
 MAX_EPOCH = 10**10 - 1
+BUNDLED = 1000
+"""The commits of a bundle: bundle `k` has those from `k * BUNDLED` on. The number is part of the format."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # a UUID in base64url without padding, Kafka's Uuid.toString
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _COMMIT = re.compile(r"catalog/([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"catalog/([0-9]{20})-([0-9]{10})\.checkpoint")
+_BUNDLE = re.compile(r"catalog/([0-9]{20})\.bundle")
 _SEGMENT = re.compile(
     r"topics/([a-zA-Z0-9._-]{1,249})/([A-Za-z0-9_-]{22})/partition=(0|[1-9][0-9]*)/"
     rf"([0-9]{{20}})\.([0-9]{{10}})(?:-([1-9][0-9]*))?({'|'.join(map(re.escape, SUFFIXES))})"
@@ -88,6 +92,27 @@ def parse_checkpoint(path: str) -> tuple[int, int] | None:
     """(last commit's number, epoch), or None for any other object."""
     match = _CHECKPOINT.fullmatch(path)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def bundle_path(number: int) -> str:
+    """The object of bundle `number` (0 is the first)."""
+    return f"{CATALOG}{number:020d}.bundle"
+
+
+def parse_bundle(path: str) -> int | None:
+    """The bundle's number, or None for any other object."""
+    match = _BUNDLE.fullmatch(path)
+    return int(match[1]) if match else None
+
+
+def bundle_of(commit: int) -> int:
+    """The number of the bundle that has, or may have one day, this commit."""
+    return commit // BUNDLED
+
+
+def bundled(number: int) -> range:
+    """The commits of bundle `number`."""
+    return range(number * BUNDLED, (number + 1) * BUNDLED)
 
 
 def segment_stem(topic: str, topic_id: str, partition: int, base_offset: int, epoch: int, attempt: int) -> str:

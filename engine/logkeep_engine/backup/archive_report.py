@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome, TopicEntry
+from logkeep_engine.archive.care.growth import growth
+from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals
 from logkeep_engine.archive.moments import moment
@@ -19,13 +20,9 @@ from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.coverage import protected_topics
 from logkeep_engine.backup.watch import EndedBackup, HeldBack, ask_brokers
 from logkeep_engine.contract.archive import ArchiveReport, ArchiveSize, Recoverable, TopicBehind
-from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.kafka.connection import KafkaConnection
 
-GROWTH_MS = 7 * 86_400_000
-LEAST_GROWTH_MS = 3_600_000
-_DAY_MS = 86_400_000
 # The longest that brokers let a transaction take by default (transaction.max.timeout.ms). One that is open for longer
 # may stay so: its topics are named.
 HELD_MS = 900_000
@@ -38,6 +35,7 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveR
     for totals in by_topic.values():
         whole.add(totals)
     now = time.time_ns() // 1_000_000
+    grown = growth(backup.state.runs.values(), now)
     told = ask_brokers(backup, connection)
     return ArchiveReport(
         size=ArchiveSize(
@@ -46,7 +44,7 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveR
             records=whole.records,
             bytes=whole.bytes,
             stored_bytes=whole.stored_bytes,
-            bytes_per_day=growth(list(backup.state.runs.values()), now),
+            bytes_per_day=None if grown is None else grown.bytes_per_day,
         ),
         recovery=recovery(backup, by_topic, whole.first, told.held),
         retention=told.deadlines,
@@ -59,19 +57,6 @@ def topic_totals(state: ArchiveState) -> dict[str, SegmentTotals]:
     for key in state.segments:
         found.setdefault(key[0], SegmentTotals()).add_rows(state.segments.rows(key))
     return found
-
-
-def growth(runs: Sequence[RunEntry], now: int) -> int | None:
-    """The bytes a day that backups have added lately. The runs up to the first that succeeded are left out: they
-    archived what had been there before."""
-    backups = [run for run in runs if run.kind == BACKUP]
-    first = next((at for at, run in enumerate(backups) if run.outcome is RunOutcome.SUCCEEDED), None)
-    if first is None or first + 1 == len(backups):
-        return None
-    since = max(backups[first].begin_time, now - GROWTH_MS)
-    if now - since < LEAST_GROWTH_MS:
-        return None
-    return sum(run.bytes for run in backups[first + 1 :] if run.begin_time >= since) * _DAY_MS // (now - since)
 
 
 def recovery(

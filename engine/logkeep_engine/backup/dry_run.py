@@ -6,13 +6,13 @@ records that a format cannot hold, and damage in logs.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from logkeep_engine.archive.care import rates
+from logkeep_engine.archive.care.cost.requests import puts
 from logkeep_engine.archive.care.rates import MeasuredRun, expected_time
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
@@ -35,9 +35,8 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.fetch import DEFAULT_MAX_BYTES
 from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.storage import open_storage
-from logkeep_engine.storage.base import PART_BYTES
 
-_OBJECTS_A_CHUNK = 3  # the log and its indexes
+_INDEXES_A_CHUNK = 2
 _COMMITS = 4
 
 
@@ -133,8 +132,7 @@ class BackupDryRun(DriverRun):
             bytes=size,
             exact=not plan.chunks,
             requests=sum(chunk.bytes // DEFAULT_MAX_BYTES + 1 for chunk in plan.chunks),
-            storage_requests=sum(math.ceil(chunk.bytes / PART_BYTES) + _OBJECTS_A_CHUNK for chunk in plan.chunks)
-            + _COMMITS,
+            storage_requests=sum(puts(chunk.bytes) + _INDEXES_A_CHUNK for chunk in plan.chunks) + _COMMITS,
             seconds=expected.seconds,
             bytes_per_second=expected.rate,
             rate=expected.told,

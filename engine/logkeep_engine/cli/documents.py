@@ -40,21 +40,28 @@ def name_of(file: str) -> str:
 def load_documents(file: str, kind: str) -> list[dict[str, Any]]:
     """All documents of a YAML file (`-`: standard input), which must hold a resource of `kind`. Raises SpecError."""
     name = name_of(file)
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SpecError(f"{name}: {reason}", hint="Name a YAML file with --file.") from error
-    try:
-        documents = [item for item in yaml.load_all(text, Loader=_StrictLoader) if item is not None]
-    except yaml.YAMLError as error:
-        raise SpecError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+    documents = read_yaml(file, "--file")
     if not documents:
         raise SpecError(f"{name}: holds no document", hint=f"It must hold a resource of kind {kind}.")
     for document in documents:
         if not isinstance(document, dict):
             raise SpecError(f"{name}: a document is a {type(document).__name__}, not a resource")
     return documents
+
+
+def read_yaml(file: str, option: str) -> list[Any]:
+    """All documents of the YAML file that `option` names (`-`: standard input), none that are empty. Raises
+    SpecError."""
+    name = name_of(file)
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise SpecError(f"{name}: {reason}", hint=f"Name a YAML file with {option}.") from error
+    try:
+        return [item for item in yaml.load_all(text, Loader=_StrictLoader) if item is not None]
+    except yaml.YAMLError as error:
+        raise SpecError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
 
 
 def read_document(file: str, kind: str) -> dict[str, Any]:

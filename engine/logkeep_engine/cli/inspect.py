@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from logkeep_engine.cli.costing import CostOptions, show_cost
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, refuse, spread
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.archive.catalog.cluster_state import ClusterState
     from logkeep_engine.archive.catalog.state import ArchiveState
+    from logkeep_engine.contract.retention import Retention
 
 
 def register(app: typer.Typer) -> None:
@@ -51,16 +53,33 @@ def inspect(
     partitions: Partitions = False,
     cluster_state: ShowsClusterState = False,
     at: At = None,
+    costs: CostOptions,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Show what an archive holds: runs, topics, consumer groups; or what a restore to a time would give."""
+    """Show what an archive holds: runs, topics, consumer groups; what a restore to a time would give; what it costs."""
     with errors(debug):
-        show(server.archive(uri), output, partitions=partitions, at=at, cluster_state=cluster_state)
+        show(server.archive(uri), output, costs, partitions=partitions, at=at, cluster_state=cluster_state)
 
 
-def show(archive: Archive, output: Output, *, partitions: bool, at: str | None, cluster_state: bool) -> None:
-    """Print what an archive holds, or what a restore to the time `at` would give. Raises SpecError."""
+def show(
+    archive: Archive,
+    output: Output,
+    costs: CostOptions,
+    *,
+    partitions: bool,
+    at: str | None,
+    cluster_state: bool,
+    retention: Retention | None = None,
+) -> None:
+    """Print what an archive holds, what a restore to the time `at` would give, or what the archive costs, with the
+    `retention` of its resource. Raises SpecError."""
+    if costs.cost:
+        others = {"--at": at, "--partitions": partitions, "--cluster-state": cluster_state}
+        refuse(others, "has no effect with --cost, which shows nothing else")
+        show_cost(archive, costs, output, retention)
+        return
+    costs.refuse_without_cost()
     if at is None:
         show_archive(archive, output, partitions=partitions, cluster_state=cluster_state)
         return

@@ -367,6 +367,7 @@ class _ConvertRun(ArchivingRun):
         kept = None if users is None else keep_cluster_state(writer.archive, self._run_id, users)
         writer.end(RunOutcome.SUCCEEDED, "", groups, cluster_state=kept)
         self._tidy(writer, ((chunk.topic_id, chunk.partition) for chunk in plan.chunks))
+        self._bundle(writer)
 
     def result(self) -> RunResult:
         """The result with the facts so far. Its outcome and exit code are those of a failed run."""

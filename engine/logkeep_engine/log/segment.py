@@ -176,6 +176,12 @@ class SegmentBuilder:
         if headers:
             self._sink(stretch)
 
+    def frame(self, batch: bytes) -> None:
+        """Add a batch that lies in the object and is no part of the log, as the header and the footer of a snapshot
+        are. Of all facts it changes those about bytes only: sizes, and the positions of what follows."""
+        self._facts.frame(len(batch))
+        self._sink(batch)
+
     def _refusal(self, headers: Headers, why: str, number: int, expected: int) -> CorruptBatch | ValueError:
         if why == "falls":
             return CorruptBatch(

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from logkeep_engine.archive.care.cost.requests import to_restore
 from logkeep_engine.archive.care.rates import expected_time
-from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import GroupEntry, Partition
 from logkeep_engine.contract.dry_run import (
     DryRunReport,
@@ -45,7 +45,6 @@ from logkeep_engine.restore.same import deletion_refused, transactional_id
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.work import number_of, with_task
-from logkeep_engine.storage import DEFAULT_BLOCK
 
 _OWN_OBJECTS = 8  # that a restore writes besides its offset maps
 _MOST_POSITIONS = 10_000  # that are looked up one by one
@@ -263,15 +262,8 @@ def _batches(plan: RestorePlan, part: PreviewedPartition) -> int:
 def _storage_requests(planned: Planned) -> int:
     """About so many requests to the archive: every object is read for the check, and logs once more to send them."""
     tasks = list(with_task(planned))
-    reads = sum(_reads(topic, entry) for topic, part in tasks for entry in planned.segments(topic, part.partition))
-    return reads + len(planned.plan.topics) + len(tasks) + _OWN_OBJECTS
-
-
-def _reads(topic: TopicPlan, entry: SegmentEntry) -> int:
-    log = entry.stem(topic.source) + entry.log_suffix
-    return sum(
-        2 * (size // DEFAULT_BLOCK + 1) if path == log else 1 for path, size in entry.objects(topic.source).items()
-    )
+    entries = ((topic.source, entry) for topic, part in tasks for entry in planned.segments(topic, part.partition))
+    return sum(to_restore(*item).get for item in entries) + len(planned.plan.topics) + len(tasks) + _OWN_OBJECTS
 
 
 def _chosen_groups(context: RestoreContext, planned: Planned) -> list[GroupEntry]:

@@ -37,6 +37,16 @@ class ObjectInfo:
     modified: float = field(default=0.0, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class LockedObject:
+    """An object that the store refuses to delete: it is retained until a time (seconds since the epoch), or has a legal
+    hold, which has no end by itself."""
+
+    path: str
+    until: float | None
+    legal_hold: bool
+
+
 class ObjectWriter(ABC):
     """Writes one object as a stream. Nothing is visible before `commit`, everything after it; `abort` leaves nothing.
 
@@ -147,6 +157,11 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; one that is not there is no error."""
+
+    def delete_unlocked(self, paths: Iterable[str]) -> list[LockedObject]:
+        """Delete objects, but for those that the store keeps because they are locked: these are returned."""
+        self.delete(paths)
+        return []
 
     def read(self, path: str) -> bytes:
         """A whole object. Raises ObjectMissing."""

@@ -215,6 +215,14 @@ impl Segment {
         Ok(())
     }
 
+    /// Note a batch of so many bytes that lies in the object and is no part of the log. Only its bytes count.
+    pub fn frame(&mut self, size: u32) {
+        self.facts.size += u64::from(size);
+        self.facts.longest = self.facts.longest.max(i32::try_from(size).unwrap_or(i32::MAX) - LOG_OVERHEAD as i32);
+        self.indexes.position += i64::from(size);
+        self.indexes.since_last_entry += i64::from(size);
+    }
+
     /// The contents of `.index` and `.timeindex`.
     pub fn finish(&mut self) -> Result<(&[u8], &[u8]), Refused> {
         self.indexes.finish()

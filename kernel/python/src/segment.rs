@@ -49,6 +49,11 @@ impl SegmentFacts {
         }
     }
 
+    /// See the stub.
+    fn frame(&self, size: u32) {
+        self.held().frame(size);
+    }
+
     /// The contents of `.index` and `.timeindex`.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Indexes<'py>> {
         indexes(py, self.held().finish())

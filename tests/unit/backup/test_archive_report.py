@@ -12,7 +12,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, RunEntry, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.completeness import complete_until
-from logkeep_engine.backup.archive_report import growth, recovery, topic_totals
+from logkeep_engine.backup.archive_report import recovery, topic_totals
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.backup.watch import EndedBackup, HeldBack
 from logkeep_engine.contract.run import MAX_LIST
@@ -27,24 +27,6 @@ USERS = TopicEntry("users", "uuuuuuuuuuuuuuuuuuuuuu", 1, 1)
 @pytest.fixture
 def storage(tmp_path: Path) -> Storage:
     return open_uri(f"file://{tmp_path}/archive")
-
-
-def run(begun: int, size: int = 0, outcome: RunOutcome = RunOutcome.SUCCEEDED, kind: str = "KafkaBackup") -> RunEntry:
-    return RunEntry(f"run-{begun}", 1, kind, begun, begun + 1, outcome, bytes=size)
-
-
-def test_growth_is_that_of_the_last_week_without_the_first_run() -> None:
-    runs = [run(TIME, 10**12), run(TIME + DAY, 1000), run(TIME + 2 * DAY, 3000)]
-    assert growth(runs, TIME + 4 * DAY) == 1000
-    assert growth([*runs, run(TIME + 20 * DAY, 700)], TIME + 21 * DAY) == 100
-
-
-def test_growth_is_not_known_before_there_is_something_to_compare() -> None:
-    failed = run(TIME, 10**12, RunOutcome.FAILED)
-    assert growth([], TIME) is None
-    assert growth([failed, run(TIME + DAY, 10**12)], TIME + 2 * DAY) is None
-    assert growth([run(TIME), run(TIME + 1000, 5)], TIME + 2000) is None
-    assert growth([run(TIME), run(TIME + 1000, 5, kind="Convert")], TIME + DAY) is None
 
 
 def test_totals_of_a_topic_are_those_of_all_its_partitions(storage: Storage) -> None:
@@ -150,7 +132,7 @@ def test_the_report_on_100000_partitions_is_small(storage: Storage) -> None:
     chunks = tuple(piece(0, 1000, topic, number) for topic in topics for number in range(100))
     state = ArchiveState()
     state.add_facts(topics, [Coverage(item.topic_id, item.partition, 0, 500) for item in chunks], (), ())
-    state.runs["run-1"] = replace(run(TIME, outcome=RunOutcome.FAILED), run_id="run-1")
+    state.runs["run-1"] = RunEntry("run-1", 1, "KafkaBackup", TIME, TIME + 1, RunOutcome.FAILED)
     archive = Archive.create_or_open(storage, "cluster")
     report = recovery(EndedBackup("run-1", archive, state, BackupPlan("run-1", topics, chunks)), {}, -1)
     assert (report.topics_behind, len(report.behind)) == (1000, MAX_LIST)

@@ -5,7 +5,8 @@ from xml.etree import ElementTree
 import pytest
 
 from logkeep_engine.archive.care.record_digests import RecordTimes
-from logkeep_engine.restore.verification.plots import WIDTH, plots_of
+from logkeep_engine.page import WIDTH
+from logkeep_engine.restore.verification.plots import plots_of
 
 TIME = 1_700_000_000_000 >> 20 << 20
 MINUTE = 60_000

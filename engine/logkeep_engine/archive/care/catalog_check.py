@@ -10,6 +10,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import check_cluster_state, state_path
+from logkeep_engine.archive.catalog.comparison import CheckpointComparison
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.packed import PackedSegments
@@ -26,35 +27,41 @@ def check_catalog(archive: Archive, damage: list[Damage], epochs: set[int]) -> t
     """The state, or None if it cannot be known; the number of the catalog's objects, and of those that its
     commits name. `epochs` gets those that began."""
     listing = archive.listing()
-    count = len(listing.commits) + len(listing.checkpoints)
+    count = listing.objects
     # Read one at a time, when the fold has come to it: each is as large as the state.
     unread: dict[int, list[str]] = {}
     for number, _, info in listing.checkpoints:
         unread.setdefault(number, []).append(info.path)
     state = ArchiveState()
+    comparison = CheckpointComparison(state)
     try:
-        for commit in archive.read_commits(range(max(listing.commits, default=-1) + 1)):
+        for commit in archive.read_commits(range(listing.last + 1)):
             state.apply(commit)
+            comparison.applied(commit)
             epochs.add(commit.epoch)
             if commit.cluster_state is not None:
                 count += 1
                 if (found := check_cluster_state(archive, commit)) is not None:
                     damage.append(_catalog_damage(archive, state_path(commit.run_id), found))
             for path in unread.pop(commit.number, ()):
-                _compare_checkpoint(archive, path, state, damage)
+                _compare_checkpoint(archive, path, state, comparison, damage)
         _read_checkpoints(archive, unread, damage)
         damage.extend(_checkpoints_ahead(archive, unread, state.commit))
         return state, count
     except (ArchiveDamaged, ArchiveMismatch, ValueError, KeyError) as error:
         bad = state.commit + 1
-        damage.append(_catalog_damage(archive, names.commit_path(bad), error))
+        damage.append(_catalog_damage(archive, listing.object_of(bad), error))
     _read_checkpoints(archive, unread, damage)
     # A checkpoint may know what damaged commits do not say any more.
-    for number in range(bad + 1, max(listing.commits) + 1):
+    named = {listing.object_of(bad)}
+    for number in range(bad + 1, listing.last + 1):
+        if (path := listing.object_of(number)) in named:
+            continue  # a damaged bundle is named once
         try:
             epochs.add(archive.read_commit(number).epoch)
         except (ArchiveDamaged, ArchiveMismatch) as error:
-            damage.append(_catalog_damage(archive, names.commit_path(number), error))
+            named.add(path)
+            damage.append(_catalog_damage(archive, path, error))
     try:
         return archive.load(), count
     except (ArchiveDamaged, ArchiveMismatch):
@@ -100,10 +107,19 @@ def check_epochs(archive: Archive, last: int, epochs: set[int], orphans: list[st
             yield Damage(f"{archive.storage.uri}/{paths[0]}", first.topic, first.partition, first.base_offset, what)
 
 
-def _compare_checkpoint(archive: Archive, path: str, state: ArchiveState, damage: list[Damage]) -> None:
+def _compare_checkpoint(
+    archive: Archive, path: str, state: ArchiveState, comparison: CheckpointComparison, damage: list[Damage]
+) -> None:
+    name = f"{archive.storage.uri}/{path}"
+    try:
+        if comparison.is_same(archive.storage.read(path), archive.info.archive_id, name):
+            return
+    except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
+        damage.append(_catalog_damage(archive, path, error))
+        return
+    # It may say the same in other words.
     folded = _read_checkpoint(archive, path, damage)
     if folded is not None and not folded.same_facts(state):
-        name = f"{archive.storage.uri}/{path}"
         damage.append(Damage(name, "", -1, None, "it is not the fold of the commits"))
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from logkeep_engine.archive.care.as_json import AsJson
 from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.archive.catalog.compacted import exact_from
@@ -28,15 +29,8 @@ from logkeep_engine.archive.reading.beginnings import holes
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
 
 
-class _Json:
-    """`to_json`: camelCase keys, plain lists and dictionaries."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {_camel(item.name): _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True)
-class TimeRange(_Json):
+class TimeRange(AsJson):
     """From the earliest first time of a batch to the latest time of a record."""
 
     first: int
@@ -46,7 +40,7 @@ class TimeRange(_Json):
 
 
 @dataclass(frozen=True)
-class RunInfo(_Json):
+class RunInfo(AsJson):
     """A run: `attempts` counts starts of its driver; `end` -1: it has not ended."""
 
     run_id: str
@@ -65,7 +59,7 @@ class RunInfo(_Json):
 
 
 @dataclass(frozen=True)
-class GapInfo(_Json):
+class GapInfo(AsJson):
     """Offsets [start, end) that were gone before they could be archived."""
 
     start: int
@@ -74,7 +68,7 @@ class GapInfo(_Json):
 
 
 @dataclass(frozen=True)
-class SnapshotInfo(_Json):
+class SnapshotInfo(AsJson):
     """A snapshot of a compacted partition: of each key the last record below the offset `end`. `time`: no record below
     `end` is later, and none of those that were left out."""
 
@@ -88,7 +82,7 @@ class SnapshotInfo(_Json):
 
 
 @dataclass(frozen=True)
-class InspectedPartition(_Json):
+class InspectedPartition(AsJson):
     """`start` and `end`: the catalog accounts for the offsets [start, end), -1 if for none. `holes`: ranges that are
     neither archived nor recorded as lost, in front of `start` too. `removed`: parts that retention has removed.
     `snapshots` are in none of the other numbers. Points at offset `exact_from` and later are exact (-1: none is)."""
@@ -109,7 +103,7 @@ class InspectedPartition(_Json):
 
 
 @dataclass(frozen=True)
-class BranchInfo(_Json):
+class BranchInfo(AsJson):
     """The old end of a partition whose log was cut off in the cluster: offsets [start, end). `id` chooses it in
     `spec.source.topicIds`; it is the same for all partitions that were found cut off by the same run."""
 
@@ -125,7 +119,7 @@ class BranchInfo(_Json):
 
 
 @dataclass(frozen=True)
-class InspectedTopic(_Json):
+class InspectedTopic(AsJson):
     """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. `taken`: a restore takes
     it if `spec.source.topicIds` does not choose another. `runs` have archived something of it that is there still. All
     that was committed before `complete` (ms since the epoch, -1: nobody knows it) is archived. What its `branches` hold
@@ -151,7 +145,7 @@ class InspectedTopic(_Json):
 
 
 @dataclass(frozen=True)
-class PositionInfo(_Json):
+class PositionInfo(AsJson):
     topic: str
     topic_id: str
     partition: int
@@ -161,7 +155,7 @@ class PositionInfo(_Json):
 
 
 @dataclass(frozen=True)
-class GroupInfo(_Json):
+class GroupInfo(AsJson):
     """Committed positions of a consumer group, or start offsets of a `share` group, as the last successful run archived
     them."""
 
@@ -171,7 +165,7 @@ class GroupInfo(_Json):
 
 
 @dataclass(frozen=True)
-class ClusterStateInfo(_Json):
+class ClusterStateInfo(AsJson):
     """The state of the cluster as a run archived it at `time`: rows of words, as the object has them. A kind is null if
     the cluster did not tell it, and `not_archived` has the reason."""
 
@@ -192,7 +186,7 @@ class ClusterStateInfo(_Json):
 
 
 @dataclass(frozen=True)
-class Description(_Json):
+class Description(AsJson):
     """An archive after commit `commit` (-1: no commit yet). `segment_format`: Kafka, Records or Avro. `imported`: it
     was made from what another tool wrote. `digests`: how many of the segments have a digest of which algorithm.
     `lost_commits`: what tells of commits that are gone from the catalog's end. `cluster_state` is that of the last
@@ -237,7 +231,7 @@ def describe(
     highest: dict[str, int] = {}
     for topic_id, partition in (*state.coverage, *state.gaps):
         highest[topic_id] = max(partition, highest.get(topic_id, -1))
-    making = _Making(state, beginnings, complete, _runs_by_epoch(state))
+    making = _Making(state, beginnings, complete, runs_by_epoch(state))
     described = tuple(
         making.topic(found, at, highest.get(found[at].topic_id, -1) + 1, chosen)
         for name, found in incarnations(state.topics.values()).items()
@@ -297,7 +291,7 @@ def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
     )
 
 
-def _runs_by_epoch(state: ArchiveState) -> Callable[[int], str]:
+def runs_by_epoch(state: ArchiveState) -> Callable[[int], str]:
     """A function that names the run that wrote at an epoch. The catalog has the epoch of a run's last attempt only; an
     epoch of nobody's last attempt is of the next run with more attempts than one."""
     last = {run.epoch: run.run_id for run in state.runs.values()}
@@ -419,16 +413,3 @@ def _groups(state: ArchiveState, topics: Callable[[str], bool] | None) -> tuple[
 
 def _times(totals: SegmentTotals) -> TimeRange:
     return TimeRange(totals.first, totals.last, moment(totals.first), moment(totals.last))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, _Json):
-        return value.to_json()
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _camel(name: str) -> str:
-    head, *tail = name.split("_")
-    return head + "".join(part.capitalize() for part in tail)

@@ -8,19 +8,21 @@ from operator import attrgetter
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.record_check import verify_record_segment
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.fields import paths
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import fetched_epoch, is_batched, open_damaged, read_parts
 from logkeep_engine.errors import CorruptBatch, ObjectMissing
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
+from logkeep_engine.log.snapshot import FOOTER_BYTES, HEADER_BYTES
 from logkeep_engine.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheck:
-    """The `damage` of a segment's objects, and its `transactions`; None: it holds records, not batches."""
+    """The `damage` of a segment's objects, and its `transactions`; None: it holds records, not batches, or is a part of
+    a snapshot."""
 
     damage: list[Damage]
     transactions: SegmentTransactions | None
@@ -41,6 +43,9 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
     damage: list[Damage] = []
     # The log is read to its end whatever is found, so that one pass names all damage.
     builder = SegmentBuilder(entry.base_offset, lambda _: None)
+    framed = entry.layout is Layout.SNAPSHOT
+    if framed and not entry.files.part:
+        builder.frame(bytes(HEADER_BYTES))
     follower = SegmentFollower(entry.base_offset, fetched_epoch(storage, topic, entry))
 
     for item in open_damaged(storage, topic, (entry,)).batches():
@@ -58,20 +63,33 @@ def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentC
             damage.append(_damage(storage, topic, entry, entry.log_suffix, offset, str(error)))
             follower.cut(headers.next_offset)
     whole = not damage
-    if whole:
-        summary = builder.finish()
-        damage.extend(_verify_facts(storage, topic, entry, summary))
-        damage.extend(_verify_index(storage, topic, entry, names.INDEX, summary.index))
-        damage.extend(_verify_index(storage, topic, entry, names.TIMEINDEX, summary.timeindex))
-    else:
-        # Indexes cannot be held against a damaged log, but that they are there can be said.
-        for suffix, size in ((names.INDEX, entry.files.index_bytes), (names.TIMEINDEX, entry.files.timeindex_bytes)):
-            damage.extend(_verify_size(storage, topic, entry, suffix, size)[1])
+    if framed and entry.bytes - builder.size == FOOTER_BYTES:
+        builder.frame(bytes(FOOTER_BYTES))
+    damage.extend(_verify_beside(storage, topic, entry, builder.finish() if whole else None))
+    if framed:
+        return SegmentCheck(damage, None)
     index, wrong = _transaction_index(storage, topic, entry)
     damage.extend(wrong)
     damage.extend(_verify_transactions(storage, topic, entry, index or (), follower.ends() if whole else None))
     transactions = follower.finish(entry.next_offset, index)
     return SegmentCheck(damage, transactions)
+
+
+def _verify_beside(
+    storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary | None
+) -> Iterator[Damage]:
+    """The faults of facts and indexes. Without `summary` the log is damaged: indexes cannot be held against it, but
+    that they are there can be said."""
+    sizes = entry.files.sizes(entry)
+    beside = [suffix for suffix in (names.INDEX, names.TIMEINDEX) if suffix in sizes]
+    if summary is None:
+        for suffix in beside:
+            yield from _verify_size(storage, topic, entry, suffix, sizes[suffix])[1]
+        return
+    yield from _verify_facts(storage, topic, entry, summary)
+    for suffix in beside:
+        made = summary.index if suffix == names.INDEX else summary.timeindex
+        yield from _verify_index(storage, topic, entry, suffix, made)
 
 
 def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: SegmentSummary) -> Iterator[Damage]:
@@ -106,8 +124,7 @@ def _verify_size(
 
 
 def _verify_index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str, made: bytes) -> list[Damage]:
-    size = entry.files.index_bytes if suffix == names.INDEX else entry.files.timeindex_bytes
-    data, damage = _verify_size(storage, topic, entry, suffix, size)
+    data, damage = _verify_size(storage, topic, entry, suffix, entry.files.sizes(entry)[suffix])
     if data is not None and data != made:
         return [_damage(storage, topic, entry, suffix, entry.base_offset, "it is not the index of the log")]
     return damage

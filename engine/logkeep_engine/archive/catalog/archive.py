@@ -11,16 +11,15 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import logkeep_engine
 from logkeep_engine import collector
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog import checkpoint, commits, documents
+from logkeep_engine.archive.catalog import checkpoint, documents
+from logkeep_engine.archive.catalog.commit_reader import COPY, CatalogListing, CommitReader
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Commit
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, LostTail, find_lost_tails
@@ -38,16 +37,6 @@ from logkeep_engine.errors import (
 from logkeep_engine.storage import ObjectInfo, Storage
 
 log = logging.getLogger(__name__)
-_READERS = 16  # commits are small: latency, not bandwidth, decides how long loading takes
-_READ_AHEAD = 2 * _READERS
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogListing:
-    """The catalog's objects. `commits`: number to size in bytes; `checkpoints`: newest first."""
-
-    commits: dict[int, int]
-    checkpoints: list[tuple[int, int, ObjectInfo]]
 
 
 class Archive:
@@ -57,6 +46,7 @@ class Archive:
     def __init__(self, storage: Storage, info: ArchiveInfo) -> None:
         self.storage = storage
         self.info = info
+        self._commits = CommitReader(storage, info.archive_id)
 
     @classmethod
     def open(cls, storage: Storage) -> Self:
@@ -131,41 +121,36 @@ class Archive:
 
     def listing(self) -> CatalogListing:
         """The objects of the catalog, listed."""
-        commits: dict[int, int] = {}
-        checkpoints: list[tuple[int, int, ObjectInfo]] = []
-        for info in self.storage.list(names.CATALOG):
-            number = names.parse_commit(info.path)
-            if number is not None:
-                commits[number] = info.size
-                continue
-            checkpoint = names.parse_checkpoint(info.path)
-            if checkpoint is not None:
-                checkpoints.append((*checkpoint, info))
-        checkpoints.sort(key=lambda item: item[:2], reverse=True)
-        return CatalogListing(commits, checkpoints)
+        return self._commits.listing()
 
     def read_commit(self, number: int) -> Commit:
         """Read commit `number`. Raises ArchiveDamaged if it is not there, cut short, altered or another archive's."""
-        path = names.commit_path(number)
-        name = f"{self.storage.uri}/{path}"
-        try:
-            data = self.storage.read(path)
-        except ObjectMissing as error:
-            raise ArchiveDamaged(
-                f"Commit {number} is missing: {name} does not exist.", hint="Restore it from a copy of the archive."
-            ) from error
-        return self._parse_commit(number, data)
+        return self._commits.read(number)
 
-    def _parse_commit(self, number: int, data: bytes) -> Commit:
-        name = f"{self.storage.uri}/{names.commit_path(number)}"
-        commit = commits.load_commit(data, name)
-        if commit.number != number or commit.archive_id != self.info.archive_id:
-            raise ArchiveDamaged(
-                f"{name} holds commit {commit.number} of archive {commit.archive_id}, "
-                f"not commit {number} of {self.info.archive_id}.",
-                hint="Restore it from a copy of the archive.",
-            )
-        return commit
+    def read_commits(self, numbers: Sequence[int]) -> Iterable[Commit]:
+        """The commits in order, read concurrently, with bounded memory. Raises what `read_commit` does."""
+        return self._commits.read_all(numbers)
+
+    def bundled_commit(self, number: int) -> Commit | None:
+        """The commit as its bundle has it, None if there is no bundle of it. Asks the storage: what was listed before
+        may be old."""
+        return self._commits.bundled(number)
+
+    def checked_bytes(self, numbers: Sequence[int]) -> Iterable[bytes]:
+        """The commits as they were written, in this order. Raises what `read_commit` does."""
+        return self._commits.read_checked(numbers)
+
+    def check_bundle(self, number: int) -> None:
+        """Read a bundle from the storage, whole. Raises ArchiveDamaged if it is not what was written, or if one of its
+        commits is not whole."""
+        self._commits.check_bundle(number)
+
+    def note_bundles(self) -> None:
+        """Write into archive.json that commits may be in bundles, so that versions which do not know bundles refuse the
+        archive."""
+        if not self.info.bundled:
+            self.info = replace(self.info, bundled=True)
+            self.storage.put(names.ARCHIVE, documents.dump_info(self.info))
 
     def read_checkpoint(self, path: str) -> ArchiveState:
         """The state in a checkpoint. Raises ArchiveDamaged if it is cut short, altered, misnamed or another
@@ -195,15 +180,17 @@ class Archive:
     def load_and_count(self) -> tuple[ArchiveState, SinceCheckpoint]:
         """The state now, as `load` gives it, and what has gathered since the last checkpoint."""
         with collector.paused():
-            listing = self.listing()
-            last = max(listing.commits, default=-1)
-            state, since = self._from_checkpoint(listing)
-            self._fold(state, since, listing, last)
-            # A store may list late what it already reads.
-            while (data := self.read_or_none(names.commit_path(state.commit + 1))) is not None:
-                self._apply(state, self._parse_commit(state.commit + 1, data))
-                since.count(len(data))
-            return state, since
+            while True:
+                listing = self.listing()
+                state, since = self._from_checkpoint(listing)
+                self._fold(state, since, listing, listing.last)
+                # A store may list late what it already reads.
+                while (data := self.read_or_none(names.commit_path(state.commit + 1))) is not None:
+                    self._apply(state, self._commits.parse(state.commit + 1, data))
+                    since.count(len(data))
+                if state.commit < 0 or not self._commits.in_new_bundle(state.commit):
+                    return state, since
+                # This reader was suspended: commits that it has read may not be those that were listed.
 
     def _from_checkpoint(
         self, listing: CatalogListing, last: int | None = None
@@ -219,7 +206,7 @@ class Archive:
             except (ArchiveDamaged, ObjectMissing) as error:
                 log.warning("%s is left out, the commits hold the same: %s", info.path, error)
                 continue
-            since.checkpoint_bytes = info.size
+            since.checkpoint_bytes, since.read_back = info.size, number
             log.debug("%s: state after commit %d from its checkpoint", self.storage.uri, number)
             return state, since
         return ArchiveState(), since
@@ -228,30 +215,13 @@ class Archive:
         """Add the commits after `state` up to commit `last`."""
         for commit in self.read_commits(range(state.commit + 1, last + 1)):
             self._apply(state, commit)
-            since.count(listing.commits.get(commit.number, 0))
+            since.count(listing.size_of(commit.number))
 
     def _apply(self, state: ArchiveState, commit: Commit) -> None:
         try:
             state.apply(commit)
         except (ValueError, KeyError) as error:
-            name = f"{self.storage.uri}/{names.commit_path(commit.number)}"
-            raise ArchiveDamaged(f"{name}: {error}.", hint="Restore it from a copy of the archive.") from error
-
-    def read_commits(self, numbers: Sequence[int]) -> Iterable[Commit]:
-        """The commits in order, read concurrently, with bounded memory. Raises what `read_commit` does."""
-        if not numbers:
-            return
-        waiting: deque[Future[Commit]] = deque()
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-catalog") as pool:
-            try:
-                for number in numbers:
-                    waiting.append(pool.submit(self.read_commit, number))
-                    if len(waiting) >= _READ_AHEAD:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+            raise ArchiveDamaged(f"{self._commits.name_of(commit.number)}: {error}.", hint=COPY) from error
 
     def read_or_none(self, path: str) -> bytes | None:
         """The content of an object, None if there is none of this name."""
@@ -263,11 +233,13 @@ class Archive:
 
 @dataclass(slots=True)
 class SinceCheckpoint:
-    """The commits since the last checkpoint, and their size in bytes. `checkpoints` are all that were listed."""
+    """The commits since the last checkpoint, and their size in bytes. `checkpoints` are all that were listed,
+    `read_back` is the last commit of the one that was read, -1 if none was."""
 
     commits: int = 0
     bytes: int = 0
     checkpoint_bytes: int = 0
+    read_back: int = -1
     checkpoints: list[tuple[int, int, ObjectInfo]] = field(default_factory=list)
 
     def count(self, size: int) -> None:

@@ -16,6 +16,7 @@ from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError
 
 FORMAT = 1
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 T = TypeVar("T")
 
 
@@ -24,7 +25,8 @@ class ArchiveInfo:
     """The content of `archive.json`. `created_at` is ISO 8601 in UTC.
 
     `segments` is the format of the archive's segments: Kafka, Records or Avro. `imported`: the archive was made from
-    something that another tool wrote; it has no cluster (`cluster_id` is "-"), and no backup goes on in it.
+    something that another tool wrote; it has no cluster (`cluster_id` is "-"), and no backup goes on in it. `bundled`:
+    commits may be in bundles.
     """
 
     archive_id: str
@@ -34,6 +36,7 @@ class ArchiveInfo:
     format: int = FORMAT
     segments: FormatName = FormatName.KAFKA
     imported: bool = False
+    bundled: bool = False
 
 
 _INFO = {
@@ -53,13 +56,15 @@ def dump_info(info: ArchiveInfo) -> bytes:
         document["segments"] = info.segments.value
     if info.imported:
         document["imported"] = True
+    if info.bundled:
+        document["bundled"] = True
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def load_info(data: bytes, name: str) -> ArchiveInfo:
     """Read `archive.json`. Messages name the object as `name`."""
     document = parse(data, name)
-    know(document, {"format", *_INFO, "segments", "imported"}, name)
+    know(document, {"format", *_INFO, "segments", "imported", "bundled"}, name)
     try:
         facts = {attribute: document[key] for key, attribute in _INFO.items()}
     except KeyError as error:
@@ -67,9 +72,10 @@ def load_info(data: bytes, name: str) -> ArchiveInfo:
     if not all(isinstance(value, str) and value for value in facts.values()):
         raise damaged(name, "a value is not a string")
     segments, imported = document.get("segments", FormatName.KAFKA.value), document.get("imported", False)
-    if segments not in list(FormatName) or not isinstance(imported, bool):
-        raise ArchiveMismatch(f"{name}: segments {segments!r}, imported {imported!r}.", hint=NEWER)
-    return ArchiveInfo(**facts, segments=FormatName(segments), imported=imported)
+    bundled = document.get("bundled", False)
+    if segments not in list(FormatName) or not isinstance(imported, bool) or not isinstance(bundled, bool):
+        raise ArchiveMismatch(f"{name}: segments {segments!r}, imported {imported!r}, bundled {bundled!r}.", hint=NEWER)
+    return ArchiveInfo(**facts, segments=FormatName(segments), imported=imported, bundled=bundled)
 
 
 NEWER = "It was written by a newer Logkeep: use that version or a later one."
@@ -77,7 +83,7 @@ NEWER = "It was written by a newer Logkeep: use that version or a later one."
 
 def dumps(document: Any) -> bytes:
     """Compact JSON in UTF-8."""
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return _ENCODER.encode(document).encode("utf-8", "surrogatepass")
 
 
 def parse(data: bytes, name: str) -> dict[str, Any]:

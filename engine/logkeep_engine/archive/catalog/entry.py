@@ -53,11 +53,13 @@ class Files(ABC):
     `stored_bytes` is the size of the `.log.zst` object that holds the log in seekable zstd; 0: the log lies in a `.log`
     as it is. The other `*_bytes` are the sizes of the index objects. `sequence` is the number in the name of an Avro
     object, with at least `sequence_width` digits. `end`, `leader_epoch` and `part` are in the name of a part of a
-    snapshot.
+    snapshot. The object may have batches in so many offsets (`margin`) below `base_offset` and from `next_offset` on,
+    which are no part of the log.
     """
 
     __slots__ = ()
     layout: ClassVar[Layout]
+    margin: ClassVar[int] = 0
     index_bytes: int = 0
     timeindex_bytes: int = 0
     txnindex_bytes: int = 0
@@ -172,9 +174,11 @@ class AvroFiles(Files):
 @dataclass(frozen=True, slots=True)
 class SnapshotFiles(Files):
     """A part of a snapshot, which has all of the partition below the offset `end`: batches, and the index of their
-    offsets. `leader_epoch` is that of the last batch below `end`. Parts are numbered from 0."""
+    offsets. `leader_epoch` is that of the last batch below `end`. Parts are numbered from 0. The first begins with the
+    header of the snapshot, the last ends with its footer."""
 
     layout = Layout.SNAPSHOT
+    margin = 1
     index_bytes: int = 0
     end: int = 0
     leader_epoch: int = 0

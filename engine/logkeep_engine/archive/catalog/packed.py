@@ -289,6 +289,11 @@ class SegmentBatch(_Rows):
         super().__init__(rows)
         self._keys = keys
 
+    @property
+    def keys(self) -> Sequence[Partition]:
+        """The partition of each segment."""
+        return self._keys
+
     def _key(self, index: int) -> Partition:
         return self._keys[index]
 

@@ -6,8 +6,10 @@
         writer.end(RunOutcome.SUCCEEDED, groups=groups)
 
 A commit is one conditional create of the next number, and the only thing that makes anything visible. A crash before it
-leaves objects that no commit names; a crash after it loses nothing. A crash while a checkpoint is written leaves the
-commits, from which it can be made again. `docs/design/0001` says how runs tell each other apart.
+leaves objects that no commit names; a crash after it loses nothing. After it the writer looks for a bundle of that
+number: if there is one with another commit, another run has taken over long ago. A crash while a checkpoint is written
+leaves the commits, from which it can be made again. `docs/design/0001` says how runs tell each other apart, and `0012`
+why the look suffices.
 """
 
 from __future__ import annotations
@@ -161,7 +163,8 @@ class Writer:
     """The archive's writer while its run goes on. Made by `begin_run`. Safe for several threads.
 
     `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
-    `before` is the run as its earlier attempts have left it, None if there were none. After ArchiveFenced every call
+    `before` is the run as its earlier attempts have left it, None if there were none. `read_back` is the last commit of
+    the checkpoint from which the state was read, -1 if there was none. After ArchiveFenced every call
     raises it again. Leaving the context without `end` stops the heartbeat and leaves the run unended, as a crash does:
     the next start of the same run goes on.
     """
@@ -182,6 +185,7 @@ class Writer:
         self.epoch = tails.epoch + 1
         self._lost = tails.new
         self.before = state.runs.get(run_id)
+        self.read_back = since.read_back
         self._policy = policy
         self._since = since
         self._lock = threading.RLock()
@@ -428,21 +432,25 @@ class Writer:
         self._pending = commit
         try:
             self.archive.storage.create(path, data)
+            there = commit
         except ObjectExists:
-            other = self.archive.read_commit(commit.number)
-            if other.token != commit.token:
-                self._pending = None
-                self._fenced = ArchiveFenced(
-                    f"Run {other.run_id} has taken over the archive at {self.archive.storage.uri}: it wrote commit "
-                    f"{commit.number} at epoch {other.epoch}, run {self.run_id} is at epoch {self.epoch}.",
-                )
-                raise self._fenced from None
-            # An earlier attempt of this very call wrote it, and its answer was lost.
+            there = None
         except StorageUnavailable:
             raise  # the commit may be there or not: `_confirm_last` finds out
         except LogkeepError:
             self._pending = None
             raise
+        # A number is free again once its commit is in a bundle: a writer that was suspended for weeks may create it a
+        # second time. A bundle is there before the objects of its commits go, so it is looked for after the create.
+        other = self.archive.bundled_commit(commit.number) or there or self.archive.read_commit(commit.number)
+        if other.token != commit.token:
+            self._pending = None
+            self._fenced = ArchiveFenced(
+                f"Run {other.run_id} has taken over the archive at {self.archive.storage.uri}: it wrote commit "
+                f"{commit.number} at epoch {other.epoch}, run {self.run_id} is at epoch {self.epoch}.",
+            )
+            raise self._fenced
+        # It is this commit, also if an earlier attempt of this very call wrote it and its answer was lost.
         # The order matters: an interrupt between the two leaves a commit that `_confirm_last` knows to be done.
         self.state.apply(commit)
         self._pending = None

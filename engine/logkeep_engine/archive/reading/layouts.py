@@ -15,6 +15,7 @@ from logkeep_engine.archive.reading.batch_layout import BatchLayout
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.record_layout import RecordLayout
 from logkeep_engine.archive.reading.record_reader import AVRO, RECORDS, RecordFormat
+from logkeep_engine.archive.reading.snapshot_layout import SnapshotLayout
 from logkeep_engine.log.batch import Stretch
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
@@ -80,6 +81,7 @@ READERS: dict[Layout, LayoutReader] = {
     Layout.RECORDS: _RECORDS,
     Layout.RECORDS_AT_ROOT: _RECORDS,
     Layout.AVRO: RecordLayout(AVRO),
+    Layout.SNAPSHOT: SnapshotLayout(),
 }
 
 

@@ -28,6 +28,7 @@ from logkeep_engine.log.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     BatchHeader,
+    Headers,
     Stretch,
     check_crc,
     parse_header,
@@ -164,7 +165,8 @@ class _Reading:
         self._entry = entry
         self._on_damage = on_damage
         self._path = entry.stem(topic) + entry.log_suffix
-        self._expected = entry.base_offset
+        self._margin = entry.files.margin
+        self._expected = entry.base_offset - self._margin
         self._start = start
         self._position = start  # of the next byte, in the log
         self._size: int | None = 0  # bytes read; None: not known, since some could not be read
@@ -180,7 +182,7 @@ class _Reading:
             try:
                 for item in read_log(self._storage, self._path, self._entry, start=self._start, block=block):
                     if isinstance(item, DamagedBytes) and item.size == 0:
-                        self._report(item.what, self._expected, None)
+                        self._report(item.what, self._at, None)
                     elif isinstance(item, DamagedBytes):
                         yield from self._batches(rest, item.what)
                         rest = memoryview(b"")
@@ -194,7 +196,7 @@ class _Reading:
                         rest = data[(yield from self._batches(data, None)) :]
                         del item, fresh, data  # so that their buffer is free as soon as the caller's views are gone
             except ObjectMissing:
-                self._report("the object is missing", self._expected, self._rest())
+                self._report("the object is missing", self._at, self._rest())
                 return
             yield from self._batches(rest, "the last batch is cut short: {left} bytes of it are there")
             self._finish(digest)
@@ -227,11 +229,14 @@ class _Reading:
         end_offset = self._entry.next_offset
         try:
             for headers in runs(data, start=start, checked=True):
-                good = headers[: headers.in_order(self._expected, end_offset)]
+                good = headers[: headers.in_order(self._expected, end_offset + self._margin)]
                 if good:
-                    before, at = at, good.end
+                    at = good.end
                     self._expected = good.next_offset
-                    yield data[before:at], good.relative()
+                    log = self._of_the_log(good) if self._margin else good
+                    if log:
+                        yield data[log.start : log.end], log.relative()
+                    del log
                 if len(good) < len(headers):
                     header = headers[len(good)][1]
                     return at, (
@@ -246,6 +251,17 @@ class _Reading:
             raise error.within(f"{where} (topic {self._topic} partition {self._entry.partition})") from error
         return at, None
 
+    def _of_the_log(self, headers: Headers) -> Headers:
+        """The batches without those in front of the log and behind it."""
+        first = 1 if headers[0][1].base_offset < self._entry.base_offset else 0
+        last = 1 if headers[-1][1].base_offset >= self._entry.next_offset else 0
+        return headers[first : len(headers) - last]
+
+    @property
+    def _at(self) -> int:
+        """The offset of the log that is reached."""
+        return max(self._expected, self._entry.base_offset) if self._margin else self._expected
+
     def _incomplete(self, data: memoryview, at: int, cut: str | None) -> str | None:
         """The fault of the bytes from `at` on, which are no whole batch; None if more bytes may make it one."""
         left = len(data) - at
@@ -257,7 +273,7 @@ class _Reading:
 
     def _begin_search(self, data: memoryview, at: int, wrong: str) -> None:
         if self._on_damage is None:
-            raise self._damage_at(self._expected, wrong, self._position + at).error()
+            raise self._damage_at(self._at, wrong, self._position + at).error()
         self._damage = (self._position + at, wrong)
         self._jump = None
         if len(data) - at >= _SIZE_AND_MAGIC.size:
@@ -323,7 +339,7 @@ class _Reading:
         assert self._damage is not None
         position, wrong = self._damage
         following = parse_header(data, at).base_offset
-        self._report(wrong, self._expected, (self._expected, following), position)
+        self._report(wrong, self._at, (self._at, following), position)
         self._expected = following
         self._damage = self._jump = None
         return True, at
@@ -335,13 +351,13 @@ class _Reading:
             position, wrong = self._damage
             if size < entry.bytes:
                 wrong = f"{wrong}; the object has {size} bytes, the catalog says {entry.bytes}"
-            self._report(wrong, self._expected, self._rest(), position)
+            self._report(wrong, self._at, self._rest(), position)
         elif size != entry.bytes:
-            self._report(f"{size} bytes, the catalog says {entry.bytes}", self._expected, self._rest())
-        elif self._expected != entry.next_offset:
+            self._report(f"{size} bytes, the catalog says {entry.bytes}", self._at, self._rest())
+        elif not 0 <= self._expected - entry.next_offset <= self._margin:
             self._report(
                 f"its batches end before offset {self._expected}, the catalog says {entry.next_offset}",
-                self._expected,
+                self._at,
                 self._rest(),
             )
         elif not self._start and not self._told and (found := digest.digest()) != entry.digest:
@@ -349,7 +365,7 @@ class _Reading:
             self._report(what, entry.base_offset, None)
 
     def _rest(self) -> Range:
-        return (self._expected, self._entry.next_offset)
+        return (self._at, self._entry.next_offset)
 
     def _report(self, what: str, offset: int, lost: Range | None, position: int | None = None) -> None:
         damage = self._damage_at(offset, what, position, lost if lost is not None and lost[0] < lost[1] else None)

@@ -8,10 +8,11 @@ entry = segment.finish()
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry, SnapshotFiles
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
 from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm
 from logkeep_engine.digest import Hasher
@@ -44,6 +45,12 @@ class LogWriter(ObjectWriter):
 
     def abort(self) -> None:
         self._object.abort()
+
+
+class CheckpointWriter(LogWriter):
+    """The `.checkpoint` object of a part of a snapshot."""
+
+    suffix = names.CHECKPOINT
 
 
 class ZstdLogWriter(LogWriter):
@@ -85,8 +92,26 @@ def log_writer(storage: Storage, stem: str, compression: Compression) -> LogWrit
     return (ZstdLogWriter if compression is Compression.ZSTD else LogWriter)(storage, stem)
 
 
-class LogSegment:
-    """A segment in the making: the batches that `builder` is given. Nothing of it is visible before `finish`."""
+class _Making:
+    """A log in the making: the batches that `builder` is given. Nothing of it is visible before it is finished."""
+
+    def __init__(self, storage: Storage, writer: LogWriter, base_offset: int, digest: DigestAlgorithm) -> None:
+        self._storage = storage
+        self._writer = writer
+        self._hasher = Hasher(digest)
+        self.builder = SegmentBuilder(base_offset, self._write)
+
+    def _write(self, data: Buffer) -> None:
+        self._hasher.update(data)
+        self._writer.write(data)
+
+    def abort(self) -> None:
+        """Drop the log."""
+        self._writer.abort()
+
+
+class LogSegment(_Making):
+    """A segment in the making."""
 
     def __init__(
         self,
@@ -100,12 +125,9 @@ class LogSegment:
         attempt: int,
         digest: DigestAlgorithm = DEFAULT_DIGEST,
     ) -> None:
-        self._storage = storage
         self._stem = names.segment_stem(topic, topic_id, partition, base_offset, epoch, attempt)
-        self._writer = log_writer(storage, self._stem, compression)
+        super().__init__(storage, log_writer(storage, self._stem, compression), base_offset, digest)
         self._entry = partial(SegmentEntry.of, topic_id=topic_id, partition=partition, epoch=epoch, attempt=attempt)
-        self._hasher = Hasher(digest)
-        self.builder = SegmentBuilder(base_offset, self._write)
         self.transactions = SegmentFollower(base_offset, epoch)
 
     def finish(self, aborted: Sequence[AbortedTxn] | None = None) -> SegmentEntry:
@@ -131,10 +153,49 @@ class LogSegment:
         self._writer.commit()
         return self._entry(summary, digest, stored_bytes=self._writer.stored_bytes)
 
-    def _write(self, data: Buffer) -> None:
-        self._hasher.update(data)
-        self._writer.write(data)
 
-    def abort(self) -> None:
-        """Drop the segment."""
-        self._writer.abort()
+@dataclass(frozen=True, slots=True)
+class SnapshotPlace:
+    """The place of a snapshot: its partition, the run's epoch and the task's attempt that write it, its end, and the
+    leader epoch of the last batch below that."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    epoch: int
+    attempt: int
+    end: int
+    leader_epoch: int
+
+    def stem(self, part: int) -> str:
+        """The path of a part without the suffix. Raises ValueError as `names.snapshot_name`."""
+        folder = names.snapshots_folder(self.topic, self.topic_id, self.partition, self.epoch, self.attempt)
+        return folder + names.snapshot_name(self.end, self.leader_epoch, part)
+
+
+class SnapshotSegment(_Making):
+    """A part of a snapshot in the making. The caller gives it the header and the footer."""
+
+    def __init__(
+        self, storage: Storage, place: SnapshotPlace, part: int, base_offset: int, digest: DigestAlgorithm
+    ) -> None:
+        self._place = place
+        self._part = part
+        self._stem = place.stem(part)
+        super().__init__(storage, CheckpointWriter(storage, self._stem), base_offset, digest)
+
+    def finish(self) -> SegmentEntry:
+        """Make the objects visible, the index first."""
+        place, summary = self._place, self.builder.finish()
+        entry = SegmentEntry.of(
+            summary,
+            self._hasher.digest(),
+            topic_id=place.topic_id,
+            partition=place.partition,
+            epoch=place.epoch,
+            attempt=place.attempt,
+        )
+        self._writer.complete()
+        self._storage.put_all({self._stem + names.INDEX: summary.index})
+        self._writer.commit()
+        return replace(entry, files=SnapshotFiles(len(summary.index), place.end, place.leader_epoch, self._part))

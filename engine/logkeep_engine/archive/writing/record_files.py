@@ -140,7 +140,7 @@ def _is_there(storage: Storage, path: str, data: bytes) -> bool:
 
 def _check_newest(storage: Storage, epoch: int) -> None:
     archive = Archive.open(storage)
-    last = archive.read_commit(max(archive.listing().commits))
+    last = archive.read_commit(archive.listing().last)
     if last.epoch > epoch:
         raise ArchiveFenced(
             f"Run {last.run_id} has taken over the archive at {storage.uri} at epoch {last.epoch}: the files beside "

@@ -295,7 +295,7 @@ def _check_replaceable(storage: Storage, path: str, entry: SegmentEntry) -> None
     """Check that the object may be replaced. Raises ArchiveFenced if a newer run has begun, StorageUnavailable if this
     run has committed the segment."""
     archive = Archive.open(storage)
-    for number in sorted(archive.listing().commits, reverse=True):
+    for number in range(archive.listing().last, -1, -1):
         commit = archive.read_commit(number)
         if commit.epoch > entry.epoch:
             raise ArchiveFenced(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from logkeep_engine.cli.costing import CostOptions
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.inspect import At, Partitions, ShowsClusterState, show
 from logkeep_engine.cli.kubectl import lines
@@ -26,6 +27,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.references import S3SecretRef
+from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.storage import StorageSpec, StorageTls
 from logkeep_engine.errors import CredentialsMissing, SpecError, StorageRefused
 
@@ -51,22 +53,32 @@ def inspect(
     cluster_state: ShowsClusterState = False,
     at: At = None,
     *,
+    costs: CostOptions,
     where: Where,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Show what the archive of a resource holds, or what a restore to a time would give, as `logkeep inspect` does.
-    Your own rights must allow its Secret."""
+    """Show what the archive of a resource holds, what a restore to a time would give, or what it costs, as `logkeep
+    inspect` does. Your own rights must allow its Secret."""
     with errors(debug):
         from logkeep_engine.archive.catalog.archive import Archive
 
         cluster = where.connect()
-        raw = _place(cluster, resource_named(cluster, name))
+        body = resource_named(cluster, name)
+        raw = _place(cluster, body)
         spec = parse_model(StorageSpec, {**raw, "endpoint": endpoint} if endpoint else raw)
         with ExitStack() as files:
             storage = _open(cluster, spec, files)
             storage.check()
-            show(Archive.open(storage), output, partitions=partitions, at=at, cluster_state=cluster_state)
+            show(
+                Archive.open(storage),
+                output,
+                costs,
+                partitions=partitions,
+                at=at,
+                cluster_state=cluster_state,
+                retention=_retention(body),
+            )
 
 
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -79,6 +91,12 @@ def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(storage, Mapping):
         raise SpecError(f"{lines.short_name(body)} names no storage")
     return storage
+
+
+def _retention(body: Mapping[str, Any]) -> Retention | None:
+    """The retention that a KafkaBackup says. A KafkaRestore says none."""
+    said = lines.part(body, "spec", "retention")
+    return parse_model(Retention, said) if isinstance(said, Mapping) else None
 
 
 def _open(cluster: Kubernetes, spec: StorageSpec, files: ExitStack) -> Storage:

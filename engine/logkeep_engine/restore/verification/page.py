@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from logkeep_engine.archive.care.record_digests import RecordTimes
 from logkeep_engine.contract.values import human_bytes
+from logkeep_engine.page import WIDTH, document, moment, table
 from logkeep_engine.restore.verification.document import VerificationReport
-from logkeep_engine.restore.verification.plots import WIDTH, moment, plots_of
+from logkeep_engine.restore.verification.plots import plots_of
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition
 
 MAX_ROWS = 500
@@ -18,43 +19,22 @@ _WORDS = {Verdict.VERIFIED: "verified", Verdict.NOT_VERIFIED: "not verified", Ve
 _CLASSES = {Verdict.VERIFIED: "good", Verdict.NOT_VERIFIED: "open", Verdict.DIFFERENT: "bad"}
 _ORDER = {Verdict.DIFFERENT: 0, Verdict.NOT_VERIFIED: 1, Verdict.VERIFIED: 2}
 
-_STYLE = """
-:root{color-scheme:light}
-body{font:15px/1.45 system-ui,sans-serif;color:#1c2430;background:#fff;max-width:900px;margin:2em auto;padding:0 1em;
-overflow-wrap:anywhere}
-h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}h3{font-size:1em}
-table{border-collapse:collapse}td,th{padding:.25em .9em .25em 0;text-align:left;vertical-align:top}
-tr+tr td{border-top:1px solid #e3e7ec}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
-.good,.open,.bad{padding:.1em .55em;border-radius:.6em;white-space:nowrap}
-.good{background:#d9f2e0;color:#0d5a2a}.open{background:#fff0c9;color:#6b4a00}.bad{background:#fbd9d6;color:#8a150c}
-svg{display:block;max-width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:#56606e}
-.before{fill:#c3cbd6}.after{fill:#2f6fd0}.axis{stroke:#98a2af}.line{stroke:#e3e7ec}
-.whole{fill:#bfe6cb}.listed{fill:#f4bdb7}.differs{fill:#c8281c}.unread{fill:#ffe39a}
-.key span{display:inline-block;width:.9em;height:.9em;margin:0 .35em 0 1.2em;vertical-align:-.1em}
-.key span:first-child{margin-left:0}
-code{background:#f1f3f6;padding:0 .25em}
-"""
-
 
 def page_of(report: VerificationReport) -> str:
     """The page."""
     outcome = report.outcome
     shown = sorted(report.partitions, key=lambda item: (_ORDER[item.verdict], item.where))
-    parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-        f"<title>Verification of {escape(report.run_id)}: {_WORDS[outcome]}</title>",
-        f"<style>{_STYLE}</style></head><body>",
-        f"<h1>Verification of restore <code>{escape(report.run_id)}</code> {_badge(outcome)}</h1>",
-        f"<p>{escape(report.message)}</p>",
-        _summary(report),
-        *_plots(report),
-        *_differences(report, shown),
-        *_partitions(shown),
-        "</body></html>\n",
-    ]
-    return "\n".join(parts)
+    return document(
+        f"Verification of {report.run_id}: {_WORDS[outcome]}",
+        (
+            f"<h1>Verification of restore <code>{escape(report.run_id)}</code> {_badge(outcome)}</h1>",
+            f"<p>{escape(report.message)}</p>",
+            _summary(report),
+            *_plots(report),
+            *_differences(report, shown),
+            *_partitions(shown),
+        ),
+    )
 
 
 def _badge(verdict: Verdict) -> str:
@@ -76,7 +56,7 @@ def _summary(report: VerificationReport) -> str:
         ),
         ("Segments read for their digests", f"{report.read:,}"),
     ]
-    return _table((), ((escape(name), escape(value)) for name, value in rows))
+    return table((), ((escape(name), escape(value)) for name, value in rows))
 
 
 def _plots(report: VerificationReport) -> list[str]:
@@ -147,19 +127,4 @@ def _partitions(shown: Sequence[VerifiedPartition]) -> list[str]:
     ]
     heads = ("Topic", "#Partition", "", "#Records of the archive", "#Read back", "#Bytes")
     more = [f"<p>And {len(shown) - MAX_ROWS} more.</p>"] if len(shown) > MAX_ROWS else []
-    return ["<h2>Partitions</h2>", _table(heads, rows), *more]
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are escaped. A head that begins with # is of a column of numbers."""
-    numbers = [head.startswith("#") for head in heads]
-
-    def cells(tag: str, values: Sequence[str]) -> str:
-        return "".join(
-            f'<{tag} class="n">{value}</{tag}>' if number else f"<{tag}>{value}</{tag}>"
-            for value, number in zip(values, numbers or [False] * len(values), strict=True)
-        )
-
-    head = f"<tr>{cells('th', [name.removeprefix('#') for name in heads])}</tr>" if heads else ""
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table>{head}{body}</table>"
+    return ["<h2>Partitions</h2>", table(heads, rows), *more]

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from html import escape
-from itertools import chain, cycle
+from collections.abc import Sequence
+from itertools import chain
 
 from logkeep_engine.archive.care.record_digests import RecordTimes
-from logkeep_engine.contract.values import human_bytes
+from logkeep_engine.page import HEIGHT, LEFT, RIGHT, TOP, bytes_in_words, lines, moment, plot, rectangle
 
-WIDTH = 900
-_HEIGHT, _LEFT, _RIGHT, _TOP, _BELOW = 170, 100, 40, 8, 30
-_ROOM = WIDTH - _LEFT - _RIGHT
-_LINES = 4  # across a plot, at most
-_TICKS = 8  # below it, at most
-_SECOND, _MINUTE, _DAY = 1000, 60_000, 86_400_000
-_TICK_WIDTHS = (
-    *(1, 2, 5, 10, 20, 50, 100, 200, 500),
-    *(_SECOND * number for number in (1, 2, 5, 10, 15, 30)),
-    *(_MINUTE * number for number in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)),
-    *(_DAY * number for number in (1, 2, 7, 14, 30, 91, 182, 365, 730, 3650)),
-)
 _FAR = 10
 _FEW = 200
 
@@ -52,11 +38,6 @@ def plots_of(before: RecordTimes, after: RecordTimes) -> list[str]:
         key,
         _bars(both, shift, (first, last), 1),
     ]
-
-
-def moment(ms: float) -> str:
-    """A time of a record, or of the run, in words."""
-    return _formatted("%Y-%m-%d %H:%M:%S", ms)
 
 
 def _widened(times: RecordTimes, shift: int) -> Counts:
@@ -109,74 +90,27 @@ def _outside(both: Sequence[Counts], first: int, last: int) -> str:
 def _bars(both: Sequence[Counts], shift: int, bounds: tuple[int, int], which: int) -> str:
     """The records (`which` 0) or the bytes (1) of both sides as bars."""
     first, end = bounds[0], bounds[1] + 1
-    words = _bytes_in_words if which else _records_in_words
+    words = bytes_in_words if which else _records_in_words
     values = [
         {number: value[which] for number, value in counts.items() if first <= number < end and value[which]}
         for counts in both
     ]
     highest = max(chain.from_iterable(side.values() for side in values), default=1)
-    wide = _ROOM / (end - first)
-    parts = list(_lines(highest, words, binary=bool(which)))
+    wide = (RIGHT - LEFT) / (end - first)
+    parts = list(lines(highest, words, binary=bool(which)))
     for name, side, share in (("before", values[0], 0.9), ("after", values[1], 0.45)):
         for number in sorted(side):
-            size = max(1.0, side[number] / highest * (_HEIGHT - _TOP))
-            at, width = _LEFT + (number - first + (1 - share) / 2) * wide, max(0.7, share * wide)
+            size = max(1.0, side[number] / highest * (HEIGHT - TOP))
+            at, width = LEFT + (number - first + (1 - share) / 2) * wide, max(0.7, share * wide)
             label = f"{moment(number << shift)}: {words(side[number])}"
-            parts.append(_rectangle(name, at, _HEIGHT - size, width, size, label))
+            parts.append(rectangle(name, at, HEIGHT - size, width, size, label))
     for number in sorted(values[0].keys() | values[1].keys()):
         sides = [side.get(number, 0) for side in values]
         if sides[0] != sides[1]:
             label = f"{moment(number << shift)}: {words(sides[0])} in the archive, {words(sides[1])} in the target"
-            parts.append(_rectangle("differs", _LEFT + (number - first) * wide, _HEIGHT + 1, max(3.0, wide), 5, label))
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {_HEIGHT + _BELOW}" width="{WIDTH}" role="img">{"".join(parts)}'
-        f'<line class="axis" x1="{_LEFT}" y1="{_HEIGHT}" x2="{WIDTH - _RIGHT}" y2="{_HEIGHT}"/>'
-        f"{''.join(_ticks(first << shift, end << shift))}</svg>"
-    )
-
-
-def _rectangle(name: str, x: float, y: float, width: float, height: float, label: str) -> str:
-    return (
-        f'<rect class="{name}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}">'
-        f"<title>{escape(label)}</title></rect>"
-    )
-
-
-def _lines(highest: int, words: Callable[[int], str], *, binary: bool) -> Iterator[str]:
-    """Lines across the plot at round values, with these."""
-    step, factors = 1, cycle((2,) if binary else (2, 2.5, 2))
-    while highest > _LINES * step:
-        step = int(step * next(factors))
-    for value in range(0, highest + 1, step):
-        y = _HEIGHT - value / highest * (_HEIGHT - _TOP)
-        if value:
-            yield f'<line class="line" x1="{_LEFT}" y1="{y:.2f}" x2="{WIDTH - _RIGHT}" y2="{y:.2f}"/>'
-        yield f'<text x="{_LEFT - 8}" y="{y + 4:.2f}" text-anchor="end">{escape(words(value))}</text>'
-
-
-def _ticks(begin: int, end: int) -> Iterator[str]:
-    """Times below the plot."""
-    width = next((item for item in _TICK_WIDTHS if (end - begin) // item < _TICKS), _TICK_WIDTHS[-1])
-    while (end - begin) // width >= _TICKS:
-        width *= 10
-    pattern = "%Y-%m-%d" if width >= _DAY else "%m-%d %H:%M" if width >= _MINUTE else "%H:%M:%S"
-    for at in range(-(-begin // width) * width, end + 1, width):
-        x = _LEFT + (at - begin) / (end - begin) * _ROOM
-        label = _formatted(pattern, at) + (f".{at % _SECOND:03}" if width < _SECOND else "")
-        yield f'<line class="axis" x1="{x:.2f}" y1="{_HEIGHT}" x2="{x:.2f}" y2="{_HEIGHT + 10}"/>'
-        yield f'<text x="{x:.2f}" y="{_HEIGHT + 24}" text-anchor="middle">{label}</text>'
+            parts.append(rectangle("differs", LEFT + (number - first) * wide, HEIGHT + 1, max(3.0, wide), 5, label))
+    return plot(parts, first << shift, end << shift)
 
 
 def _records_in_words(count: int) -> str:
     return f"{count:,}"
-
-
-def _bytes_in_words(size: int) -> str:
-    return human_bytes(size).replace(".0 ", " ")
-
-
-def _formatted(pattern: str, ms: float) -> str:
-    try:
-        return time.strftime(pattern, time.gmtime(ms / 1000))
-    except (ValueError, OverflowError, OSError):
-        return f"{ms:.0f} ms"

@@ -1,0 +1,144 @@
+"""Bundles as bytes: the commits of a range of numbers, as they were written, in one object. No I/O.
+
+A bundle is a line of JSON, then zstd frames, each complete (`tail -n +2 | zstd -d` shows one commit a line):
+
+    {"format":1,"archiveId":…,"first":0,"last":999,"frames":[[<commits>,<compressed bytes>],…],"sha256":…}
+
+`sha256` is that of all frames. A reader that wants one commit reads the line and one frame, and needs no more to know
+that it is right: each commit has a hash of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import cramjam
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import documents
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
+from logkeep_engine.log.compression import Codec, decompress
+from logkeep_engine.log.memory import checkpoint_most
+
+FRAME_BYTES = 1 << 20  # the content of a frame: whoever reads one commit reads a frame
+_KEYS = {"format", "archiveId", "first", "last", "frames", "sha256"}
+
+
+@dataclass(frozen=True, slots=True)
+class FramePlace:
+    """A frame of a bundle: the numbers of its first commit and of the commit behind its last one, and where its bytes
+    lie in the object."""
+
+    first: int
+    end: int
+    start: int
+    stop: int
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its commits."""
+        return range(self.first, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The line that a bundle begins with. `frames` in the order of their commits."""
+
+    archive_id: str
+    frames: tuple[FramePlace, ...]
+    sha256: str
+
+    def frame_of(self, number: int) -> FramePlace:
+        """The frame that has commit `number`, which lies in the bundle's range."""
+        return self.frames[bisect_right(self.frames, number, key=lambda frame: frame.first) - 1]
+
+
+def dump(archive_id: str, first: int, commits: Sequence[bytes]) -> bytes:
+    """The bundle of the commits `first` and those that follow, as they lie in the storage. Raises ValueError for a
+    commit that is not one line."""
+    contents = list(_contents(commits))
+    frames = [bytes(cramjam.zstd.compress(b"\n".join(some) + b"\n", level=3)) for some in contents]
+    hashed = hashlib.sha256()
+    for frame in frames:
+        hashed.update(frame)
+    head = {
+        "format": documents.FORMAT,
+        "archiveId": archive_id,
+        "first": first,
+        "last": first + len(commits) - 1,
+        "frames": [[len(some), len(frame)] for some, frame in zip(contents, frames, strict=True)],
+        "sha256": hashed.hexdigest(),
+    }
+    return b"".join([documents.dumps(head), b"\n", *frames])
+
+
+def _contents(commits: Iterable[bytes]) -> Iterator[list[bytes]]:
+    some: list[bytes] = []
+    size = 0
+    for data in commits:
+        if b"\n" in data:
+            raise ValueError("a commit of more than one line")
+        if some and size + len(data) > FRAME_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(data)
+        size += len(data) + 1
+    if some:
+        yield some
+
+
+def load(data: bytes, number: int, name: str) -> Bundle:
+    """Read the line at the beginning of the bundle with the given number. `data` begins with it. Messages name the
+    object as `name`.
+
+    Raises ArchiveMismatch for one of a newer version, ArchiveDamaged for one that is cut short, altered or misnamed.
+    """
+    end = data.find(b"\n")
+    head = documents.parse(data[: end if end >= 0 else len(data)], name)
+    documents.know(head, _KEYS, name)
+
+    def build() -> Bundle:
+        first, last = head["first"], head["last"]
+        bundle = Bundle(head["archiveId"], _places(head["frames"], first, end + 1), head["sha256"])
+        wanted = names.bundled(number)
+        if (first, last) != (wanted.start, wanted.stop - 1) or bundle.frames[-1].end != wanted.stop:
+            raise ValueError(f"it holds commits {first} to {last}, not {wanted.start} to {wanted.stop - 1}")
+        return bundle
+
+    return documents.building(build, name)
+
+
+def _places(frames: Iterable[Any], first: int, start: int) -> tuple[FramePlace, ...]:
+    counts, lengths = zip(*frames, strict=True)
+    if min(*counts, *lengths, 1) < 1:
+        raise ValueError("an empty frame")
+    numbers, places = list(accumulate(counts, initial=first)), list(accumulate(lengths, initial=start))
+    return tuple(map(FramePlace, numbers, numbers[1:], places, places[1:]))
+
+
+def lines(frame: bytes | memoryview, place: FramePlace, name: str) -> list[bytes]:
+    """The commits of a frame, as they were written. Raises ArchiveDamaged if it is cut short or altered."""
+
+    def build() -> list[bytes]:
+        try:
+            content = decompress(Codec.ZSTD, memoryview(frame), limit=checkpoint_most())
+        except (BatchTooLarge, CorruptBatch) as problem:
+            raise ValueError(problem.message) from problem
+        found = content.split(b"\n")
+        if found.pop() or len(found) != len(place.numbers):
+            raise ValueError(f"{len(found)} commits where {len(place.numbers)} are announced")
+        return found
+
+    return documents.building(build, name)
+
+
+def check_whole(data: bytes, bundle: Bundle, name: str) -> None:
+    """Raises ArchiveDamaged if the object `data` is not the one that was written."""
+    start, stop = bundle.frames[0].start, bundle.frames[-1].stop
+    if stop != len(data) or hashlib.sha256(memoryview(data)[start:]).hexdigest() != bundle.sha256:
+        raise documents.damaged(name, "its SHA-256 does not fit its content")

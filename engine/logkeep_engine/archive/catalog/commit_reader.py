@@ -1,0 +1,259 @@
+"""Reads the commits of an archive by their numbers, from objects of their own and from bundles.
+
+    reader = CommitReader(storage, archive_id)
+    listing = reader.listing()
+    for commit in reader.read_all(range(listing.last + 1)): ...
+
+A bundle wins over objects of its commits: they are there until they are removed, and one that comes later is of a
+writer that was suspended for so long that it found its number free again (`writer` says how it finds out).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from threading import Lock
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import bundle, commits
+from logkeep_engine.archive.catalog.bundle import Bundle, FramePlace
+from logkeep_engine.archive.catalog.facts import Commit
+from logkeep_engine.errors import ArchiveDamaged, ObjectMissing
+from logkeep_engine.storage import ObjectInfo, Storage
+
+_READERS = 16  # commits are small: latency, not bandwidth, decides how long loading takes
+_READ_AHEAD = 2 * _READERS
+_HEAD_BYTES = 256 << 10  # holds the line that a bundle begins with, and often the whole bundle
+_FRAMES_KEPT = 4  # whoever looks for the end of a run reads neighbours
+COPY = "Restore it from a copy of the archive."
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogListing:
+    """The catalog's objects. `commits`: number to object, of those that no bundle has; `bundles`: number to object;
+    `removable`: objects of commits that a bundle has, by number; `checkpoints`: newest first."""
+
+    commits: dict[int, ObjectInfo]
+    checkpoints: list[tuple[int, int, ObjectInfo]]
+    bundles: dict[int, ObjectInfo]
+    removable: dict[int, ObjectInfo]
+
+    @property
+    def last(self) -> int:
+        """The last commit, -1 if there is none."""
+        ends = (names.bundled(number).stop - 1 for number in self.bundles)
+        return max(max(self.commits, default=-1), max(ends, default=-1))
+
+    def object_of(self, number: int) -> str:
+        """The path of the object that has a commit, or should have it."""
+        wanted = names.bundle_of(number)
+        if wanted in self.bundles:
+            return names.bundle_path(wanted)
+        whole = self.bundles and self.commits.keys().isdisjoint(names.bundled(wanted))
+        return names.bundle_path(wanted) if whole else names.commit_path(number)
+
+    def size_of(self, number: int) -> int:
+        """The bytes of a commit's own object, 0 if it has none."""
+        return self.commits[number].size if number in self.commits else 0
+
+    @property
+    def objects(self) -> int:
+        """The number of all these objects."""
+        return len(self.commits) + len(self.checkpoints) + len(self.bundles) + len(self.removable)
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A bundle whose first bytes were read."""
+
+    head: Bundle
+    begin: bytes
+
+
+class CommitReader:
+    """Reads commits. Safe for several threads."""
+
+    def __init__(self, storage: Storage, archive_id: str) -> None:
+        self._storage = storage
+        self._archive_id = archive_id
+        self._listed: frozenset[int] | None = None
+        self._opened: dict[int, _Opened] = {}
+        self._frames: OrderedDict[FramePlace, list[bytes]] = OrderedDict()
+        self._lock = Lock()
+
+    def listing(self) -> CatalogListing:
+        """The objects of the catalog, listed."""
+        single: dict[int, ObjectInfo] = {}
+        bundles: dict[int, ObjectInfo] = {}
+        checkpoints: list[tuple[int, int, ObjectInfo]] = []
+        for info in self._storage.list(names.CATALOG):
+            if (number := names.parse_commit(info.path)) is not None:
+                single[number] = info
+            elif (checkpoint := names.parse_checkpoint(info.path)) is not None:
+                checkpoints.append((*checkpoint, info))
+            elif (number := names.parse_bundle(info.path)) is not None:
+                bundles[number] = info
+        checkpoints.sort(key=lambda item: item[:2], reverse=True)
+        self._listed = frozenset(bundles)
+        removable = {number: info for number, info in single.items() if names.bundle_of(number) in bundles}
+        for number in removable:
+            del single[number]
+        return CatalogListing(single, checkpoints, bundles, removable)
+
+    def read(self, number: int) -> Commit:
+        """Read commit `number`. Raises ArchiveDamaged if it is not there, cut short, altered or another archive's."""
+        return self.parse(number, self._bytes_of(number))
+
+    def bundled(self, number: int) -> Commit | None:
+        """The commit as its bundle has it, None if it has none. Asks the storage, whatever was listed before."""
+        if self._open(names.bundle_of(number)) is None:
+            return None
+        return self.parse(number, self._from_bundle(number))
+
+    def in_new_bundle(self, number: int) -> bool:
+        """Tells whether the commit has got a bundle since the catalog was listed."""
+        wanted = names.bundle_of(number)
+        return wanted not in (self._listed or ()) and self._open(wanted) is not None
+
+    def read_all(self, numbers: Sequence[int]) -> Iterator[Commit]:
+        """The commits in this order, read concurrently, with bounded memory. Raises what `read` does."""
+        for some, data in self._ahead(self._units(numbers)):
+            for number, line in zip(some, data, strict=True):
+                yield self.parse(number, line)
+
+    def read_checked(self, numbers: Sequence[int]) -> Iterator[bytes]:
+        """The commits as they were written, each looked at. Raises what `read` does."""
+        for some, data in self._ahead(self._units(numbers)):
+            for number, line in zip(some, data, strict=True):
+                self.parse(number, line)
+                yield line
+
+    def check_bundle(self, number: int) -> None:
+        """Read a bundle whole, also if it was read before. Raises ArchiveDamaged for anything wrong with it."""
+        name = f"{self._storage.uri}/{names.bundle_path(number)}"
+        data = self._storage.read(names.bundle_path(number))
+        head = bundle.load(data, number, name)
+        bundle.check_whole(data, head, name)
+        for place in head.frames:
+            found = bundle.lines(memoryview(data)[place.start : place.stop], place, name)
+            for commit, line in zip(place.numbers, found, strict=True):
+                self.parse(commit, line)
+
+    def parse(self, number: int, data: bytes) -> Commit:
+        """The commit in `data`, which was read as that of this number."""
+        name = self.name_of(number)
+        commit = commits.load_commit(data, name)
+        if commit.number != number or commit.archive_id != self._archive_id:
+            raise ArchiveDamaged(
+                f"{name} holds commit {commit.number} of archive {commit.archive_id}, "
+                f"not commit {number} of {self._archive_id}.",
+                hint=COPY,
+            )
+        return commit
+
+    def name_of(self, number: int) -> str:
+        """The commit, or the object that holds it, for messages."""
+        wanted = names.bundle_of(number)
+        if wanted in (self._listed or ()):
+            return f"{self._storage.uri}/{names.bundle_path(wanted)}: commit {number}"
+        return f"{self._storage.uri}/{names.commit_path(number)}"
+
+    def _units(self, numbers: Iterable[int]) -> Iterator[list[int]]:
+        """The numbers, those together that lie in one frame."""
+
+        def unit(number: int) -> tuple[int, int]:
+            place = self._place(number)
+            return (0, number) if place is None else (1, place.first)
+
+        for _, some in groupby(numbers, unit):
+            yield list(some)
+
+    def _place(self, number: int) -> FramePlace | None:
+        """The frame of the commit, if it is known to be in a bundle."""
+        if self._listed is None:
+            self.listing()
+        wanted = names.bundle_of(number)
+        if wanted not in (self._listed or ()):
+            return None
+        opened = self._open(wanted)
+        if opened is None:
+            raise self._missing(number)
+        return opened.head.frame_of(number)
+
+    def _ahead(self, units: Iterator[list[int]]) -> Iterator[tuple[list[int], list[bytes]]]:
+        waiting: deque[tuple[list[int], Future[list[bytes]]]] = deque()
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-catalog") as pool:
+            try:
+                for some in units:
+                    waiting.append((some, pool.submit(self._bytes_of_all, some)))
+                    if len(waiting) >= _READ_AHEAD:
+                        first, done = waiting.popleft()
+                        yield first, done.result()
+                while waiting:
+                    first, done = waiting.popleft()
+                    yield first, done.result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _bytes_of_all(self, numbers: Sequence[int]) -> list[bytes]:
+        place = self._place(numbers[0])
+        if place is None:
+            return list(map(self._bytes_of, numbers))
+        frame = self._frame(place)
+        return [frame[number - place.first] for number in numbers]
+
+    def _bytes_of(self, number: int) -> bytes:
+        place = self._place(number)
+        if place is not None:
+            return self._frame(place)[number - place.first]
+        try:
+            return self._storage.read(names.commit_path(number))
+        except ObjectMissing as error:
+            if self._open(names.bundle_of(number)) is None:
+                raise self._missing(number) from error
+            return self._from_bundle(number)
+
+    def _missing(self, number: int) -> ArchiveDamaged:
+        name = f"{self._storage.uri}/{names.commit_path(number)}"
+        beside = f", nor does {names.bundle_path(names.bundle_of(number))}" if self._listed else ""
+        return ArchiveDamaged(f"Commit {number} is missing: {name} does not exist{beside}.", hint=COPY)
+
+    def _open(self, number: int) -> _Opened | None:
+        """The bundle, None if there is none. A bundle never changes, so it is read once."""
+        if (known := self._opened.get(number)) is not None:
+            return known
+        path = names.bundle_path(number)
+        try:
+            begin = self._storage.read_range(path, 0, _HEAD_BYTES)
+        except ObjectMissing:
+            return None
+        name = f"{self._storage.uri}/{path}"
+        head = bundle.load(begin, number, name)
+        if head.archive_id != self._archive_id:
+            raise ArchiveDamaged(f"{name} is of archive {head.archive_id}, not of {self._archive_id}.", hint=COPY)
+        opened = self._opened[number] = _Opened(head, begin)
+        return opened
+
+    def _from_bundle(self, number: int) -> bytes:
+        place = self._opened[names.bundle_of(number)].head.frame_of(number)
+        return self._frame(place)[number - place.first]
+
+    def _frame(self, place: FramePlace) -> list[bytes]:
+        with self._lock:
+            if (found := self._frames.get(place)) is not None:
+                return found
+        number = names.bundle_of(place.first)
+        path, begin = names.bundle_path(number), self._opened[number].begin
+        if place.stop <= len(begin):
+            data = begin[place.start : place.stop]
+        else:
+            data = self._storage.read_range(path, place.start, place.stop)
+        found = bundle.lines(data, place, f"{self._storage.uri}/{path}")
+        with self._lock:
+            self._frames[place] = found
+            while len(self._frames) > _FRAMES_KEPT:
+                self._frames.popitem(last=False)
+        return found

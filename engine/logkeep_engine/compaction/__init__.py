@@ -1,0 +1,1 @@
+"""Compaction of archived partitions: of each key the last record, in a snapshot."""

@@ -1,0 +1,131 @@
+"""Parts of HTML pages that need no other file: the page itself, tables, and plots over time as SVG. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+from itertools import cycle
+
+from logkeep_engine.contract.values import human_bytes
+
+WIDTH = 900
+HEIGHT = 170
+"""The bytes or records of a plot lie between TOP and HEIGHT, its times between LEFT and RIGHT."""
+
+LEFT, RIGHT, TOP = 100, 860, 8
+_BELOW = 30
+_LINES = 4  # across a plot, at most
+_TICKS = 8  # below it, at most
+_SECOND, _MINUTE, _DAY = 1000, 60_000, 86_400_000
+_TICK_WIDTHS = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500),
+    *(_SECOND * number for number in (1, 2, 5, 10, 15, 30)),
+    *(_MINUTE * number for number in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)),
+    *(_DAY * number for number in (1, 2, 7, 14, 30, 91, 182, 365, 730, 3650)),
+)
+
+_STYLE = """
+:root{color-scheme:light}
+body{font:15px/1.45 system-ui,sans-serif;color:#1c2430;background:#fff;max-width:900px;margin:2em auto;padding:0 1em;
+overflow-wrap:anywhere}
+h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}h3{font-size:1em}
+table{border-collapse:collapse}td,th{padding:.25em .9em .25em 0;text-align:left;vertical-align:top}
+tr+tr td{border-top:1px solid #e3e7ec}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.n,th{overflow-wrap:normal}td:first-child{min-width:6em}
+.good,.open,.bad{padding:.1em .55em;border-radius:.6em;white-space:nowrap}
+.good{background:#d9f2e0;color:#0d5a2a}.open{background:#fff0c9;color:#6b4a00}.bad{background:#fbd9d6;color:#8a150c}
+svg{display:block;max-width:100%;height:auto;margin-bottom:1em}svg text{font:12px system-ui,sans-serif;fill:#56606e}
+.before{fill:#c3cbd6}.after{fill:#2f6fd0}.axis{stroke:#98a2af}.line{stroke:#e3e7ec}
+.whole{fill:#bfe6cb}.listed{fill:#f4bdb7}.differs{fill:#c8281c}.unread{fill:#ffe39a}
+.grows,.kept{fill:none;stroke-width:2.5}.grows{stroke:#56606e}.kept{stroke:#2f6fd0}
+.key span{display:inline-block;width:.9em;height:.9em;margin:0 .35em 0 1.2em;vertical-align:-.1em}
+.key span:first-child{margin-left:0}
+code{background:#f1f3f6;padding:0 .25em}
+"""
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """A page of these parts. `title` is text, the parts are HTML."""
+    head = (
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
+        f"<title>{escape(title)}</title>",
+        f"<style>{_STYLE}</style></head><body>",
+    )
+    return "\n".join([*head, *parts, "</body></html>\n"])
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are escaped. A head that begins with # is of a column of numbers."""
+    numbers = [head.startswith("#") for head in heads]
+
+    def cells(tag: str, values: Sequence[str]) -> str:
+        return "".join(
+            f'<{tag} class="n">{value}</{tag}>' if number else f"<{tag}>{value}</{tag}>"
+            for value, number in zip(values, numbers or [False] * len(values), strict=True)
+        )
+
+    head = f"<tr>{cells('th', [name.removeprefix('#') for name in heads])}</tr>" if heads else ""
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table>{head}{body}</table>"
+
+
+def plot(parts: Iterable[str], begin: int, end: int) -> str:
+    """A plot of these parts above an axis of the times from `begin` to `end` (ms since the epoch)."""
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT + _BELOW}" width="{WIDTH}" role="img">{"".join(parts)}'
+        f'<line class="axis" x1="{LEFT}" y1="{HEIGHT}" x2="{RIGHT}" y2="{HEIGHT}"/>'
+        f"{''.join(_ticks(begin, end))}</svg>"
+    )
+
+
+def rectangle(name: str, x: float, y: float, width: float, height: float, label: str) -> str:
+    """A rectangle of a class of the style; `label` is shown when somebody points at it."""
+    return (
+        f'<rect class="{name}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}">'
+        f"<title>{escape(label)}</title></rect>"
+    )
+
+
+def lines(highest: int, words: Callable[[int], str], *, binary: bool) -> Iterator[str]:
+    """Lines across the plot at round values, with these."""
+    step, factors = 1, cycle((2,) if binary else (2, 2.5, 2))
+    while highest > _LINES * step:
+        step = int(step * next(factors))
+    for value in range(0, highest + 1, step):
+        y = HEIGHT - value / highest * (HEIGHT - TOP)
+        if value:
+            yield f'<line class="line" x1="{LEFT}" y1="{y:.2f}" x2="{RIGHT}" y2="{y:.2f}"/>'
+        yield f'<text x="{LEFT - 8}" y="{y + 4:.2f}" text-anchor="end">{escape(words(value))}</text>'
+
+
+def _ticks(begin: int, end: int) -> Iterator[str]:
+    """Times below the plot."""
+    width = next((item for item in _TICK_WIDTHS if (end - begin) // item < _TICKS), _TICK_WIDTHS[-1])
+    while (end - begin) // width >= _TICKS:
+        width *= 10
+    pattern = "%Y-%m-%d" if width >= _DAY else "%m-%d %H:%M" if width >= _MINUTE else "%H:%M:%S"
+    for at in range(-(-begin // width) * width, end + 1, width):
+        x = LEFT + (at - begin) / (end - begin) * (RIGHT - LEFT)
+        label = _formatted(pattern, at) + (f".{at % _SECOND:03}" if width < _SECOND else "")
+        yield f'<line class="axis" x1="{x:.2f}" y1="{HEIGHT}" x2="{x:.2f}" y2="{HEIGHT + 10}"/>'
+        yield f'<text x="{x:.2f}" y="{HEIGHT + 24}" text-anchor="middle">{label}</text>'
+
+
+def moment(ms: float) -> str:
+    """A time of a record, or of the run, in words."""
+    return _formatted("%Y-%m-%d %H:%M:%S", ms)
+
+
+def bytes_in_words(size: int) -> str:
+    """1024 → 1 KiB: for round values."""
+    return human_bytes(size).replace(".0 ", " ")
+
+
+def _formatted(pattern: str, ms: float) -> str:
+    try:
+        return time.strftime(pattern, time.gmtime(ms / 1000))
+    except (ValueError, OverflowError, OSError):
+        return f"{ms:.0f} ms"
