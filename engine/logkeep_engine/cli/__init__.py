@@ -15,7 +15,20 @@ import sys
 
 import typer
 
-from logkeep_engine.cli import backup, convert, coverage, diff, drill, groups, import_, inspect, log, restore, verify
+from logkeep_engine.cli import (
+    backup,
+    convert,
+    coverage,
+    diff,
+    drill,
+    groups,
+    import_,
+    inspect,
+    log,
+    restore,
+    retention,
+    verify,
+)
 from logkeep_engine.cli.errors import EXIT_CODES, open_stdout
 from logkeep_engine.cli.options import Commands, Version
 from logkeep_engine.cli.output import say
@@ -32,7 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # As --help lists them.
-for command in (backup, restore, groups, diff, drill, inspect, verify, convert, import_, coverage, log):
+for command in (backup, restore, groups, diff, drill, inspect, verify, retention, convert, import_, coverage, log):
     command.register(app)
 
 

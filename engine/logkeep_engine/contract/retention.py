@@ -25,7 +25,8 @@ Kept = Annotated[int, Field(ge=1, le=MAX_KEPT)]
 
 
 class KeepFor(Model):
-    """The newest run that succeeded of each of the last so many days, weeks and months that have one stays restorable."""
+    """Of each of the last so many days, weeks and months that have one, the newest run that succeeded stays
+    restorable."""
 
     daily: Kept | None = None
     weekly: Kept | None = None

@@ -158,10 +158,10 @@ class Storage(ABC):
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; one that is not there is no error."""
 
-    def delete_unlocked(self, paths: Iterable[str]) -> list[LockedObject]:
+    def delete_unlocked(self, paths: Iterable[str]) -> tuple[LockedObject, ...]:
         """Delete objects, but for those that the store keeps because they are locked: these are returned."""
         self.delete(paths)
-        return []
+        return ()
 
     def read(self, path: str) -> bytes:
         """A whole object. Raises ObjectMissing."""

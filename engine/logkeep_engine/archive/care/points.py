@@ -57,6 +57,11 @@ class KeptPoint:
     def is_held(self) -> bool:
         return HELD in self.rules
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether a rule keeps it. The newest run without one is what the limits leave now."""
+        return self.rules != (LAST,)
+
     def __str__(self) -> str:
         return f"run {self.run_id} ({', '.join(self.rules)})"
 

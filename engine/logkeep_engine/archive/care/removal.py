@@ -126,7 +126,7 @@ def _removed_at(storage: Storage, item: Unpurged, now: int) -> int:
     return max((time for time in (*written, item.time) if time <= now), default=now)
 
 
-def _delete_objects(writer: Writer, item: Unpurged) -> list[LockedObject]:
+def _delete_objects(writer: Writer, item: Unpurged) -> tuple[LockedObject, ...]:
     """Delete the objects of a removal, and return those that the store keeps because they are locked."""
     state, storage = writer.state, writer.archive.storage
     if writer.archive.info.segments is FormatName.RECORDS:

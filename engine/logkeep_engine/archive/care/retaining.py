@@ -13,19 +13,23 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Self
 
 from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.removal import Purged, Removed, purge, remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.moments import moment
+from logkeep_engine.contract.names import CARE_KINDS, HOLD, RETENTION
 from logkeep_engine.contract.retention import Retention, RetentionHold
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.errors import ArchiveFenced, ClockDoubtful, LogkeepError
+from logkeep_engine.errors import ArchiveFenced, BackupUnfinished, ClockDoubtful, LogkeepError, SpecError
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +38,9 @@ log = logging.getLogger(__name__)
 class RetentionRules:
     """The limits, what is kept beside them, and the ms after which objects are deleted."""
 
-    limits: RetentionLimits = RetentionLimits()
-    keep: KeepRules = KeepRules()
-    grace: int = 0
+    limits: RetentionLimits
+    keep: KeepRules
+    grace: int
 
     @classmethod
     def of(cls, spec: Retention) -> Self:
@@ -98,15 +102,12 @@ _EVERYTHING = 1 << 63
 def _told_locks(purged: Purged) -> list[str]:
     if not purged.locked:
         return []
-    first = purged.locked[0]
     ends = [item.until for item in purged.locked if item.until is not None]
     until = f", the last until {moment(int(max(ends) * 1000))}" if ends else ""
     legal = sum(item.legal_hold for item in purged.locked)
-    held = f", {legal} with a legal hold" if legal else ""
-    return [
-        f"the store keeps {so_many(len(purged.locked), 'object')} of what was removed for their object lock{until}{held}:"
-        f" first {first.path}. A later run tries again"
-    ]
+    held = f", {legal} of them with a legal hold" if legal else ""
+    kept = so_many(len(purged.locked), "removed object")
+    return [f"the store keeps {kept} locked{until}{held}; a later run tries again: first {purged.locked[0].path}"]
 
 
 def with_spec_holds(holds: Iterable[Hold], spec: RetentionHold) -> list[Hold]:
@@ -119,3 +120,65 @@ def with_spec_holds(holds: Iterable[Hold], spec: RetentionHold) -> list[Hold]:
 def unknown_runs(state: ArchiveState) -> list[str]:
     """The runs with a hold that the archive does not know."""
     return [hold.name for hold in state.retention_holds if hold.kind is HoldKind.RUN and hold.name not in state.runs]
+
+
+def run_retention(archive: Archive, run_id: str, rules: RetentionRules, hold: RetentionHold) -> RetentionDone:
+    """Retention as a run of its own: it becomes the archive's writer for that. Nothing is archived, and the end of the
+    run is no point.
+
+    Raises BackupUnfinished if the last backup has not succeeded: readers see the archive as the one before has left
+    it, and must find all of that. Raises ArchiveBusy, ArchiveFenced and storage errors.
+    """
+    _refuse_unfinished(archive.load(), archive.storage.uri)
+    with begin_run(archive, run_id, kind=RETENTION) as writer:
+        try:
+            _refuse_unfinished(writer.state, archive.storage.uri)
+            writer.hold(with_spec_holds(writer.state.retention_holds, hold))
+            done = retain(writer, rules)
+        except LogkeepError as error:
+            writer.give_up(error, error.message)
+            raise
+        writer.end(RunOutcome.SUCCEEDED, f"removed {done.removed}")
+        return done
+
+
+def change_holds(archive: Archive, run_id: str, holds: Iterable[Hold], *, release: bool) -> tuple[Hold, ...]:
+    """Add holds to the archive, or release them, in a run of its own; returns all that there are then.
+
+    Raises SpecError for one to be released that is not there, or that a KafkaBackup has asked for.
+    """
+    with begin_run(archive, run_id, kind=HOLD) as writer:
+        try:
+            writer.hold(_changed_holds(writer.state.retention_holds, list(holds), release=release))
+        except LogkeepError as error:
+            writer.give_up(error, error.message)
+            raise
+        writer.end(RunOutcome.SUCCEEDED)
+        return writer.state.retention_holds
+
+
+def _changed_holds(before: Iterable[Hold], wanted: list[Hold], *, release: bool) -> list[Hold]:
+    held = list(before)
+    if not release:
+        return [*held, *wanted]
+    for hold in wanted:
+        if hold in held:
+            held.remove(hold)
+        elif replace(hold, origin=HoldOrigin.SPEC) in held:
+            raise SpecError(
+                f"the {hold} is that of a KafkaBackup", hint="Take it out of its spec.retention.hold and run it."
+            )
+        else:
+            raise SpecError(f"there is no {hold} to release", hint="`logkeep hold URI` lists all holds.")
+    return held
+
+
+def _refuse_unfinished(state: ArchiveState, uri: str) -> None:
+    backups = [run for run in state.runs.values() if run.kind not in CARE_KINDS]
+    last = max(backups, key=attrgetter("epoch"), default=None)
+    if last is None or last.outcome is not RunOutcome.SUCCEEDED:
+        what = "no run has archived anything yet" if last is None else f"run {last.run_id} has not succeeded"
+        raise BackupUnfinished(
+            f"Retention of the archive at {uri} waits: {what}.",
+            hint="Let a backup succeed: retention follows a run that has left the archive whole.",
+        )

@@ -191,7 +191,7 @@ class _Reasons:
             return str(hold)
         for at in range(item.first, len(self._points)):
             point = self._points[at]
-            if point.is_held or (at < len(self._points) - 1 and not item.is_snapshot and self._needs(at, item)):
+            if point.is_held or (point.is_kept and not item.is_snapshot and self._needs(at, item)):
                 return str(point)
         return ""
 
@@ -205,10 +205,12 @@ class _Reasons:
         return limits.max_bytes is None or item in self._fitting(at, limits.max_bytes)
 
     def _fitting(self, at: int, max_bytes: int) -> set[Item]:
-        """What was not too much at the end of the run of a point."""
+        """The segments that were not too much at the end of the run of a point. Those below a floor do not count: it
+        may have been another one then."""
         if at not in self._fits:
             oldest = _NO_TIME if self._limits.max_age is None else self._points[at].time - self._limits.max_age
-            had = [item for item in self._free if item.first <= at and item.time >= oldest]
+            logs = (item for item in self._free if not item.below_floor and not item.is_snapshot)
+            had = [item for item in logs if item.first <= at and item.time >= oldest]
             self._fits[at] = set(had) - set(_too_much(had, max_bytes))
         return self._fits[at]
 

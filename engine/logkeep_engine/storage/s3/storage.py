@@ -113,14 +113,14 @@ class S3Storage(Storage):
         for failed in self._delete(paths):
             raise self._not_deleted(failed)
 
-    def delete_unlocked(self, paths: Iterable[str]) -> list[LockedObject]:
-        failed = list(self._delete(paths))
+    def delete_unlocked(self, paths: Iterable[str]) -> tuple[LockedObject, ...]:
+        failed = [*self._delete(paths)]
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="logkeep-locks") as pool:
-            found = list(pool.map(self._lock_of, failed))
+            found = [*pool.map(self._lock_of, failed)]
         for item, lock in zip(failed, found, strict=True):
             if lock is None:
                 raise self._not_deleted(item)
-        return [lock for lock in found if lock is not None]
+        return tuple(lock for lock in found if lock is not None)
 
     def _delete(self, paths: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Delete objects; what the store answers of each that it has not deleted."""
