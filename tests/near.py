@@ -66,6 +66,7 @@ PACKAGES: Mapping[str, Near] = {
                 "gaps",
                 "hostile_batches",
                 "old_brokers",
+                "reconcile",
             ),
             *_broker("rights", "round_trip_property", "task_memory", "tiered", "transactions"),
             *_simulated("coverage", "history", "ledger", "schedules", "stale_brokers", "unlisted_topics"),
@@ -90,6 +91,7 @@ PACKAGES: Mapping[str, Near] = {
         _unit("convert/*"),
         _broker("convert", "import", "format_round_trip"),
     ),
+    "erasure": Near(_engine("erasure", "archiving*", "frame*"), _unit("erasure/*")),
     "formats": Near(
         _engine("formats"),
         _unit("formats/*", "archive/writing/test_record_*.py"),

@@ -416,6 +416,19 @@ class DataLoss(LogkeepError):
     exit_code = ExitCode.DATA_LOSS
 
 
+class KeysMissing(LogkeepError):
+    """The archive lacks the last record of a key of a compacted topic, though it accounts for its offset."""
+
+    code = "KeysMissing"
+    exit_code = ExitCode.DATA_LOSS
+
+
+class NotReconciled(LogkeepError):
+    """Not all partitions of compacted topics could be compared with the archive."""
+
+    code = "NotReconciled"
+
+
 class LogDiverged(LogkeepError):
     """A partition's log is not the one that was archived any more. An unclean leader election or a lost disk has cut it
     off below what the archive holds; it may have grown again since.

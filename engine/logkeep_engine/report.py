@@ -169,8 +169,8 @@ class Reporter:
             self._thread.start()
 
     def phase(self, phase: str, *, attempt: int | None = None) -> None:
-        """Begin a phase: Starting, Planning, Checking, Running, Verifying or Finishing. `attempt` counts the starts of
-        the driver for this run, from 1."""
+        """Begin a phase: Starting, Planning, Checking, Running, Snapshotting, Verifying or Finishing. `attempt` counts
+        the starts of the driver for this run, from 1."""
         with self._lock:
             self._state.phase = phase
             if attempt is not None:

@@ -269,6 +269,21 @@ class Rows(Sequence[PlainRecord]):
     def first_since(self, time: int) -> int | None:
         """The number of the first record of that time or later. A record without a timestamp has -1."""
 
+class Keys:
+    """Keys of records that are looked for. None of them is here: `known` are the length of each and its `key_digest`
+    with this secret of 32 bytes."""
+
+    def __init__(self, secret: bytes, known: Sequence[tuple[int, bytes]]) -> None: ...
+    def found(self, rows: Rows) -> list[int]:
+        """The numbers of the records with one of the keys."""
+    def leave(self, batch: Buffer, packed: Buffer) -> tuple[bytes, int, int] | None:
+        """The records of a batch without those of the keys: packed as they were, their number, and their highest
+        timestamp. `packed` are its records, decompressed. None if no record has one of the keys. Raises ValueError if
+        the records do not fit together."""
+
+def key_digest(secret: bytes, key: bytes) -> bytes:
+    """The BLAKE3 of a key with a secret of 32 bytes."""
+
 def records_are(record: type[PlainRecord], /) -> None:
     """Name the class of records: named tuples of offset, timestamp, timestamp type, key, value and headers."""
 
@@ -452,14 +467,51 @@ class Compaction:
         """Whether the next record, which has this key, survives, for a caller that copies it itself."""
     def copy(
         self, dirty: bool, stretch: Buffer, at: int
-    ) -> tuple[bytes, int, Literal["end", "odd", "large", "enough"]]:
+    ) -> tuple[list[bytes | tuple[int, int]], int, Literal["end", "odd", "large", "enough"]]:
         """Copy what survives of the batches of a stretch from position `at` on.
 
-        Returns whole batches, the position of the first batch that was not taken, and why.
+        Returns whole batches in pieces: their bytes, or from where to where they lie in the stretch; the position of
+        the first batch that was not taken; and why.
         """
     @property
     def counts(self) -> tuple[int, int, int, int]:
         """Records that were copied, tombstones among them, batches copied as they were, and batches built anew."""
+
+class KeyComparison:
+    """The keys of an archived partition beside those of the live log: one of `parts` shares of all keys.
+
+    First `note` all archived records, then the live ones, both in the order of their offsets, committed ones only.
+    `secret` hashes the keys; the map takes at most `map_bytes`. The archive accounts for the ranges `accounted`, which
+    rise, and holds nothing from offset `end` on.
+    """
+
+    def __init__(
+        self,
+        *,
+        secret: tuple[int, int],
+        map_bytes: int,
+        part: int,
+        parts: int,
+        end: int,
+        accounted: Sequence[tuple[int, int]],
+    ) -> None: ...
+    @property
+    def rest(self) -> list[tuple[int, int]]:
+        """The shares, with the number of each, that did not fit into the map. The comparison has gone on without
+        them."""
+    def begin_live(self, log_start: int) -> None:
+        """Take live records from this offset on only: the first batch of a log may have others."""
+    def note(self, live: bool, rows: Rows) -> None:
+        """Note records. Raises ValueError for an offset that no log has."""
+    def note_batches(self, live: bool, stretch: Buffer, headers: Headers[Any], most: int) -> int:
+        """Note the records of batches of a stretch, but for control batches. Returns how many were taken. The caller
+        must look at the next one: it is no batch of magic 2, its records do not fit together, or have more than `most`
+        bytes. None of them is noted."""
+    def counts(self, log_start: int) -> tuple[int, int, int, int, int, int]:
+        """How many keys the archive has, and how many of all keys are stale, expired, missing and differing if the live
+        log starts there; and how many archived records have no key."""
+    def offsets(self, log_start: int, most: int) -> tuple[list[int], list[int]]:
+        """The lowest offsets of stale keys, and those of keys that are missing or differ: at most so many of each."""
 
 def target_of_record(key: Buffer | None, offset: int, targets: int) -> int:
     """The target to which a `Divider` gives a record. ValueError if `targets` is 0."""

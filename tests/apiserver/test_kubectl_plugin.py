@@ -236,6 +236,11 @@ def test_inspect_reads_the_archive_with_the_secret_that_the_resource_names(
     both = logkeep("inspect", "nightly", "--at", "2999-01-01T00:00:00Z", "--partitions")
     assert (both.exit_code, "--partitions has no effect with --at" in both.stderr) == (2, True)
     assert logkeep("inspect", "nightly", "--at", "yesterday").exit_code == 2
+    assert logkeep.json("inspect", "krst/again", "--cost")["retention"] is None
+    archived.kubectl("patch", "kbak", "nightly", "--type=merge", "-p", '{"spec": {"retention": {"maxAge": "30d"}}}')
+    cost = logkeep.json("inspect", "kbak/nightly", "--cost")
+    assert (cost["topics"][0]["objects"], cost["retention"]["told"]) == (3, "maxAge 30d")
+    assert cost["retention"]["bytes"] == cost["topics"][0]["bytes"], "the records are years old"
     shown = logkeep("inspect", "nightly", "--debug")
     assert shown.exit_code == 0, shown.output
     assert "orders" in shown.stdout

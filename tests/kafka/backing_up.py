@@ -182,10 +182,20 @@ class Backups:
             **changes,
         }
 
-    def run(self, *include: str, run_id: str = "", sinks: Sequence[Sink] = (), **changes: Any) -> RunResult:
-        """One run over the topics that `include` matches; `changes` are fields of the spec."""
+    def run(
+        self,
+        *include: str,
+        run_id: str = "",
+        sinks: Sequence[Sink] = (),
+        reconcile: bool | None = None,
+        **changes: Any,
+    ) -> RunResult:
+        """One run over the topics that `include` matches; `changes` are fields of the spec. With `reconcile` it looks
+        for stale keys."""
         spec = self.spec(*include, **changes)
-        request = RunRequest("KafkaBackup", "test", "test", run_id or f"run-{secrets.token_hex(4)}", spec)
+        request = RunRequest(
+            "KafkaBackup", "test", "test", run_id or f"run-{secrets.token_hex(4)}", spec, reconcile=reconcile
+        )
         reporter = Reporter(request.run_id, *sinks)
         result = run_backup(
             request,

@@ -71,11 +71,13 @@ def is_about(found: RequestCount, told: RequestCount) -> bool:
 
 @pytest.fixture(scope="module")
 def filled(kafka: KafkaBroker) -> list[str]:
-    """A topic of two partitions, one of which becomes a segment of several blocks, and one with an aborted
-    transaction."""
-    topics, names = Topics(kafka), ["cost-plain", "cost-transactions"]
+    """A topic of two partitions, one of which becomes a segment of several blocks, one with an aborted
+    transaction, and a compacted one."""
+    topics, names = Topics(kafka), ["cost-plain", "cost-transactions", "cost-states"]
     topics.create(names[0], 2)
     topics.create(names[1])
+    topics.create(names[2], cleanup_policy="compact")
+    topics.produce(names[2], numbers(200), key=lambda number: b"%d" % (number % 50))
     topics.produce(names[0], numbers(19_000, 1000))
     topics.produce(names[0], numbers(100), partition=1)
     topics.transaction(names[1], numbers(20), commit=True)
@@ -84,7 +86,7 @@ def filled(kafka: KafkaBroker) -> list[str]:
 
 
 SETTINGS: list[dict[str, Any]] = [
-    {"format": "Kafka"},
+    {"snapshots": {"maxRecordBytesBetweenSnapshots": "1", "minCleanableRatio": 0.0}},
     {"segment": {"compression": "Zstd"}},
     {"format": "Records"},
     {"format": "Avro"},
@@ -115,7 +117,7 @@ def test_runs_make_the_requests_that_are_told(
 
     back_up(spec, "backup-1")
     written, _ = requests.take()
-    of_files = to_write_record_files(3 if settings.get("format") == "Records" else 0)
+    of_files = to_write_record_files(4 if settings.get("format") == "Records" else 0)
     assert (written.put, written.get) == (
         of_topics(told(), "backup").put + of_files.put,
         of_topics(told(), "backup").get + of_files.put,  # it asks for each of these files before it writes it

@@ -18,10 +18,14 @@ from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.recovery import recover
 from logkeep_engine.log.segment import SegmentBuilder, SegmentSummary, read_offset_index, read_txn_index
 from logkeep_engine.log.transactions import TransactionTracker
+from logkeep_engine.storage.local import LocalStorage
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, end_transaction
 from tests.kafka.conftest import running
+from tests.unit.archive.build import ORDERS, write_segment
+from tests.unit.compaction.made import compact, plain, row
 from tests.unit.log.batches import NOON, batch, rewrite, with_header
+from tests.unit.toolbox.logs import run
 
 DUMP = "kafka.tools.DumpLogSegments"
 MIXED = "log-dump-tool"
@@ -262,6 +266,34 @@ def test_dump_tool_reads_our_own_batches_in_every_codec(kafka: KafkaBroker, tmp_
     for codec in Codec:
         assert shown.count(f"WXYZ{codec.name}") == 30
         assert f"compresscodec: {codec.name.lower()}" in shown
+
+
+def test_dump_tool_reads_a_snapshot(kafka: KafkaBroker, tmp_path: Path) -> None:
+    """It takes end and leader epoch from the name, and asks for the suffix. `logkeep log dump` prints the same."""
+    storage = LocalStorage(tmp_path.as_uri())
+    log = [
+        plain([row(at, b"key%d" % (at % 4), None if at == 9 else b"value%d" % at)], codec)
+        for at, codec in enumerate([*Codec, *Codec])
+    ]
+    snapshot = compact(storage, [write_segment(storage, log)], max_bytes=280).snapshot
+    paths = [tmp_path / part.stem(ORDERS.name) for part in snapshot.parts]
+    assert len(paths) > 1
+    shown = ""
+    for path in paths:
+        checkpoint = path.with_name(path.name + ".checkpoint")
+        found = dump(kafka, [checkpoint], "--deep-iteration", "--print-data-log")
+        assert "Snapshot end offset: 10, epoch: 4" in found
+        done = run("dump", checkpoint, "--deep", "--print-data")
+        assert (done.exit_code, done.stderr) == (0, "")
+        ours = [line for line in done.stdout.splitlines() if "offset" in line.lower()]
+        theirs = [line for line in found.splitlines() if line.startswith(("baseOffset", "| offset"))]
+        assert [line.split(" CreateTime")[0] for line in ours if line.startswith(("baseOffset", "| offset"))] == [
+            line.split(" CreateTime")[0] for line in theirs
+        ]
+        shown += found
+    assert shown.count("SnapshotHeader") == shown.count("SnapshotFooter") == 1
+    assert [f"payload: value{at}" in shown for at in range(10)] == [False] * 6 + [True] * 3 + [False]
+    assert "deleteHorizonMs: OptionalLong[" in shown
 
 
 def last(log: bytes) -> int:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from logkeep_engine.formats.records_names import RECORDS_WIDTH
 from logkeep_engine.log.batch import MAX_OFFSET
 
 ARCHIVE = "archive.json"
@@ -143,12 +144,13 @@ def snapshot_name(end: int, leader_epoch: int, part: int) -> str:
     return f"{end:020d}-{leader_epoch:010d}" + (f".{part:05d}" if part else "")
 
 
-def records_stem(topic: str, partition: int, base_offset: int, *, root: str = TOPICS) -> str:
+def records_stem(topic: str, partition: int, base_offset: int, *, root: str = TOPICS, width: int = 0) -> str:
     """The path of a segment of the Records format without its suffix. `root` is "" where the topics' folders lie beside
-    `archive.json` (a folder that was adopted where it is).
+    `archive.json` (a folder that was adopted where it is). The offset is padded to `width` digits, or as the format has
+    it.
     """
     check_topic(topic)
-    return f"{root}{topic}/segment_partition_{partition:03d}_from_offset_{base_offset:010d}"
+    return f"{root}{topic}/segment_partition_{partition:03d}_from_offset_{base_offset:0{width or RECORDS_WIDTH}d}"
 
 
 def avro_stem(topic: str, partition: int, sequence: int, *, width: int = 0) -> str:

@@ -48,8 +48,10 @@ from logkeep_engine.backup.plan import (
 )
 from logkeep_engine.backup.planner import BackupPlanner, gone_warnings, selection_warnings, unavailable
 from logkeep_engine.backup.proof import LossBook
+from logkeep_engine.backup.reconcile.step import reconcile_backup
 from logkeep_engine.backup.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
 from logkeep_engine.backup.record_files import write_record_files
+from logkeep_engine.backup.snapshots import make_snapshots
 from logkeep_engine.backup.summary import (
     data_loss,
     disagreement_message,
@@ -62,6 +64,7 @@ from logkeep_engine.backup.task import PieceDone, archive_pieces
 from logkeep_engine.backup.watch import EndedBackup
 from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.everything import ClusterStateMode
+from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
@@ -133,6 +136,8 @@ class BackupRun(ArchivingRun):
         self._connected: KafkaConnection | None = None
         self._report: ArchiveReport | None = None
         self._retained: RetentionDone | None = None
+        self._reconciles = bool(request.reconcile)
+        self._reconciled: ReconcileFacts | None = None
 
     def execute(self) -> None:
         self._reporter.phase("Planning")
@@ -182,6 +187,15 @@ class BackupRun(ArchivingRun):
         if self._spec.segment.record_digests:
             self._make_digests(writer)
         self._describe(writer)
+        if self._reconciles:
+            self._reconcile(writer, connection)
+
+    def _reconcile(self, writer: Writer, connection: KafkaConnection) -> None:
+        """Look for stale keys in the archive as this run has left it."""
+        runner, reporter = self._runner_factory, self._reporter
+        report = reconcile_backup(writer, self._spec, connection, runner, reporter, self._expect)
+        self._reconciled = report.facts()
+        report.raise_if_wrong()
 
     def _archive_cluster_state(self, writer: Writer, control: ControlPlane) -> None:
         """Archive what the cluster knows of its users, at the time of the plan."""
@@ -409,6 +423,9 @@ class BackupRun(ArchivingRun):
         self._groups = len(plan.groups)
         partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
         self._tidy(writer, partitions, repeated=self._repeated)
+        made = make_snapshots(writer, self._spec, self._reporter, self._runner_factory, self._expect)
+        self._notes += made.notes
+        self._message = str(made)
         if missed is not None:  # retention waits: the missing topics may be wanted from the archive
             raise missed
         self._retain(writer)
@@ -423,7 +440,7 @@ class BackupRun(ArchivingRun):
             return
         self._notes += done.notes
         if done.removed.bytes:
-            self._message = f"retention removed {done.removed}"
+            self._message = "; ".join(filter(None, (self._message, f"retention removed {done.removed}")))
 
     def _hold(self, writer: Writer) -> None:
         """Note in the archive which topics and runs `spec.retention` holds."""
@@ -465,4 +482,4 @@ class BackupRun(ArchivingRun):
             left = self._not_archived
             found = coverage(plan, self._writer.state, self._spec.topics.include, left)
             result = replace(result, coverage=found, archive=self._report)
-        return result
+        return replace(result, reconciled=self._reconciled)

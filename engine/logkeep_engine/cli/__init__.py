@@ -4,6 +4,7 @@
     logkeep restore -f restore.yaml
     logkeep inspect s3://bucket/prefix --endpoint http://localhost:9000
     logkeep verify file:///var/backups/kafka
+    logkeep erase s3://bucket/prefix --topic customers --keys-file keys.txt
 
 Results go to stdout, everything else to stderr. `docs/cli.md` is the reference. Each command is a module with a
 function `register`; what commands share is beside them. Imports that take long happen inside the commands.
@@ -21,10 +22,12 @@ from logkeep_engine.cli import (
     coverage,
     diff,
     drill,
+    erase,
     groups,
     import_,
     inspect,
     log,
+    reconcile,
     restore,
     retention,
     verify,
@@ -45,7 +48,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # As --help lists them.
-for command in (backup, restore, groups, diff, drill, inspect, verify, retention, convert, import_, coverage, log):
+for command in (
+    backup,
+    restore,
+    groups,
+    diff,
+    drill,
+    inspect,
+    verify,
+    reconcile,
+    retention,
+    convert,
+    import_,
+    erase,
+    coverage,
+    log,
+):
     command.register(app)
 
 

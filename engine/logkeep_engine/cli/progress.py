@@ -20,7 +20,7 @@ from rich.progress import (
 )
 
 from logkeep_engine.cli.output import say, visible
-from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.contract.names import BACKUP, ERASURE
 from logkeep_engine.contract.run import Progress as RunProgress
 from logkeep_engine.contract.values import human_bytes, human_duration
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 5.0
 _WHOLE = ""  # no topic has this name
-_WORDS = {BACKUP: "archived", "Convert": "converted", "Import": "imported"}
+_WORDS = {BACKUP: "archived", "Convert": "converted", "Import": "imported", ERASURE: "looked through"}
 
 
 def _bars(description: str, console: Console, *more: ProgressColumn) -> Progress:

@@ -150,14 +150,13 @@ class _Parts:
         if self._open is not None:
             self._open.abort()
 
-    def write_all(self, copied: Iterable[bytes]) -> None:
+    def write_all(self, copied: Iterable[memoryview]) -> None:
         """Append what was copied: whole batches."""
         for batches in copied:
             self.write(batches)
 
-    def write(self, batches: bytes) -> None:
+    def write(self, view: memoryview) -> None:
         """Append whole batches."""
-        view = memoryview(batches)
         for headers in runs(view, checked=False):
             rest = headers
             while rest:
@@ -173,7 +172,7 @@ class _Parts:
         """Write the footer. The snapshot is in the storage then."""
         place = self._place
         if self._open is None and not self._parts:
-            self.write(empty_batch(place.end - 1, self._time, place.leader_epoch))
+            self.write(memoryview(empty_batch(place.end - 1, self._time, place.leader_epoch)))
         assert self._open is not None
         builder = self._open.builder
         builder.frame(footer_batch(builder.next_offset, self._time, place.leader_epoch))
@@ -188,7 +187,7 @@ class _Parts:
             return 0
         builder = self._open.builder
         room = min(self._setting.max_bytes - builder.size, builder.bytes_left) - FOOTER_BYTES
-        near = headers.in_order(builder.next_offset, builder.last_possible_offset + 1)
+        near = headers.in_order(builder.next_offset, builder.last_possible_offset - 1)
 
         def end_of(number: int) -> int:
             at, header = headers[number]

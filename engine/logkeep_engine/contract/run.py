@@ -15,13 +15,14 @@ from typing import Any, ClassVar, Self
 from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.emitting import EmittedFacts
+from logkeep_engine.contract.reconcile import ReconcileFacts
 
 FORMAT = 1
 Text = str | bytes
 MAX_PARTITIONS_SHOWN = 2000  # a ConfigMap holds 1 MiB; an entry is about 200 bytes
 MAX_LIST = 20
 MAX_MOVING = 10
-TASK_PHASES = ("Running", "Verifying")
+TASK_PHASES = ("Running", "Snapshotting", "Verifying")
 """The phases of a run in which tasks move or read its records."""
 
 
@@ -105,10 +106,12 @@ class RunRequest(_Document):
 
     `progress_config_map` is None outside Kubernetes. `spark_conf` holds what the operator sets, the resource's
     `spark.conf` included. `remembered_as` is the name under which the outcome of a restore is found by later resources,
-    None if it is not. `topics_config_map` is there if the restore emits its topics.
+    None if it is not. `topics_config_map` is there if the restore emits its topics. With `reconcile` a backup looks for
+    stale keys when all is archived.
     """
 
-    _LEFT_OUT = frozenset({"remembered_as", "topics_config_map"})  # backups and the command line have none
+    # Backups and the command line have none of the first two, and few backups the last.
+    _LEFT_OUT = frozenset({"remembered_as", "topics_config_map", "reconcile"})
 
     kind: str
     name: str
@@ -119,6 +122,7 @@ class RunRequest(_Document):
     spark_conf: dict[str, str] = field(default_factory=dict)
     remembered_as: str | None = None
     topics_config_map: str | None = None
+    reconcile: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ class Progress(_Document):
     _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors", "point"})
 
     run_id: str
-    phase: str  # Starting, Planning, Checking, Running, Verifying, Finishing
+    phase: str  # Starting, Planning, Checking, Running, Snapshotting, Verifying, Finishing
     start_time: float
     update_time: float
     attempt: int = 1
@@ -309,7 +313,7 @@ class RunResult(_Document):
     _LEFT_OUT = frozenset(
         {
             *("coverage", "archive", "earlier_run", "earlier_end"),
-            *("verification", "drill", "dry_run", "emitted", "cluster_state"),
+            *("verification", "drill", "dry_run", "emitted", "cluster_state", "reconciled"),
         }
     )
 
@@ -345,6 +349,7 @@ class RunResult(_Document):
     dry_run: DryRunReport | None = None
     drill: DrillFacts | None = None  # a drill that has restored everything has it
     emitted: EmittedFacts | None = None
+    reconciled: ReconcileFacts | None = None
 
     @classmethod
     def from_json(cls, text: Text) -> Self:
@@ -372,6 +377,8 @@ class RunResult(_Document):
             body["drill"] = _record(DrillFacts, measured)
         if (emitted := body.get("emitted")) is not None:
             body["emitted"] = _record(EmittedFacts, emitted)
+        if (compared := body.get("reconciled")) is not None:
+            body["reconciled"] = _record(ReconcileFacts, compared)
         return cls(**body)
 
     def to_termination_message(self, limit: int) -> str:
@@ -385,6 +392,8 @@ class RunResult(_Document):
             if short.verification is not None:
                 facts = short.verification
                 short = replace(short, verification=replace(facts, message=facts.message[:length]))
+            if short.reconciled is not None:
+                short = replace(short, reconciled=replace(short.reconciled, message=short.reconciled.message[:length]))
             if self.dry_run is not None:
                 short = replace(short, dry_run=self.dry_run.without_lists(length))
             text = short.to_json()

@@ -21,6 +21,7 @@ from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.contract.reconcile import ReconcileSpec
 from logkeep_engine.contract.restored_topics import Rename, RestoreTopics, TopicName
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.schedule import ScheduleSpec
@@ -225,6 +226,7 @@ class KafkaBackupSpec(Model):
     segment: SegmentSpec = SegmentSpec()
     compacted_topics: CompactedTopics | None = None
     snapshots: Snapshots | None = None
+    reconcile: ReconcileSpec | None = None
     retention: Retention = Retention()
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL

@@ -156,6 +156,7 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
     indexes: dict[tuple[str, int, int], ObjectInfo] = {}
     groups: list[FoundFile] = []
     partition_indexes: list[FoundFile] = []
+    widths: dict[tuple[str, int, int], int] = {}
     others: list[str] = []
     partitions: dict[str, int] = {}
     for info in objects:
@@ -171,7 +172,15 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
         partitions[topic] = max(partitions.get(topic, 0), file.partition + 1)
         if file.start_offset is not None:
             kept = records if file.kind is FileKind.RECORDS else indexes
-            kept[topic, file.partition, file.start_offset] = info
+            key = (topic, file.partition, file.start_offset)
+            if key in kept:
+                raise FolderRefused(
+                    f"{uri}/{info.path} and {uri}/{kept[key].path} are the same segment: an erasure has written one of "
+                    "them anew, and did not come to its end.",
+                    hint="Erase the keys again in the archive, or remove the one with fewer digits.",
+                )
+            kept[key] = info
+            widths[key] = file.width
         elif file.kind is FileKind.CONSUMER_OFFSETS:
             groups.append(FoundFile(topic, file.partition, info.path))
         elif file.kind is FileKind.PARTITION_INDEX:
@@ -188,7 +197,7 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
         segments.append(
             FoundSegment(
                 *key,
-                width=0,
+                width=widths[key],
                 path=path,
                 size=records[key].size,
                 index_path=path.removesuffix(names.RECORDS) + names.RECORDS_INDEX,
@@ -210,7 +219,7 @@ def _avro(objects: Sequence[ObjectInfo], uri: str) -> Folder:
         topic, partition, name = match[1], match[2], match[3]
         _check_topic(topic, uri, info.path)
         digits = name.removeprefix(f"{topic}+{partition}-")
-        if digits == name or not re.fullmatch(r"[0-9]{1,20}", digits, re.ASCII) or int(digits) > INT64_MAX:
+        if digits == name or not re.fullmatch(r"[0-9]{1,40}", digits, re.ASCII) or int(digits) > INT64_MAX:
             raise FolderRefused(
                 f"{uri}/{info.path} is not named as an object of topic {topic!r} partition {partition}: "
                 f"{topic}+{partition}-<number>.data is expected.",
@@ -234,7 +243,7 @@ def _check_other(path: str, uri: str) -> None:
     if _LOOKS_LIKE_RECORDS.fullmatch(name):
         raise FolderRefused(
             f"{uri}/{path} looks like a segment and is not named or placed as one: partitions have at least 3 digits, "
-            "offsets at least 10, and no zeros beyond that.",
+            "and no zeros beyond that, offsets at least 10.",
             hint="Rename or move it.",
         )
     if parse_name(name) is not None:

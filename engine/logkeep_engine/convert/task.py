@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.spec import Compatibility, FormatName
@@ -150,7 +150,9 @@ def _untyped(records: Sequence[LogRecord], count: LossCount) -> None:
 
 
 def _all_batches(segments: Sequence[SourceSegment]) -> bool:
-    return all(is_kafka(segment) for segment in segments)
+    """Whether the batches of the segments can be copied as they are. Those of a snapshot cannot: a transaction has no
+    marker there, and would seem to go on in the log behind it."""
+    return all(isinstance(segment, SegmentEntry) and segment.layout is Layout.KAFKA for segment in segments)
 
 
 class _ChunkProgress:

@@ -5,7 +5,8 @@
     index_partition_003                                     the segments of the partition, by start offset
     consumer_offsets_partition_003                          the positions of consumer groups
 
-Numbers are padded to 3 and 10 digits and grow beyond. So names do not sort as their numbers do: sort what was parsed.
+Numbers are padded to 3 and 10 digits and grow beyond. So names do not sort as their numbers do: sort what was parsed. A
+segment that was written anew after an erasure has a longer number, with more zeros.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from logkeep_engine.log.batch import MAX_OFFSET
 MAGIC = b"\x01"
 """The first byte of a segment, of its index and of a partition's index: version 1."""
 
+RECORDS_WIDTH = 10
+"""Digits of the offset in the name of a segment."""
 _MAX_PARTITION = 2**31 - 1
-_SEGMENT = re.compile(r"segment_partition_([0-9]{3,10})_from_offset_([0-9]{10,19})(?:_(records|index))?", re.ASCII)
+_SEGMENT = re.compile(r"segment_partition_([0-9]{3,10})_from_offset_([0-9]{10,40})(?:_(records|index))?", re.ASCII)
 _OF_PARTITION = re.compile(r"(index|consumer_offsets)_partition_([0-9]{3,10})", re.ASCII)
 _LENGTH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
@@ -43,10 +46,12 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordsName:
-    """A segment of a partition, named by the offset it starts from: its first record has this offset or a later one."""
+    """A segment of a partition, named by the offset it starts from: its first record has this offset or a later one.
+    The offset has at least `width` digits."""
 
     partition: int
     start_offset: int
+    width: int = RECORDS_WIDTH
 
     def __post_init__(self) -> None:
         _check_partition(self.partition)
@@ -55,7 +60,7 @@ class RecordsName:
 
     def __str__(self) -> str:
         """The name without suffix, as a partition's index has it."""
-        return f"segment_partition_{self.partition:03d}_from_offset_{self.start_offset:010d}"
+        return f"segment_partition_{self.partition:03d}_from_offset_{self.start_offset:0{self.width}d}"
 
     @property
     def records(self) -> str:
@@ -70,11 +75,13 @@ class RecordsName:
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """The parts of a file's name. `start_offset` is None for the files that a partition has once."""
+    """The parts of a file's name. `start_offset` is None for the files that a partition has once. `width`: it has more
+    digits than the format gives it, so many; 0: it has not."""
 
     kind: FileKind
     partition: int
     start_offset: int | None = None
+    width: int = 0
 
 
 def partition_index_name(partition: int) -> str:
@@ -92,17 +99,18 @@ def consumer_offsets_name(partition: int) -> str:
 def parse_name(name: str) -> FileName | None:
     """Read the name of a file (without folder). None for a file that does not belong to the format.
 
-    A number with more zeros than its width asks for is not the format's: no two files can mean one segment.
+    A partition with more zeros than its width asks for is not the format's.
     """
     match = _SEGMENT.fullmatch(name)
     if match and match[3]:
         partition, start_offset = int(match[1]), int(match[2])
         if partition > _MAX_PARTITION or start_offset > MAX_OFFSET:
             return None
-        segment = RecordsName(partition, start_offset)
+        segment = RecordsName(partition, start_offset, len(match[2]))
+        width = 0 if str(RecordsName(partition, start_offset)) == str(segment) else segment.width
         if name == segment.records:
-            return FileName(FileKind.RECORDS, partition, start_offset)
-        return FileName(FileKind.INDEX, partition, start_offset) if name == segment.index else None
+            return FileName(FileKind.RECORDS, partition, start_offset, width)
+        return FileName(FileKind.INDEX, partition, start_offset, width) if name == segment.index else None
     match = _OF_PARTITION.fullmatch(name)
     if match is None or int(match[2]) > _MAX_PARTITION:
         return None
@@ -118,7 +126,8 @@ def segments_of(names: Iterable[str]) -> dict[int, list[RecordsName]]:
     for name in names:
         file = parse_name(name)
         if file is not None and file.kind is FileKind.RECORDS and file.start_offset is not None:
-            found.setdefault(file.partition, []).append(RecordsName(file.partition, file.start_offset))
+            segment = RecordsName(file.partition, file.start_offset, file.width or RECORDS_WIDTH)
+            found.setdefault(file.partition, []).append(segment)
     return {partition: sorted(found[partition], key=_start_offset) for partition in sorted(found)}
 
 
@@ -200,7 +209,7 @@ def _named(name: bytes, start_offset: int) -> RecordsName:
     match = _SEGMENT.fullmatch(name.decode("utf-8", "replace"))
     if match is None or match[3] or int(match[1]) > _MAX_PARTITION or int(match[2]) > MAX_OFFSET:
         raise CorruptIndex(f"The index of the partition names {name!r}, which is no segment.", hint=_REBUILD)
-    segment = RecordsName(int(match[1]), int(match[2]))
+    segment = RecordsName(int(match[1]), int(match[2]), len(match[2]))
     if segment.start_offset != start_offset or str(segment).encode() != name:
         raise CorruptIndex(
             f"The index of the partition says that {name.decode()} starts from offset {start_offset}.", hint=_REBUILD

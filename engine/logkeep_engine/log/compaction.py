@@ -67,24 +67,26 @@ class Compactor:
         unpacked in a task's memory.
         """
 
-        def note(batches: memoryview | bytes, at: int) -> tuple[int, str]:
+        def note(batches: memoryview, at: int) -> tuple[int, str]:
             return self._compaction.note(dirty, batches, at)
 
         self._passed(stretch, note)
 
-    def copy(self, dirty: bool, stretch: memoryview) -> Iterator[bytes]:
-        """Whole batches of what survives of batches that were noted. Raises as `note`."""
-        copied: list[bytes] = []
+    def copy(self, dirty: bool, stretch: memoryview) -> Iterator[memoryview]:
+        """Whole batches of what survives of batches that were noted: copies, or views on the stretch. Raises as
+        `note`."""
+        copied: list[memoryview] = []
 
-        def copy(batches: memoryview | bytes, at: int) -> tuple[int, str]:
+        def copy(batches: memoryview, at: int) -> tuple[int, str]:
             made, behind, stop = self._compaction.copy(dirty, batches, at)
-            copied.append(made)
+            for item in made:
+                copied.append(batches[item[0] : item[1]] if isinstance(item, tuple) else memoryview(item))
             return behind, stop
 
         at = 0
         while at < len(stretch):
             at = self._passed(stretch, copy, at)
-            yield from filter(None, copied)
+            yield from copied
             copied.clear()
 
     @property
@@ -97,9 +99,7 @@ class Compactor:
         """Tombstones among them."""
         return self._compaction.counts[1]
 
-    def _passed(
-        self, stretch: memoryview, work: Callable[[memoryview | bytes, int], tuple[int, str]], at: int = 0
-    ) -> int:
+    def _passed(self, stretch: memoryview, work: Callable[[memoryview, int], tuple[int, str]], at: int = 0) -> int:
         """Do the work from `at` on, until all is done or enough. Returns the position behind what was done."""
         while True:
             at, stop = work(stretch, at)
@@ -112,7 +112,7 @@ class Compactor:
                     f"The batch at offset {header.base_offset} unpacks to more than {unpacked_most()} bytes.",
                     hint=_HINT,
                 )
-            _, stop = work(_as_plain(batch), 0)
+            _, stop = work(memoryview(_as_plain(batch)), 0)
             if stop not in ("end", "enough"):
                 raise CorruptBatch(
                     f"The batch at offset {header.base_offset} is damaged: its records do not fit together."

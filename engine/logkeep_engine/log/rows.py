@@ -39,6 +39,7 @@ __all__ = [
     "packed_batch",
     "record_digests",
     "rows_of_batch",
+    "without_aborted",
 ]
 
 
@@ -103,12 +104,18 @@ def note_batches(digest: RecordDigest, stretch: memoryview, headers: Headers) ->
 
 def note_committed(digest: RecordDigest, stretch: memoryview, headers: Headers, aborted: Spans) -> None:
     """Note the records that a consumer of committed records sees. No CRC is checked. Raises as `note_batches`."""
+    for part in without_aborted(headers, aborted):
+        note_batches(digest, stretch, part)
+
+
+def without_aborted(headers: Headers, aborted: Spans) -> Iterator[Headers]:
+    """The batches but for those of aborted transactions."""
     at = 0
     for number in headers.with_bits(TRANSACTIONAL_OR_CONTROL):
         if headers[number][1] in aborted:
-            note_batches(digest, stretch, headers[at:number])
+            yield headers[at:number]
             at = number + 1
-    note_batches(digest, stretch, headers[at:] if at else headers)
+    yield headers[at:] if at else headers
 
 
 def _problem_of(batch: memoryview, header: BatchHeader) -> CorruptBatch | BatchTooLarge:

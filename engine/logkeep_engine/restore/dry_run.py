@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from logkeep_engine.archive.care.cost.requests import to_restore
+from logkeep_engine.archive.care.cost.requests import requests_of
 from logkeep_engine.archive.care.rates import expected_time
 from logkeep_engine.archive.catalog.facts import GroupEntry, Partition
 from logkeep_engine.contract.dry_run import (
@@ -263,7 +263,9 @@ def _storage_requests(planned: Planned) -> int:
     """About so many requests to the archive: every object is read for the check, and logs once more to send them."""
     tasks = list(with_task(planned))
     entries = ((topic.source, entry) for topic, part in tasks for entry in planned.segments(topic, part.partition))
-    return sum(to_restore(*item).get for item in entries) + len(planned.plan.topics) + len(tasks) + _OWN_OBJECTS
+    return (
+        sum(requests_of(*item).restore.get for item in entries) + len(planned.plan.topics) + len(tasks) + _OWN_OBJECTS
+    )
 
 
 def _chosen_groups(context: RestoreContext, planned: Planned) -> list[GroupEntry]:

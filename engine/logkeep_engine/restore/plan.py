@@ -194,7 +194,7 @@ class RestorePlan:
     `loss` are source offsets that will not be restored. `warnings` were found while planning. `rule` finds the bounds
     of batches: a run that a version with another rule has begun is finished by that rule, since the bounds of the
     batches that it has sent must not change. With `batching` the archive holds records, and batches of that size are
-    made of them.
+    made of them. `replaced`: so many segments of the topics had erasures replaced by then.
     """
 
     run_id: str
@@ -209,6 +209,7 @@ class RestorePlan:
     rule: Rule = FORMAT
     batching: Batching | None = None
     point: PointPlan | None = None
+    replaced: int = 0
 
     @property
     def known_commit(self) -> int:
@@ -258,6 +259,8 @@ class RestorePlan:
             body["recordBatches"] = _batching_to_json(self.batching)
         if self.point is not None:
             body["point"] = self.point.to_json()
+        if self.replaced:  # versions that do not know it do not open such an archive
+            body["replaced"] = self.replaced
         return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
@@ -302,6 +305,7 @@ class RestorePlan:
                 rule=Rule(body["format"]) if body["format"] in FORMATS else FORMAT,
                 batching=_batching_from_json(body.get("recordBatches")),
                 point=_point_from_json(body),
+                replaced=body.get("replaced", 0),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ArchiveDamaged(

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
-from logkeep_engine.errors import ObjectExists, ObjectMissing, SpecError, TopicGone
+from logkeep_engine.errors import ArchiveMismatch, ObjectExists, ObjectMissing, SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
@@ -141,6 +142,7 @@ class RestorePlanner:
             ),
             batching=batching_of(context.archive.info.segments, spec.record_batches),
             point=pointed.plan,
+            replaced=archived.replaced_in(choice.source.topic_id for choice in choices),
         )
         return Planned(plan, archived, fresh=True)
 
@@ -149,7 +151,14 @@ class RestorePlanner:
     def _loaded(self, known: RestorePlan) -> Planned:
         self._refuse_other(known)
         check_same(self._control, known)
-        archived = with_branches(self._context.archive.load_at(known.commit), self._spec.source.topic_ids)
+        seen_then = view.state_at(self._context.archive, known.commit, self._context.archive.load())
+        if seen_then.replaced_in(topic.topic_id for topic in known.topics) != known.replaced:
+            raise ArchiveMismatch(
+                f"Run {known.run_id} cannot go on: an erasure has taken records of its topics out of the archive since "
+                "it began, so nobody knows which records are in the target.",
+                hint="Begin the restore anew, under another run id, into topics without what this run has written.",
+            )
+        archived = with_branches(seen_then, self._spec.source.topic_ids)
         seen = point.state_at_point(self._context.archive, archived, self._spec.point, known.point)
         return Planned(known, only_chosen(seen, self._spec.topics.partitions), fresh=False)
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,6 +46,10 @@ class LockedObject:
     path: str
     until: float | None
     legal_hold: bool
+
+    def __str__(self) -> str:
+        until = "" if self.until is None else f" until {datetime.fromtimestamp(self.until, UTC).isoformat()}"
+        return f"{self.path}{until}{' with a legal hold' if self.legal_hold else ''}"
 
 
 class ObjectWriter(ABC):

@@ -101,7 +101,8 @@ class ToolboxSegment:
 
     @property
     def is_checkpoint(self) -> bool:
-        """It is a snapshot of a metadata log: batches, but no segment of the log beside it, and without indexes."""
+        """It is a snapshot of a metadata log, or a part of one of a compacted partition: batches, but no segment of the
+        log beside it, and without indexes of times."""
         return self.suffix == CHECKPOINT
 
     def beside(self, suffix: str) -> bytes | None:
@@ -120,10 +121,17 @@ class ToolboxSegment:
             self._blocks(start),
             self.size,
             start=start,
-            base_offset=max(self.base_offset, 0),
+            base_offset=self._lowest(),
             max_batch_bytes=largest,
             sure=self.entry is not None,
         )
+
+    def _lowest(self) -> int:
+        """The lowest offset that a batch of it may have. The name of a snapshot does not say it."""
+        if self.is_checkpoint and self.entry is None:
+            first = self.storage.read_range(self.path, 0, 8)
+            return int.from_bytes(first, "big", signed=True) if len(first) == 8 else 0
+        return max(self.base_offset, 0) - (0 if self.entry is None else self.entry.files.margin)
 
     def scan_from(self, offset: int) -> Iterator[Batch | DamagedBytes]:
         """The items of `scan` from the batch that holds `offset` or the first behind it. The offset index leads there,

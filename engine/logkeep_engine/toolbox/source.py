@@ -41,10 +41,12 @@ from logkeep_engine.toolbox.segment import MOVED_FOLDER, ToolboxSegment
 SNAPSHOT = ".snapshot"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 
-_LOG = re.compile(r"([0-9]{20})(?:\.[0-9]{10}(?:-[1-9][0-9]*)?)?(\.log|\.log\.zst)|([0-9]{20})-[0-9]{10}(\.checkpoint)")
+_LOG = re.compile(
+    r"([0-9]{20})(?:\.[0-9]{10}(?:-[1-9][0-9]*)?)?(\.log|\.log\.zst)|([0-9]{20})-[0-9]{10}(?:\.[0-9]{5})?(\.checkpoint)"
+)
 _BESIDE_LOG = re.compile(r"([0-9]{20})(?:\.[0-9]{10}(?:-[1-9][0-9]*)?)?(\.index|\.timeindex|\.txnindex|\.snapshot)")
 _LOG_FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
-_ARCHIVED = re.compile(r".*/?topics/([^/]+)/[A-Za-z0-9_-]{22}/partition=([0-9]+)/(?:snapshots/)?[^/]+")
+_ARCHIVED = re.compile(r".*/?topics/([^/]+)/[A-Za-z0-9_-]{22}/partition=([0-9]+)/(?:snapshots/[0-9-]+/)?[^/]+")
 _DATA = re.compile(r"([a-zA-Z0-9._-]+)\+([0-9]+)-([0-9]+)\.data")
 
 

@@ -80,6 +80,7 @@ pub struct Compaction {
     decompressor: Decompressor,
     compressor: Compressor,
     unpacked: Vec<u8>,
+    hashes: Vec<Option<Hash>>,
     kept: Vec<Kept>,
     body: Vec<u8>,
     /// See the type.
@@ -96,7 +97,69 @@ struct Kept {
     end: usize,
 }
 
-const ENOUGH: usize = 4 << 20; // bytes that are copied in one go
+const ENOUGH: usize = 1 << 20; // bytes that are copied in one go
+const TOGETHER: usize = 32; // records whose places in the map are fetched at the same time
+const SPAN: usize = 64 << 10; // so many bytes that stay as they are need not be copied
+
+/// What survives of batches.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Whole batches that were made or copied.
+    Bytes(Vec<u8>),
+    /// Whole batches that lie in the stretch from one position to another.
+    Span(usize, usize),
+}
+
+/// Gathers what survives of a stretch.
+struct Pieces<'a> {
+    stretch: &'a [u8],
+    out: Vec<u8>,
+    /// Batches that survive as they are, back to back.
+    run: (usize, usize),
+    made: Vec<Piece>,
+    bytes: usize,
+}
+
+impl Pieces<'_> {
+    /// Takes the batch from a position to another as it is.
+    #[inline]
+    fn keep(&mut self, from: usize, to: usize) {
+        if self.run.1 != from {
+            self.end_run();
+            self.run.0 = from;
+        }
+        self.run.1 = to;
+    }
+
+    /// Where batches may be appended.
+    fn out(&mut self) -> &mut Vec<u8> {
+        self.end_run();
+        &mut self.out
+    }
+
+    fn end_run(&mut self) {
+        let (from, to) = std::mem::take(&mut self.run);
+        if to - from >= SPAN {
+            self.end_bytes();
+            self.made.push(Piece::Span(from, to));
+        } else {
+            self.out.extend_from_slice(&self.stretch[from..to]);
+        }
+    }
+
+    fn end_bytes(&mut self) {
+        if !self.out.is_empty() {
+            self.bytes += self.out.len();
+            self.made.push(Piece::Bytes(std::mem::take(&mut self.out)));
+        }
+    }
+
+    fn finish(mut self) -> Vec<Piece> {
+        self.end_run();
+        self.end_bytes();
+        self.made
+    }
+}
 
 impl Compaction {
     /// A compaction that has seen nothing yet.
@@ -112,6 +175,7 @@ impl Compaction {
             decompressor: Decompressor::new(),
             compressor: Compressor::new(),
             unpacked: Vec::new(),
+            hashes: Vec::new(),
             kept: Vec::new(),
             body: Vec::new(),
             counts: Counts::default(),
@@ -161,12 +225,15 @@ impl Compaction {
         if tombstone {
             self.tombstones[section as usize].set(number);
         }
-        let Some(key) = key else { return };
-        let hash = self.hasher.hash(key);
-        if !self.share.has(hash) {
-            return;
+        if let Some(key) = key {
+            self.note_hash(section, self.hasher.hash(key), number);
         }
+    }
+
+    #[inline]
+    fn note_hash(&mut self, section: Section, hash: Hash, number: u64) {
         match section {
+            _ if !self.share.has(hash) => {}
             Section::Dirty => self.put(hash, number),
             Section::Clean if self.map.get(hash).is_some() => self.dead[Section::Clean as usize].set(number),
             Section::Clean => {}
@@ -186,21 +253,25 @@ impl Compaction {
 
     /// Copies what survives of the batches of a stretch from position `at` on: the clean section before the dirty one.
     /// Returns the position of the first batch that was not taken, and why.
-    pub fn copy(&mut self, section: Section, stretch: &[u8], at: usize, out: &mut Vec<u8>) -> (usize, Stop) {
-        let (mut at, start) = (at, out.len());
-        while at < stretch.len() {
-            if out.len() - start >= ENOUGH {
-                return (at, Stop::Enough);
+    pub fn copy(&mut self, section: Section, stretch: &[u8], at: usize) -> (Vec<Piece>, usize, Stop) {
+        let mut at = at;
+        let mut pieces = Pieces { stretch, out: Vec::new(), run: (0, 0), made: Vec::new(), bytes: 0 };
+        let stop = loop {
+            if at == stretch.len() {
+                break Stop::End;
+            }
+            if pieces.bytes + pieces.out.len() >= ENOUGH {
+                break Stop::Enough;
             }
             let Some((header, batch)) = whole_batch(stretch, at) else {
-                return (at, Stop::Odd);
+                break Stop::Odd;
             };
-            if let Err(stop) = self.copy_batch(section, &header, batch, out) {
-                return (at, stop);
+            if let Err(stop) = self.copy_batch(section, &header, batch, at, &mut pieces) {
+                break stop;
             }
             at += batch.len();
-        }
-        (at, Stop::End)
+        };
+        (pieces.finish(), at, stop)
     }
 
     /// Puts a key into the map; if there is no room, goes on with half of the keys.
@@ -267,16 +338,42 @@ impl Compaction {
     }
 
     fn note_records(&mut self, section: Section, header: &Header, packed: &[u8]) -> Result<(), Odd> {
-        let mut at = 0;
-        for _ in 0..header.record_count {
+        let (mut at, first) = (0, self.number[section as usize]);
+        self.hashes.clear();
+        for number in first..first + header.record_count as u64 {
             let record = Record::at(packed, at).ok_or(Odd)?;
-            self.note_record(section, record.key.of(packed), is_tombstone(&record, packed));
+            if is_tombstone(&record, packed) {
+                self.tombstones[section as usize].set(number);
+            }
+            self.hashes.push(record.key.of(packed).map(|key| self.hasher.hash(key)));
             at = record.end;
         }
-        if at == packed.len() { Ok(()) } else { Err(Odd) }
+        if at != packed.len() {
+            return Err(Odd);
+        }
+        let (hashes, mut number) = (std::mem::take(&mut self.hashes), first);
+        for some in hashes.chunks(TOGETHER) {
+            self.map.touch(some.iter().flatten().copied());
+            for hash in some {
+                if let Some(hash) = hash {
+                    self.note_hash(section, *hash, number);
+                }
+                number += 1;
+            }
+        }
+        self.hashes = hashes;
+        self.number[section as usize] = number;
+        Ok(())
     }
 
-    fn copy_batch(&mut self, section: Section, header: &Header, batch: &[u8], out: &mut Vec<u8>) -> Result<(), Stop> {
+    fn copy_batch(
+        &mut self,
+        section: Section,
+        header: &Header,
+        batch: &[u8],
+        at: usize,
+        pieces: &mut Pieces<'_>,
+    ) -> Result<(), Stop> {
         if self.is_unseen(header) {
             return Ok(());
         }
@@ -289,7 +386,7 @@ impl Compaction {
         let tombstones = self.tombstones[section as usize].count(first, behind);
         let settled = tombstones == 0 || header.attributes & DELETE_HORIZON != 0 && !self.is_past(header);
         if dead == 0 && settled {
-            out.extend_from_slice(batch);
+            pieces.keep(at, at + batch.len());
             self.counts.whole += 1;
             self.counts.records += header.record_count as u64;
             self.counts.tombstones += tombstones;
@@ -297,7 +394,7 @@ impl Compaction {
             if !looks_up {
                 self.unpack(header, batch)?;
             }
-            self.copy_some(section, header, first, out).map_err(|Odd| Stop::Odd)?;
+            self.copy_some(section, header, first, pieces.out()).map_err(|Odd| Stop::Odd)?;
         }
         self.number[section as usize] = behind;
         Ok(())

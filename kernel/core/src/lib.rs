@@ -11,6 +11,8 @@ pub mod divider;
 pub mod facts;
 pub mod header;
 pub mod headers;
+pub mod key_comparison;
+pub mod keys;
 pub mod merge;
 pub mod murmur2;
 pub mod objects;

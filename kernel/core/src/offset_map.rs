@@ -135,11 +135,28 @@ impl OffsetMap {
         Ok(None)
     }
 
+    /// Brings the places of some hashes into the processor's cache, all at the same time: one after the other, each
+    /// would be waited for.
+    #[inline]
+    pub fn touch(&self, hashes: impl Iterator<Item = Hash>) {
+        let mut touched = 0;
+        for hash in hashes {
+            let table = &self.tables[hash.0 as usize % TABLES];
+            touched ^= table.slots[table.home(hash)][2];
+        }
+        std::hint::black_box(touched);
+    }
+
     /// The number of the last record that has the key.
     #[inline]
     pub fn get(&self, hash: Hash) -> Option<u64> {
         let table = &self.tables[hash.0 as usize % TABLES];
         table.slots[table.place(hash)][2].checked_sub(1)
+    }
+
+    /// The numbers of all records that have a key, in no order.
+    pub fn values(&self) -> impl Iterator<Item = u64> + '_ {
+        self.tables.iter().flat_map(|table| &table.slots).filter_map(|slot| slot[2].checked_sub(1))
     }
 }
 
@@ -148,11 +165,17 @@ impl Table {
         Table { slots: vec![[EMPTY; 3]; slots], used: 0 }
     }
 
+    /// The slot at which the search for a hash begins.
+    #[inline]
+    fn home(&self, hash: Hash) -> usize {
+        ((u128::from(hash.1) * self.slots.len() as u128) >> 64) as usize
+    }
+
     /// The slot of a hash, or the empty one for it.
     #[inline]
     fn place(&self, hash: Hash) -> usize {
         let slots = self.slots.len();
-        let mut at = ((u128::from(hash.1) * slots as u128) >> 64) as usize;
+        let mut at = self.home(hash);
         loop {
             let slot = &self.slots[at];
             if slot[2] == EMPTY || (slot[0] == hash.0 && slot[1] == hash.1) {

@@ -1,8 +1,8 @@
 //! Compaction of a partition.
 
-use logkeep_kernel_core::compaction::{self, Plan, Section, Stop};
+use logkeep_kernel_core::compaction::{self, Piece, Plan, Section, Stop};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList};
 
 use crate::bytes::Bytes;
 use crate::merge::{Transaction, spans};
@@ -70,12 +70,18 @@ impl Compaction {
         dirty: bool,
         stretch: &Bound<'py, PyAny>,
         at: usize,
-    ) -> PyResult<(Bound<'py, PyBytes>, usize, &'static str)> {
+    ) -> PyResult<(Bound<'py, PyList>, usize, &'static str)> {
         let bytes = Bytes::of(stretch)?;
         let (slice, compaction) = (bytes.get(), &mut self.0);
-        let mut out = Vec::new();
-        let (at, stop) = py.detach(|| compaction.copy(section(dirty), slice, at, &mut out));
-        Ok((PyBytes::new(py, &out), at, word(stop)))
+        let (pieces, at, stop) = py.detach(|| compaction.copy(section(dirty), slice, at));
+        let made = PyList::empty(py);
+        for piece in pieces {
+            match piece {
+                Piece::Bytes(bytes) => made.append(PyBytes::new(py, &bytes))?,
+                Piece::Span(from, to) => made.append((from, to))?,
+            }
+        }
+        Ok((made, at, word(stop)))
     }
 
     /// Records, tombstones among them, batches copied whole, batches rebuilt.

@@ -9,6 +9,8 @@ mod compression;
 mod digest;
 mod divider;
 mod headers;
+mod key_comparison;
+mod keys;
 mod merge;
 mod objects;
 mod records_format;
@@ -28,7 +30,9 @@ fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     records_format::register(module)?;
     avro::register(module)?;
     digest::register(module)?;
+    keys::register(module)?;
     divider::register(module)?;
     compaction::register(module)?;
+    key_comparison::register(module)?;
     walk::register(module)
 }

@@ -246,6 +246,23 @@ class VerificationStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class ReconcileStatus(StatusPart):
+    """The findings of the last run that looked for stale keys. `outcome` is Same, StaleKeys, NotCompared or
+    KeysMissing."""
+
+    run_id: str | None = None
+    outcome: str | None = None
+    message: str | None = None
+    partitions: int | None = None
+    not_compared: int | None = None
+    keys: int | None = None
+    stale: int | None = None
+    missing: int | None = None
+    end_time: str | None = None
+    report: str | None = None
+
+
+@dataclass(frozen=True)
 class RestoredStateStatus(StatusPart):
     """The outcome of bringing back the ACLs, quotas and users that `source_run` has archived."""
 
@@ -404,9 +421,9 @@ class HistoryEntry(StatusPart):
 
 @dataclass(frozen=True)
 class Status(StatusWithConditions):
-    """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention` and `coverage`.
-    Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`, `verification`,
-    `cluster_state` and `emitted`. Both kinds have all other fields."""
+    """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention`, `coverage` and
+    `reconcile`. Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`,
+    `verification`, `cluster_state` and `emitted`. Both kinds have all other fields."""
 
     phase: Phase | None = None
     run: RunStatus | None = None
@@ -429,6 +446,7 @@ class Status(StatusWithConditions):
     drill: DrillStatus | None = None
     emitted: EmittedStatus | None = None
     coverage: CoverageStatus | None = None
+    reconcile: ReconcileStatus | None = None
     warnings: tuple[str, ...] = ()
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()

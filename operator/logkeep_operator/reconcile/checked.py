@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from logkeep_engine.contract.dry_run import DryRunReport
+from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import (
     ClusterStateFacts,
     DrillFacts,
@@ -130,6 +131,8 @@ def _result(document: RunResult) -> None:
         _coverage(document.coverage)
     if document.verification is not None:
         _verification(document.verification)
+    if document.reconciled is not None:
+        _reconciled(document.reconciled)
     if document.cluster_state is not None:
         _cluster_state(document.cluster_state)
     if document.drill is not None:
@@ -183,6 +186,20 @@ def _verification(facts: VerificationFacts) -> None:
         notVerified=facts.not_verified,
         different=facts.different,
         records=facts.records,
+    )
+
+
+def _reconciled(facts: ReconcileFacts) -> None:
+    _word("reconciled.outcome", facts.outcome)
+    _text("reconciled.message", facts.message)
+    _text("reconciled.report", facts.report, MAX_URI)
+    _times(reconciledEndTime=facts.end_time)
+    _integers(
+        partitions=facts.partitions,
+        notCompared=facts.not_compared,
+        keys=facts.keys,
+        stale=facts.stale,
+        missing=facts.missing,
     )
 
 

@@ -14,6 +14,7 @@ from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess
 from logkeep_operator.reconcile.runs import WantedRun, is_dry_run, wanted_run
 from logkeep_operator.reconcile.schedule import goes_on, scheduled_times, with_times
+from logkeep_operator.reconcile.stale_keys import reconciles
 from logkeep_operator.reconcile.step import Step
 from logkeep_operator.reconcile.strimzi import kafka_access
 from logkeep_operator.reconcile.turns import Turns, place_of
@@ -141,7 +142,8 @@ class Starting(Step):
         begun = (last is not None and not is_dry_run(last.key)) or self.job(self.wanted.id) is not None
         storage, raw = archive_place(self.observed, self.spec, begun=begun)
         kafka = kafka_access(self.spec.cluster, self.resource.key.namespace, self.observed.kafka)
-        return RunToStart(self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations)
+        reconcile = reconciles(self.before, self.spec, self.now)
+        return RunToStart(self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations, reconcile)
 
     def make_lost_config_maps(self, run: RunStatus) -> None:
         """Make ConfigMaps again that were deleted: a driver that starts again mounts its request, and a running driver

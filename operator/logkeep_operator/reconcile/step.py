@@ -32,6 +32,7 @@ from logkeep_operator.reconcile.progress import (
 from logkeep_operator.reconcile.risk import CONDITION as RETENTION_RISK
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition
 from logkeep_operator.reconcile.runs import is_dry_run
+from logkeep_operator.reconcile.stale_keys import reconcile_status, stale_keys_condition
 from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
 INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
@@ -289,7 +290,7 @@ class Step:
             cluster_state=restored_state(result) or self.status.cluster_state,
             loss=loss_entries(result) if told else self.status.loss,  # with the condition, which stays, too
         )
-        return (*told, *self.coverage(coverage_of(result, include), run))
+        return (*told, *self.coverage(coverage_of(result, include), run), *self.stale_keys(result, run))
 
     def tell(self, run: RunStatus, outcome: JobOutcome) -> None:
         """Tell of a run's end in an event."""
@@ -322,6 +323,17 @@ class Step:
         condition = coverage_condition(found)
         before = self.before.condition("Coverage")
         if condition.status == "False" and (before is None or before.message != condition.message):
+            self.event("Warning", condition.reason, condition.message, run.id)
+        return (condition,)
+
+    def stale_keys(self, result: RunResult, run: RunStatus) -> tuple[Condition, ...]:
+        """Tell what the run has found if it has looked for stale keys."""
+        facts = result.reconciled
+        if facts is None:
+            return ()
+        self.status = replace(self.status, reconcile=reconcile_status(result, facts))
+        condition = stale_keys_condition(facts)
+        if condition.status != "False":
             self.event("Warning", condition.reason, condition.message, run.id)
         return (condition,)
 

@@ -6,6 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.parsing import SpecInvalid
+from logkeep_engine.contract.reconcile import ReconcileSpec
 from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.spec import (
     DRIVER_MIN_MIB,
@@ -52,6 +53,7 @@ def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
     if isinstance(spec, KafkaBackupSpec):
         problems += storage_problems("spec.storage", spec.storage)
         problems += _schedule_problems("spec.schedule", spec.schedule) if spec.schedule is not None else []
+        problems += _schedule_problems("spec.reconcile", spec.reconcile) if spec.reconcile is not None else []
     else:
         if spec.source.storage is not None:
             problems += storage_problems("spec.source.storage", spec.source.storage)
@@ -106,7 +108,7 @@ def _job_problems(policy: RunPolicy) -> list[tuple[str, str]]:
     return [(f"spec.runPolicy.jobLabels[{name}]", "is set by Logkeep and cannot be changed here") for name in wrong]
 
 
-def _schedule_problems(path: str, schedule: ScheduleSpec) -> list[tuple[str, str]]:
+def _schedule_problems(path: str, schedule: ScheduleSpec | ReconcileSpec) -> list[tuple[str, str]]:
     problems = []
     try:
         parse_zone(schedule.time_zone)

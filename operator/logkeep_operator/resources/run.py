@@ -42,7 +42,7 @@ GRACE_SECONDS = 60  # for a last commit and the result when the pod is told to g
 class RunToStart:
     """One run to be started. `storage` is the archive: for a restore with backupRef, that of the backup. `raw_storage`
     is the same as the user wrote it. `kafka` is what `spec.cluster` means. The run's children get `annotations` beside
-    that with the resource's name."""
+    that with the resource's name. With `reconcile` a backup looks for stale keys."""
 
     resource: Resource
     id: str
@@ -52,6 +52,7 @@ class RunToStart:
     engine: EngineSettings
     kafka: KafkaAccess
     annotations: Mapping[str, str] = field(default_factory=dict)
+    reconcile: bool = False
 
     @property
     def namespace(self) -> str:
@@ -128,6 +129,7 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
         spark_conf=spark_conf(key, run.id, run.spec.spark, run.engine),
         remembered_as=run.remembered_as,
         topics_config_map=topics_name(key.name, run.id) if emits_topics(run.spec) else None,
+        reconcile=run.reconcile or None,
     )
     return {
         "apiVersion": "v1",

@@ -11,52 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import open_damaged, open_partition
-from logkeep_engine.compaction.partition import (
-    CompactionSetting,
-    CompactionWork,
-    PartitionCompacted,
-    compact_partition,
-)
-from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import parse_header, walk
 from logkeep_engine.log.compression import Codec
-from logkeep_engine.log.records import ControlType, Record, control_type, decode, encode
+from logkeep_engine.log.records import ControlType, control_type, decode, encode
 from logkeep_engine.storage.local import LocalStorage
 from tests.examples import scaled
-from tests.runners import Context
 from tests.unit.archive.build import ORDERS, verify_segment, write_segment
+from tests.unit.compaction.made import DAY, compact, plain, row
 from tests.unit.log.batches import NOON, marker
-
-DAY = 86_400_000
-
-
-def compact(
-    storage: LocalStorage,
-    dirty: Sequence[SegmentEntry],
-    last: SnapshotEntry | None = None,
-    *,
-    now: int = NOON,
-    attempt: int = 0,
-    max_bytes: int = 1 << 30,
-    end: int = 0,
-) -> PartitionCompacted:
-    setting = CompactionSetting(storage, 7, now, max_bytes, DigestAlgorithm.BLAKE3)
-    work = CompactionWork(
-        number=0,
-        topic=ORDERS.name,
-        topic_id=ORDERS.topic_id,
-        partition=0,
-        last=last,
-        dirty=tuple(dirty),
-        kept=tuple((entry.base_offset, entry.next_offset) for entry in dirty),
-        end=end or max(entry.next_offset for entry in dirty),
-        delete_retention=DAY,
-    )
-    return compact_partition(setting, work, Context(attempt))
 
 
 def state_of(storage: LocalStorage, entries: Sequence[SegmentEntry]) -> dict[bytes | None, bytes]:
@@ -69,14 +34,6 @@ def state_of(storage: LocalStorage, entries: Sequence[SegmentEntry]) -> dict[byt
             else:
                 found[record.key] = record.value
     return found
-
-
-def row(offset: int, key: bytes | None, value: bytes | None) -> Record:
-    return Record(offset, NOON + offset, key, value)
-
-
-def plain(rows: Sequence[Record], codec: Codec = Codec.LZ4) -> bytes:
-    return encode(rows, codec=codec, base_offset=rows[0].offset, leader_epoch=4)
 
 
 def test_a_snapshot_is_what_kip_630_says(tmp_path: Path) -> None:

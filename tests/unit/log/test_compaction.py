@@ -237,3 +237,20 @@ def test_a_batch_whose_records_are_not_what_its_header_says_is_named() -> None:
     whole = encode([Record(7, NOON, b"k", b"v")], codec=Codec.NONE, base_offset=7)
     with pytest.raises(CorruptBatch, match="batch at offset 7 is damaged"):
         compacted((), [with_header(whole, record_count=2)], now=NOON)
+
+
+def test_large_batches_that_stay_keep_their_order_among_others() -> None:
+    log = [
+        encode(
+            [
+                Record(at, NOON, b"hot" if at % 4 == 2 else b"%d" % at, bytes(90_000 if at % 3 else 9)),
+                Record(at + 1, NOON, b"other %d" % at, b"v"),
+            ],
+            codec=Codec.NONE,
+            base_offset=at,
+        )
+        for at in range(0, 60, 2)
+    ]
+    left, _ = compacted((), log, now=NOON)
+    check((), log, left, now=NOON, spans=Spans())
+    assert len(left) == len(log)

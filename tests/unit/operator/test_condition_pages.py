@@ -20,7 +20,10 @@ WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
 
 # Words of the operator's decisions that are no reasons.
 OTHER_WORDS = {
-    "types of conditions": {"Coverage", "Ready", "Reconciling", "RetentionRisk", "ScheduledRun", "Stalled", "Verified"},
+    "types of conditions": {
+        *("Coverage", "Ready", "Reconciling", "RetentionRisk"),
+        *("ScheduledRun", "StaleKeys", "Stalled", "Verified"),
+    },
     "statuses and outcomes": {
         "Complete",
         "Failed",
@@ -48,6 +51,7 @@ OTHER_WORDS = {
         "PodInitializing",
         "RunContainerError",
     },
+    "of reconciliations": {"NotCompared", "Same"},
     "causes of a deadline": {"Deleted", "Size", "Time"},
     "of dry runs": {"AtMost", "Exact", "Exists", "New", "Replaced"},
 }

@@ -165,7 +165,7 @@ SIZES = {
         ),
         (
             "KafkaRestore",
-            {"lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", *SIZES},
+            {"lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", "reconcile", *SIZES},
         ),
     ],
 )

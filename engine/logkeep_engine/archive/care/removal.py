@@ -26,7 +26,7 @@ from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.leases import running_readers
 from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -130,7 +130,8 @@ def _delete_objects(writer: Writer, item: Unpurged) -> tuple[LockedObject, ...]:
     """Delete the objects of a removal, and return those that the store keeps because they are locked."""
     state, storage = writer.state, writer.archive.storage
     if writer.archive.info.segments is FormatName.RECORDS:
-        write_partition_indexes(storage, state, list(item.segments))
+        adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for some in item.segments.values() for entry in some)
+        write_partition_indexes(storage, state, list(item.segments), root="" if adopted else names.TOPICS)
     return storage.delete_unlocked(
         path for key, entries in item.segments.items() for path in _not_named(state, key, entries)
     )

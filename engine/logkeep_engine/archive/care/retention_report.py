@@ -142,7 +142,10 @@ def _point(archive: Archive, newest: ArchiveState, point: KeptPoint) -> Restorab
     end = view.end_of(archive, newest.runs[point.run_id], newest.commit)
     if end is None:
         return RestorablePoint(point.run_id, moment(point.time), point.rules, False, False, "")
-    lacks = _lacks(archive.load_at(end.number), newest)
+    left = end.number  # and what retention has removed right behind it the run has not left
+    while left < newest.commit and archive.read_commit(left + 1).run_id == point.run_id:
+        left += 1
+    lacks = _lacks(archive.load_at(left), newest)
     return RestorablePoint(
         point.run_id, moment(point.time), point.rules, True, lacks is None, "" if lacks is None else moment(lacks)
     )

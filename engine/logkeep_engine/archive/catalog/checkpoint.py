@@ -47,6 +47,7 @@ from logkeep_engine.archive.catalog.facts import Gap, Partition
 from logkeep_engine.archive.catalog.fields import Since
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
+from logkeep_engine.archive.catalog.replacements import replacements_in, replacements_out
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN, Unpurged, all_unpurged
 from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
@@ -66,9 +67,9 @@ _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
 _BETWEEN = "\0"
 _SPLIT = b',"\\u0000",'  # no JSON of an item has this: a quotation mark within a string is escaped
 _REMOVALS, _UNPURGED, _HOLDS = "removals", "unpurged", "holds"
-_SNAPSHOTS, _BRANCH_SNAPSHOTS = "snapshots", "branchSnapshots"
+_SNAPSHOTS, _BRANCH_SNAPSHOTS, _REPLACED = "snapshots", "branchSnapshots", "replaced"
 _MORE_OF_ARCHIVE: set[str] = {_REMOVALS, _HOLDS}
-_MORE_OF_PARTITION: set[str] = {_UNPURGED, _SNAPSHOTS, _BRANCH_SNAPSHOTS}
+_MORE_OF_PARTITION: set[str] = {_UNPURGED, _SNAPSHOTS, _BRANCH_SNAPSHOTS, _REPLACED}
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
@@ -126,13 +127,15 @@ def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, A
     gone = [(item.commit, item.segments.rows(key)) for item in state.unpurged if item.is_known and key in item.segments]
     own: list[tuple[list[str], HeldSnapshot]] = [([], item) for item in state.snapshots.get(key, ())]
     others = [([branch.id], item) for branch in state.branches.get(key, ()) for item in branch.held.snapshots]
+    replaced, last = replacements_out(state.replaced.get(key, ()))
     found: dict[str, list[Any]] = {
         _UNPURGED: [[commit, len(rows) // packed.ROW_BYTES] for commit, rows in gone],
         _SNAPSHOTS: list(starmap(_snapshot_out, own)),
         _BRANCH_SNAPSHOTS: list(starmap(_snapshot_out, others)),
+        _REPLACED: replaced,
     }
     rows = b"".join([*(rows for _, rows in gone), *(item.rows for _, item in (*own, *others))])
-    return {name: items for name, items in found.items() if items}, rows
+    return {name: items for name, items in found.items() if items}, rows + last
 
 
 def _snapshot_out(branch: list[str], item: HeldSnapshot) -> list[Any]:
@@ -165,6 +168,9 @@ def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str,
     for held, (end, leader_epoch, time, parts) in (*own, *others):
         size = parts * packed.ROW_BYTES
         held.append(HeldSnapshot(end, leader_epoch, time, bytes(rows[at : at + size])))
+        at += size
+    if _REPLACED in more:
+        state.replaced[key], size = replacements_in(more[_REPLACED], rows[at:])
         at += size
     return at
 

@@ -8,9 +8,9 @@ key, so that an altered commit is never mistaken for another:
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,
      "purgedCommits":[…],"epochs":{…},"leaders":{…},"branches":{…},"removedFromBranches":{…},
-     "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"holds":{…},
-     "groups":{…},
-     "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"sha256":…}
+     "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"replaced":{…},"holds":{…},"groups":{…},
+     "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"erasure":{"sha256":…,"records":…,"segments":…},
+     "care":true,"sha256":…}
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from logkeep_engine.archive.catalog.documents import (
     know,
     parse,
 )
-from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit, CommitKind, RunOutcome
+from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit, CommitKind, ErasureEntry, RunOutcome
 from logkeep_engine.errors import ArchiveMismatch
 
 _HEAD = {  # the keys that every commit has, and their attributes
@@ -59,10 +59,12 @@ _KIND_KEYS = {
         "snapshots",
         "snapshotParts",
         "removedSnapshots",
+        "replaced",
     },
-    CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState", "care"},
+    CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState", "erasure", "care"},
 }
 _CLUSTER_STATE = ("sha256", "acls", "quotas", "users")
+_ERASURE = ("sha256", "records", "segments")
 _SHA_KEY = b',"sha256":"'
 _SHA_TAIL = len(_SHA_KEY) + 64 + 2  # the key, 64 hex digits, `"}`
 
@@ -89,6 +91,8 @@ def dump_commit(commit: Commit) -> bytes:
             document["care"] = True
         if commit.cluster_state is not None:
             document["clusterState"] = {key: getattr(commit.cluster_state, key) for key in _CLUSTER_STATE}
+        if commit.erasure is not None:  # versions that do not know it would take the groups for gone
+            document["erasure"] = {key: getattr(commit.erasure, key) for key in _ERASURE}
     body = dumps(document)
     return body[:-1] + _SHA_KEY + hashlib.sha256(body).hexdigest().encode() + b'"}'
 
@@ -110,6 +114,7 @@ def _extensions(commit: Commit) -> dict[str, Any]:
         "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
         **(tables.snapshots_out(commit.snapshots) if commit.snapshots else {}),
         "removedSnapshots": tables.REMOVED_SNAPSHOTS.out(gone) if gone else None,
+        "replaced": tables.REPLACED.out(commit.replaced) if commit.replaced else None,
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -163,6 +168,8 @@ def load_commit(data: bytes, name: str) -> Commit:
             cluster_state=_cluster_state(document, name),
             snapshots=tables.snapshots_in(document, name),
             removed_snapshots=tuple(tables.REMOVED_SNAPSHOTS.read(document, "removedSnapshots", name)),
+            replaced=tuple(tables.REPLACED.read(document, "replaced", name)),
+            erasure=_erasure(document, name),
         )
 
     return building(build, name)
@@ -174,3 +181,11 @@ def _cluster_state(document: dict[str, Any], name: str) -> ClusterStateEntry | N
         return None
     know(found, set(_CLUSTER_STATE), name)
     return ClusterStateEntry(*(found[key] for key in _CLUSTER_STATE))
+
+
+def _erasure(document: dict[str, Any], name: str) -> ErasureEntry | None:
+    found = document.get("erasure")
+    if found is None:
+        return None
+    know(found, set(_ERASURE), name)
+    return ErasureEntry(*(found[key] for key in _ERASURE))

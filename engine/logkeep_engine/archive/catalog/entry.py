@@ -52,9 +52,9 @@ class Files(ABC):
 
     `stored_bytes` is the size of the `.log.zst` object that holds the log in seekable zstd; 0: the log lies in a `.log`
     as it is. The other `*_bytes` are the sizes of the index objects. `sequence` is the number in the name of an Avro
-    object, with at least `sequence_width` digits. `end`, `leader_epoch` and `part` are in the name of a part of a
-    snapshot. The object may have batches in so many offsets (`margin`) below `base_offset` and from `next_offset` on,
-    which are no part of the log.
+    object, with at least `sequence_width` digits. In the Records format the number is the base offset, and a width of 0
+    is that of the format. `end`, `leader_epoch` and `part` are in the name of a part of a snapshot. The object may have
+    batches in so many offsets (`margin`) below `base_offset` and from `next_offset` on, which are no part of the log.
     """
 
     __slots__ = ()
@@ -127,13 +127,14 @@ class RecordsFiles(Files):
 
     layout = Layout.RECORDS
     index_bytes: int = 0
+    sequence_width: int = 0
 
     @property
     def suffix(self) -> str:
         return names.RECORDS
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        return names.records_stem(topic, entry.partition, entry.base_offset)
+        return names.records_stem(topic, entry.partition, entry.base_offset, width=self.sequence_width)
 
     def sizes(self, entry: SegmentEntry) -> dict[str, int]:
         return {names.RECORDS: entry.bytes, names.RECORDS_INDEX: self.index_bytes}
@@ -146,7 +147,7 @@ class RecordsAtRootFiles(RecordsFiles):
     layout = Layout.RECORDS_AT_ROOT
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        return names.records_stem(topic, entry.partition, entry.base_offset, root="")
+        return names.records_stem(topic, entry.partition, entry.base_offset, root="", width=self.sequence_width)
 
     def folder(self, topic: str, entry: SegmentEntry) -> str:
         return f"{topic}/"

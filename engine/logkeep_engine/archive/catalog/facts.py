@@ -23,6 +23,8 @@ _BRANCH_PREFIX = "branch-"
 _ID_LENGTH = 22
 _SHA256_LENGTH = 64  # in hexadecimal digits
 _MAX_BRANCHES = 9999
+NOTHING_LEFT = -1
+"""Nothing takes the place of a segment that was replaced."""
 
 
 class RunOutcome(StrEnum):
@@ -112,6 +114,20 @@ class RemovedSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplacedSegment:
+    """A segment, of the archive or of a branch of the partition, that an erasure takes out; or a part of the snapshot
+    with the end `snapshot`. `by` is the number of the one that takes its place among the segments of the same commit;
+    NOTHING_LEFT: it has lost all its batches. The archive accounts for its offsets as before."""
+
+    topic_id: str
+    partition: int
+    branch_id: str
+    base_offset: int
+    by: int
+    snapshot: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Branching:
     """The archived rest of a partition, from `offset` on, becomes the branch `branch_id`."""
 
@@ -160,7 +176,8 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run of this archive. `attempts` counts starts of its driver, `epoch` is that of the last. Times are ms since
+    """A run of this archive. `records`, `bytes` and `segments` are what it has archived, or what an erasure has erased.
+    `attempts` counts starts of its driver, `epoch` is that of the last. Times are ms since
     the epoch."""
 
     run_id: str
@@ -191,6 +208,20 @@ class ClusterStateEntry:
             raise ValueError(f"{self} is not the state of a cluster")
 
 
+@dataclass(frozen=True, slots=True)
+class ErasureEntry:
+    """The work of an erasure: the SHA-256 of its audit entry, the records that are gone, and the segments that it has
+    replaced."""
+
+    sha256: str
+    records: int
+    segments: int
+
+    def __post_init__(self) -> None:
+        if len(self.sha256) != _SHA256_LENGTH or min(self.records, self.segments) < 0:
+            raise ValueError(f"{self} is no erasure")
+
+
 class CommitKind(StrEnum):
     BEGIN = "Begin"
     DATA = "Data"
@@ -210,8 +241,11 @@ class Commit:
     the segments that these commits have removed. `snapshots` are new ones of compacted partitions, and
     `removed_snapshots` are there no more. `holds` are all that there are from now on; None: they stay as they were.
 
+    With `replaced`, an erasure's, its `segments` are those that take their place, and nothing is added.
+
     An End has `outcome`, `message` and `groups`, which replace the groups of earlier runs if the run succeeded, and
     `cluster_state`, if the run has archived it.
+    `erasure`: the run has erased records and archived nothing, so groups stay as they were.
     `partial`: the run failed, but it has tried everything, so all that it could archive is archived. `care`: the run
     has taken care of the archive and added nothing, so groups stay as they were, and its end is no point.
     """
@@ -244,16 +278,19 @@ class Commit:
     snapshots: tuple[SnapshotEntry, ...] = ()
     holds: tuple[Hold, ...] | None = None
     removed_snapshots: tuple[RemovedSnapshot, ...] = ()
+    replaced: tuple[ReplacedSegment, ...] = ()
+    erasure: ErasureEntry | None = None
+
+    @property
+    def ends_backup(self) -> bool:
+        """True if it ends a run that may have archived something, with success."""
+        succeeded = self.kind is CommitKind.END and self.outcome is RunOutcome.SUCCEEDED
+        return succeeded and self.erasure is None and not self.care
 
     @property
     def restorable(self) -> bool:
         """True if a restore may see the archive as it is after this commit."""
         return self.ends_backup or (self.kind is CommitKind.END and self.partial)
-
-    @property
-    def ends_backup(self) -> bool:
-        """True if it ends a run that may have archived something, with success."""
-        return self.kind is CommitKind.END and self.outcome is RunOutcome.SUCCEEDED and not self.care
 
     @property
     def is_care(self) -> bool:

@@ -45,6 +45,7 @@ _ANY = frozenset(Layout)
 _KAFKA = frozenset({Layout.KAFKA})
 _INDEXED = _KAFKA | {Layout.RECORDS, Layout.RECORDS_AT_ROOT, Layout.SNAPSHOT}
 _AVRO = frozenset({Layout.AVRO})
+_NUMBERED = _AVRO | {Layout.RECORDS, Layout.RECORDS_AT_ROOT}
 _SNAPSHOT = frozenset({Layout.SNAPSHOT})
 
 
@@ -83,7 +84,7 @@ FIELDS = (  # in the order of a commit's columns
     SegmentField("files.stored_bytes", "storedBytes", FieldKind.LONG, 8, _KAFKA, Since.COMPRESSED),
     SegmentField("layout", "layout", FieldKind.BITS, 21, since=Since.LAYOUTS),
     SegmentField("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO, Since.LAYOUTS),
-    SegmentField("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _AVRO, Since.LAYOUTS),
+    SegmentField("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _NUMBERED, Since.LAYOUTS),
     SegmentField("digest.blake3", "blake3", FieldKind.HASH, 19, since=Since.DIGESTS),
     SegmentField("files.end", "snapshotEnd", FieldKind.LONG, 8, _SNAPSHOT, Since.SNAPSHOTS),
     SegmentField("files.leader_epoch", "leaderEpoch", FieldKind.INT, 12, _SNAPSHOT, Since.SNAPSHOTS),

@@ -39,6 +39,8 @@ PLAIN_ROW_BYTES = struct.calcsize(fields.PLAIN_ROW_LAYOUT)
 _OFFSETS = struct.Struct(f"<2q{ROW_BYTES - 16}x")
 _SUMS = struct.Struct(f"<24xq8xq{ROW_BYTES - 48}x")  # records and bytes
 _BASE = struct.Struct("<q")
+_IDENTITY = itemgetter(*map(fields.at, ("base_offset", "epoch", "attempt")))
+_END_AT = fields.at("files.end", Layout.SNAPSHOT)
 _NO_HASH = bytes(32)
 _LOW_LAYOUT_BITS = 8 - LAYOUT_BIT
 _LOW_LAYOUT = (1 << _LOW_LAYOUT_BITS) - 1
@@ -147,6 +149,23 @@ def offsets_of(row: bytes) -> tuple[int, int]:
     """The base and the next offset of a row."""
     base, following = _OFFSETS.unpack(row)
     return int(base), int(following)
+
+
+def identity_of(row: bytes) -> tuple[int, int, int, int]:
+    """Base offset, epoch and attempt of a row, and the end of the snapshot of which it is a part (0: of none): no two
+    segments of a partition have had the same."""
+    values = _ROW.unpack(row)
+    base, epoch, attempt = _IDENTITY(values)
+    return base, epoch, attempt, values[_END_AT] if _layout(*values[-2:]) == Layout.SNAPSHOT else 0
+
+
+def sums_of(rows: bytes | bytearray) -> tuple[int, int]:
+    """The sums of records and bytes of these rows."""
+    records = size = 0
+    for some, more in _SUMS.iter_unpack(bytes(rows)):
+        records += some
+        size += more
+    return records, size
 
 
 def split_rows(rows: bytes | bytearray, offset: int) -> tuple[bytes, bytes]:
@@ -263,11 +282,7 @@ class _Rows(Sequence[SegmentEntry]):
 
     def sums(self) -> tuple[int, int]:
         """The sums of records and bytes."""
-        records = size = 0
-        for some, more in _SUMS.iter_unpack(bytes(self._rows)):
-            records += some
-            size += more
-        return records, size
+        return sums_of(self._rows)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, (_Rows, list, tuple)):
@@ -323,6 +338,10 @@ class PackedSegments(_Rows):
     def row(self, index: int) -> bytes:
         """A packed row."""
         return bytes(self._rows[index * ROW_BYTES : (index + 1) * ROW_BYTES])
+
+    def between(self, start: int, end: int) -> bytes:
+        """The packed rows of the segments from number `start` on, up to number `end`."""
+        return bytes(self._rows[start * ROW_BYTES : end * ROW_BYTES])
 
     def position(self, offset: int) -> int:
         """The number of segments with a base offset below `offset`."""

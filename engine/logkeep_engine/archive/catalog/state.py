@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, rejoined
@@ -29,6 +30,7 @@ from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_sna
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.catalog.replacements import Replacement, follow, put_in_place
 from logkeep_engine.archive.catalog.unpurged import Unpurged, same_unpurged, without_commits
 from logkeep_engine.archive.ranges import Range, add_range, without
 
@@ -50,6 +52,7 @@ class ArchiveState:
               archive accounted for then
     retention_holds  topics and runs of which nothing may be removed, sorted
     branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
+    replaced  by (topic id, partition), in order: segments that erasures have replaced, and by what
     followed  the branches that stand in the place of the newest logs, see `with_branch`
     snapshots by (topic id, partition), by their ends: of compacted partitions
     groups    of the last run that succeeded
@@ -69,6 +72,7 @@ class ArchiveState:
         self.leaders: dict[Partition, int] = {}
         self.retention_holds: tuple[Hold, ...] = ()
         self.branches: dict[Partition, list[Branch]] = {}
+        self.replaced: dict[Partition, list[Replacement]] = {}
         self.followed: tuple[Branch, ...] = ()
         self.snapshots: dict[Partition, list[HeldSnapshot]] = {}
         self.groups: tuple[GroupEntry, ...] = ()
@@ -98,6 +102,7 @@ class ArchiveState:
             and self.retention_holds == other.retention_holds
             and self.branches == other.branches
             and self.snapshots == other.snapshots
+            and self.replaced == other.replaced
             and self.groups == other.groups
             and list(self.runs.values()) == list(other.runs.values())
         )
@@ -214,6 +219,19 @@ class ArchiveState:
                 view.groups = tuple(_in_branch(group, branches[at]) for group in view.groups)
         return view
 
+    def following(self, later: ArchiveState) -> ArchiveState:
+        """The same archive with what a later state of it has in the place of segments that were replaced since. A
+        segment of which nothing is left is not there."""
+        view = ArchiveState()
+        view.__dict__.update(self.__dict__)
+        follow(view, later.replaced)
+        return view
+
+    def replaced_in(self, topic_ids: Iterable[str]) -> int:
+        """How many segments of these topics erasures have replaced."""
+        wanted = set(topic_ids)
+        return sum(len(items) for (topic_id, _), items in self.replaced.items() if topic_id in wanted)
+
     def without(self, partitions: Collection[Partition]) -> ArchiveState:
         """The same archive as if it held nothing of some partitions."""
         view = ArchiveState()
@@ -285,22 +303,23 @@ class ArchiveState:
             )
         for branching in commit.branchings:
             self._branch(branching)
-        self.add_facts(commit.topics, commit.coverage, commit.segments, commit.gaps)
+        self.add_facts(commit.topics, commit.coverage, () if commit.replaced else commit.segments, commit.gaps)
         self._add_lineage(commit.epochs, commit.leaders)
         self.unpurged = () if commit.purged else without_commits(self.unpurged, commit.purged_commits)
         self._remove(commit)
+        erased = put_in_place(self, commit.replaced, commit.segments, partial(self._unname, commit))
         for entry in commit.snapshots:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
         self._remove_snapshots(commit)
         if commit.holds is not None:
             self.retention_holds = commit.holds
         if not commit.branchings:  # else the segments are copies
-            records, size = _sums(commit.segments)
+            records, size = erased if commit.replaced else _sums(commit.segments)
             run = replace(
                 run,
                 records=run.records + records,
                 bytes=run.bytes + size,
-                segments=run.segments + len(commit.segments),
+                segments=run.segments + len(commit.replaced or commit.segments),
             )
         if commit.kind is CommitKind.END:
             run = replace(run, end_time=commit.time, outcome=commit.outcome, message=commit.message)

@@ -21,6 +21,7 @@ from logkeep_engine.archive.catalog.facts import (
     GroupEntry,
     Partition,
     RemovedSegment,
+    ReplacedSegment,
     RunEntry,
     RunOutcome,
     TopicEntry,
@@ -87,6 +88,7 @@ GAPS = Table(Gap, {**_RANGE, "reason": "reason"})
 REMOVED = Table(RemovedSegment, {**_PARTITION, "baseOffset": "base_offset"})
 REMOVED_FROM_BRANCHES = Table(_removed_from_branch, {**_BRANCH, "baseOffset": "base_offset"})
 HOLDS = Table(_hold, {"kind": "kind", "name": "name", "origin": "origin"})
+REPLACED = Table(ReplacedSegment, {**_BRANCH, "baseOffset": "base_offset", "by": "by"}, {"snapshotEnd": "snapshot"})
 BRANCHES = Table(Branching, {**_BRANCH, "offset": "offset"})
 LEADERS = Table(LeaderSeen, _LEADER)
 REMOVED_SNAPSHOTS = Table(RemovedSnapshot, {**_PARTITION, "end": "end", "branchId": "branch_id"})

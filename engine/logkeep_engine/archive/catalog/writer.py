@@ -34,6 +34,7 @@ from logkeep_engine.archive.catalog.facts import (
     ClusterStateEntry,
     Commit,
     CommitKind,
+    ErasureEntry,
     GroupEntry,
     Partition,
     Receipt,
@@ -46,12 +47,14 @@ from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen, news
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck, check_removal, check_snapshot
+from logkeep_engine.archive.catalog.replacements import Exchange, drafted
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import without_commits
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.contract.names import BACKUP, CARE_KINDS
+from logkeep_engine.contract.names import BACKUP, CARE_KINDS, HOLD, RETENTION
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveFenced,
@@ -74,27 +77,6 @@ class Timing:
     heartbeat: float = 5.0
     watch: float = 15.0
     poll: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointPolicy:
-    """A checkpoint is due after `commits` commits if they are an eighth of the last checkpoint, once they are as large
-    as it, or after `most_commits` whatever their size: each is an object that opening the archive reads.
-
-    Small archives are not below `min_bytes` in the second rule. KIP-630 does the same with
-    `metadata.log.max.record.bytes.between.snapshots`.
-    """
-
-    commits: int = 64
-    min_bytes: int = 4 << 20
-    most_commits: int = 1000
-
-    def due(self, commits: int, size: int, last_checkpoint: int) -> bool:
-        if commits == 0:
-            return False
-        if size >= max(self.min_bytes, last_checkpoint) or commits >= self.most_commits:
-            return True
-        return commits >= self.commits and size * 8 >= last_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +264,17 @@ class Writer:
             self._checkpoint_if_due()
             return number
 
+    def exchange(self, exchanges: Iterable[Exchange]) -> int:
+        """Put segments in the place of others, in one commit, and return its number. The objects of the others are
+        deleted after the commit: they are in `state.unpurged` until `purged` is called. Raises what `commit` does, and
+        ValueError for a segment that is not there."""
+        with self._lock:
+            self._confirm_last()
+            replaced, segments = drafted(self.state, exchanges)
+            number = self._append(replace(self._draft(CommitKind.DATA), segments=segments, replaced=replaced))
+            self._checkpoint_if_due()
+            return number
+
     def end(
         self,
         outcome: RunOutcome,
@@ -290,9 +283,11 @@ class Writer:
         *,
         partial: bool = False,
         cluster_state: ClusterStateEntry | None = None,
+        erasure: ErasureEntry | None = None,
     ) -> int:
         """End the run; returns the number of its last commit. `groups` and `cluster_state` become visible if it
-        succeeded. `partial`: it failed after it had tried everything, so restores may take what it has archived. Stops
+        succeeded. `partial`: it failed after it had tried everything, so restores may take what it has archived.
+        `erasure`: the run has erased records, and groups stay as they were. Stops
         the heartbeat. Afterwards only `snapshot`, `remove` and `purged` may be called."""
         if outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
             raise ValueError(f"a run cannot end as {outcome}")
@@ -307,7 +302,8 @@ class Writer:
                         groups=tuple(groups) if outcome is RunOutcome.SUCCEEDED else (),
                         partial=partial and outcome is RunOutcome.FAILED,
                         cluster_state=cluster_state if outcome is RunOutcome.SUCCEEDED else None,
-                        care=self.state.runs[self.run_id].kind in CARE_KINDS,
+                        erasure=erasure if outcome is RunOutcome.SUCCEEDED else None,
+                        care=self.state.runs[self.run_id].kind in (RETENTION, HOLD),
                     )
                 )
             self._checkpoint_if_due()

@@ -46,7 +46,12 @@ def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> ArchiveVie
     """The state at the end of a run; None if it has neither succeeded nor tried everything. Segments that retention has
     removed since are in it. Raises ArchiveDamaged if the catalog is damaged."""
     end = end_of(archive, newest.runs[run_id], newest.commit)
-    return None if end is None else ArchiveView(archive.load_at(end.number), _told_partial(end))
+    return None if end is None else ArchiveView(state_at(archive, end.number, newest), _told_partial(end))
+
+
+def state_at(archive: Archive, commit: int, newest: ArchiveState) -> ArchiveState:
+    """The state at a commit, with what erasures have left of its segments since: the objects that it named are gone."""
+    return newest if commit == newest.commit else archive.load_at(commit).following(newest)
 
 
 def end_of(archive: Archive, run: RunEntry, last: int) -> Commit | None:
@@ -80,7 +85,7 @@ def _told_partial(end: Commit) -> tuple[str, ...]:
 def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
     end = _last_end(archive, newest.commit)
     if end is None:
-        if any(run.outcome is RunOutcome.SUCCEEDED for run in newest.runs.values()):
+        if any(run.outcome is RunOutcome.SUCCEEDED and run.kind not in CARE_KINDS for run in newest.runs.values()):
             raise ArchiveDamaged(
                 f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
                 hint="Restore the catalog from a copy of the archive.",
@@ -88,11 +93,11 @@ def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
         told = "no backup of this archive has succeeded yet: what has been archived so far is taken"
         return ArchiveView(newest, (told,) if newest.segments else (), finished=False)
     commit = _with_care(archive, end.number, newest)
-    state = newest if commit == newest.commit else archive.load_at(commit)
+    state = state_at(archive, commit, newest)
     warnings = [*_told_partial(end)]
     for run in newest.runs.values():
         before = state.runs.get(run.run_id)
-        if run.segments > (before.segments if before is not None else 0):
+        if run.kind not in CARE_KINDS and run.segments > (before.segments if before is not None else 0):
             warnings.append(
                 f"run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
                 f"the state is that of {'run ' + end.run_id if end.partial else 'the last successful run'}"
@@ -117,8 +122,8 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
 
 
 def _with_care(archive: Archive, commit: int, newest: ArchiveState) -> int:
-    """Retention removes segments right after the end of a run, or in a run of its own. So the state that is left by it
-    is as complete."""
+    """Retention removes segments right after the end of a run, or in a run of its own, so the state that is left by it
+    is as complete. So is one that an erasure leaves."""
     while commit < newest.commit:
         found = archive.read_commit(commit + 1)
         if not found.is_care and newest.runs[found.run_id].kind not in CARE_KINDS:

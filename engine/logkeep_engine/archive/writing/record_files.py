@@ -21,6 +21,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveFenced, ObjectExists, ObjectMissing, StorageUnavailable
 from logkeep_engine.formats.records_groups import pack_consumer_offsets
 from logkeep_engine.formats.records_names import (
+    RECORDS_WIDTH,
     FileKind,
     RecordsName,
     consumer_offsets_name,
@@ -45,7 +46,8 @@ def write_partition_indexes(
     work = []
     for topic_id, partition in keys:
         segments = [
-            RecordsName(partition, entry.base_offset) for entry in state.segments.get((topic_id, partition), ())
+            RecordsName(partition, entry.base_offset, entry.files.sequence_width or RECORDS_WIDTH)
+            for entry in state.segments.get((topic_id, partition), ())
         ]
         path = f"{root}{state.topics[topic_id].name}/{partition_index_name(partition)}"
         work.append((path, pack_partition_index(segments)))

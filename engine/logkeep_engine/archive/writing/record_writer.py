@@ -160,6 +160,37 @@ class RecordSink:
         return item
 
 
+class RewrittenObjects:
+    """The objects of a segment that takes the place of another, at `stem`. `add` gives what writes to the object of a
+    suffix, the one with the records first. Nothing is visible before `commit`, which raises as `RecordSink.finish`."""
+
+    def __init__(self, storage: Storage, stem: str, digest: DigestAlgorithm) -> None:
+        self._storage = storage
+        self._stem = stem
+        self._digest = digest
+        self._objects: list[_Object] = []
+
+    def add(self, suffix: str) -> Callable[[bytes], None]:
+        """Open the object of this suffix."""
+        self._objects.append(_Object(self._storage, self._stem + suffix, self._digest))
+        return self._objects[-1].write
+
+    @property
+    def digest(self) -> Digest:
+        """The digest of what the first object has."""
+        return self._objects[0].digest()
+
+    def commit(self, entry: SegmentEntry) -> None:
+        """Make them visible, as those of this segment."""
+        for item in self._objects:
+            item.commit(entry)
+
+    def abort(self) -> None:
+        """Drop what was written. Harmless after `commit`, and twice."""
+        for item in self._objects:
+            item.abort()
+
+
 class RecordSegments:
     """The segments of a piece, one after another, each from `open_sink`."""
 
@@ -214,17 +245,18 @@ def entry_of(
     epoch: int,
     attempt: int = 0,
     sequence: int | None = None,
-    sequence_width: int = SEQUENCE_WIDTH,
+    sequence_width: int | None = None,
 ) -> SegmentEntry:
-    """The catalog's entry of a finished segment. `sequence` and `sequence_width` are those of an Avro object's name; by
+    """The catalog's entry of a finished segment. `sequence` and `sequence_width` are those of the object's name; by
     default the name is Logkeep's own."""
     files: Files
     if layout is Layout.AVRO:
-        files = AvroFiles(facts.base_offset if sequence is None else sequence, sequence_width)
+        width = SEQUENCE_WIDTH if sequence_width is None else sequence_width
+        files = AvroFiles(facts.base_offset if sequence is None else sequence, width)
     elif layout is Layout.RECORDS_AT_ROOT:
-        files = RecordsAtRootFiles(facts.index_bytes)
+        files = RecordsAtRootFiles(facts.index_bytes, sequence_width or 0)
     else:
-        files = RecordsFiles(facts.index_bytes)
+        files = RecordsFiles(facts.index_bytes, sequence_width or 0)
     return SegmentEntry(
         topic_id=topic_id,
         partition=partition,

@@ -14,7 +14,8 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.commit_reader import CatalogListing
 from logkeep_engine.archive.catalog.facts import GroupEntry, RemovedSegment, RunOutcome
-from logkeep_engine.archive.catalog.writer import CheckpointPolicy, Writer
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.reading.view import at_end_of, choose, ends_of_runs
 from logkeep_engine.errors import ArchiveDamaged, ArchiveFenced, ClockDoubtful, StorageUnavailable
 from logkeep_engine.storage import LocalStorage, ObjectInfo, Storage, open_uri

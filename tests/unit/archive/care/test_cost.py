@@ -15,7 +15,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.cost.estimate import CostQuestion, cost_of
 from logkeep_engine.archive.care.cost.facts import ArchiveCost
 from logkeep_engine.archive.care.cost.page import page_of
-from logkeep_engine.archive.care.cost.requests import gets, lists, puts, to_restore, to_verify, to_write
+from logkeep_engine.archive.care.cost.requests import gets, lists, puts, requests_of
 from logkeep_engine.archive.care.growth import DAY_MS as DAY
 from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
@@ -91,20 +91,17 @@ def test_what_is_stored_is_what_lies_there(archive: Archive) -> None:
 
 def test_the_requests_of_a_segment_follow_from_the_sizes_of_its_objects(archive: Archive) -> None:
     small = archive.load().segments[ORDERS.topic_id, 0][0]
-    assert (to_write("orders", small).put, to_write("orders", small).get) == (3, 0)
-    assert (to_verify("orders", small).get, to_restore("orders", small).get) == (3, 4)
-    large = replace(
-        changed(small, bytes=3 * PART_BYTES, txnindex_bytes=34, txnindex_sha256="0" * 64), transactional=True
-    )
-    assert to_write("orders", large).put == 5 + 4, "an upload in three parts, three indexes and `.txnparts`"
-    blocks = 3 * PART_BYTES // DEFAULT_BLOCK + 1
-    assert to_verify("orders", large).get == blocks + 5
-    assert to_restore("orders", large).get == 2 * blocks + 5
-    packed = changed(large, stored_bytes=PART_BYTES, batches=3 * PART_BYTES // MIB)
-    assert to_write("orders", packed).put == 1 + 4
-    assert to_verify("orders", packed).get == 1 + 3 * PART_BYTES // DEFAULT_BLOCK + 5, "a table, and blocks of the log"
-    avro = changed(small, layout=Layout.AVRO)
-    assert (to_write("orders", avro).put, to_write("orders", avro).get, to_verify("orders", avro).get) == (1, 1, 1)
+    asked = requests_of("orders", small)
+    assert (asked.backup.put, asked.backup.get, asked.verify.get, asked.restore.get) == (3, 0, 3, 4)
+    large = changed(small, bytes=3 * PART_BYTES, txnindex_bytes=34, txnindex_sha256="0" * 64)
+    large = replace(large, transactional=True)
+    asked, blocks = requests_of("orders", large), 3 * PART_BYTES // DEFAULT_BLOCK
+    assert asked.backup.put == 5 + 4, "an upload in three parts, three indexes and `.txnparts`"
+    assert (asked.verify.get, asked.restore.get) == (blocks + 1 + 5, 2 * (blocks + 1) + 5)
+    packed = requests_of("orders", changed(large, stored_bytes=PART_BYTES, batches=3 * PART_BYTES // MIB))
+    assert (packed.backup.put, packed.verify.get) == (1 + 4, 1 + blocks + 5), "a table, and blocks of the log"
+    avro = requests_of("orders", changed(small, layout=Layout.AVRO))
+    assert (avro.backup.put, avro.backup.get, avro.verify.get) == (1, 1, 1)
     assert [puts(size) for size in (0, PART_BYTES, PART_BYTES + 1)] == [1, 1, 4]
     assert [gets(size) for size in (1, DEFAULT_BLOCK - 1, DEFAULT_BLOCK)] == [1, 1, 2]
     assert [lists(count) for count in (0, 1000, 1001)] == [1, 1, 2]

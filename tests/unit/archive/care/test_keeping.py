@@ -26,8 +26,8 @@ from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from tests.unit.archive.build import changed
-from tests.unit.archive.care.test_retention import AUDIT, ID, ORDERS, STATE, at
+from tests.unit.archive.build import ORDERS, changed
+from tests.unit.archive.care.test_retention import AUDIT, ID, STATE, at
 
 DAY = 86_400_000
 START = 20_000 * DAY

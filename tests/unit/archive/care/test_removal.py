@@ -22,8 +22,9 @@ from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.unpurged import Unpurged
-from logkeep_engine.archive.catalog.writer import CheckpointPolicy, Writer
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.view import _last_end, choose
 from logkeep_engine.errors import ArchiveFenced, ClockDoubtful, LogkeepError

@@ -1,5 +1,5 @@
-"""Random histories of an archive: runs that are killed anywhere, limits, kept points, holds, readers, wrong clocks. What
-is named is there, what a reader reads is there, and kept points can be restored whole."""
+"""Random histories of an archive: runs that are killed anywhere, limits, kept points, holds, readers, wrong clocks.
+What is named is there, what a reader reads is there, and kept points can be restored whole."""
 
 import os
 import time
@@ -144,7 +144,8 @@ class World:
             self.ends[topic_id] = known
         base = self.ends[topic_id]
         if writer.before is not None and any(
-            entry.epoch in range(writer.before.epoch, writer.epoch) for entry in writer.state.segments.get((topic_id, 0), ())
+            entry.epoch in range(writer.before.epoch, writer.epoch)
+            for entry in writer.state.segments.get((topic_id, 0), ())
         ):
             return None  # the attempt before has archived it
         entry = at(base, self.time - age * DAY, topic_id=topic_id, epoch=writer.epoch, size=100)
@@ -230,7 +231,10 @@ def _held(state: ArchiveState) -> list:  # type: ignore[type-arg]
 
 
 def _objects(state: ArchiveState) -> set[str]:
-    tables = [*state.segments.items(), *((key, item.parts(key)) for key, some in state.snapshots.items() for item in some)]
+    tables = [
+        *state.segments.items(),
+        *((key, item.parts(key)) for key, some in state.snapshots.items() for item in some),
+    ]
     return {
         path for (topic_id, _), entries in tables for entry in entries for path in entry.objects(TOPICS[topic_id].name)
     }
@@ -272,7 +276,7 @@ STEP = st.one_of(
 
 
 @given(rules=RULES, steps=st.lists(STEP, min_size=8, max_size=24))
-@settings(max_examples=scaled(20), deadline=None)
+@settings(max_examples=scaled(10), deadline=None)
 def test_nothing_that_is_named_read_or_kept_is_ever_lost(rules: RetentionRules, steps: list[tuple]) -> None:  # type: ignore[type-arg]
     with world(rules) as made:
         made.back_up(None, False, 0, True, None)

@@ -15,8 +15,8 @@ from logkeep_engine.archive.care.verify import VerifyProgress, verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.segments import read_segment

@@ -17,9 +17,9 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, branch_id
 from logkeep_engine.archive.catalog.packed import pack
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
-from logkeep_engine.archive.catalog.writer import CheckpointPolicy
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.storage import Storage, open_uri

@@ -20,7 +20,7 @@ from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
-from logkeep_engine.archive.catalog.writer import CheckpointPolicy
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.digests import digest_of
 from logkeep_engine.archive.reading.segments import read_segment
 from logkeep_engine.archive.writing.record_writer import RecordSink

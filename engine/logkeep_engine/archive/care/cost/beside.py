@@ -41,6 +41,7 @@ class ObjectsBeside:
             commits=len(commits),
             unfolded=sum(number > newest for number in commits),
             checkpoints=len(folded),
+            bundles=sum(names.parse_bundle(info.path) is not None for info in self.catalog),
             beats=sum(path.endswith(f"/{HEARTBEAT}") for path in paths),
             states=sum(path == state_path(path.split("/")[1]) for path in paths if path.count("/") > 1),
             runs=len(paths),

@@ -6,7 +6,8 @@ the two files for each partition that only the Records format has: nobody knows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -32,10 +33,9 @@ from logkeep_engine.archive.care.cost.requests import (
     of_a_restore,
     of_a_run,
     of_a_verification,
+    requests_of,
     to_delete,
-    to_restore,
-    to_verify,
-    to_write,
+    to_make_snapshot,
     to_write_record_files,
 )
 from logkeep_engine.archive.care.growth import DAY_MS, growth
@@ -98,11 +98,11 @@ class _Sums:
         """Add a segment, or a part of a snapshot. `restored`: a restore reads it."""
         sizes = entry.files.sizes(entry)
         log, whole = sizes[entry.log_suffix], sum(sizes.values())
-        written = to_write(topic, entry)
-        self.backup += written
-        self.verify += to_verify(topic, entry)
+        requests = requests_of(topic, entry)
+        self.backup += requests.backup
+        self.verify += requests.verify
         if restored:
-            self.restore += to_restore(topic, entry)
+            self.restore += requests.restore
         if entry.layout is Layout.SNAPSHOT:
             self.snapshots += StoredObjects(len(sizes), whole)
             return
@@ -112,7 +112,7 @@ class _Sums:
         if fresh:
             self.fresh_logs += entry.bytes
             self.fresh += whole
-            self.fresh_requests += written
+            self.fresh_requests += requests.backup
 
 
 class _Estimate:
@@ -133,7 +133,8 @@ class _Estimate:
         state, prices = self._state, self._prices
         by_name = incarnations(state.topics.values())
         gone, grown = self._expired(), self._growth_facts()
-        topics = tuple(self._topic(topic, gone) for topic in chain.from_iterable(by_name.values()))
+        by_topic = None if gone is None else _bytes_by_topic(gone)
+        topics = tuple(self._topic(topic, by_topic) for topic in chain.from_iterable(by_name.values()))
         below = [topic.below_snapshots for topic in topics if topic.below_snapshots is not None]
         stored = self._stored(topics)
         whole = _total(getattr(stored, kind) for kind in StoredKinds.__slots__)
@@ -190,12 +191,15 @@ class _Estimate:
             sums.add(name, entry, fresh=entry.epoch in fresh, restored=entry.base_offset >= end)
             if entry.next_offset <= newest:
                 sums.below_snapshots = (sums.below_snapshots or 0) + object_bytes(entry)
+                sums.backup += to_make_snapshot(entry)
         for snapshot in snapshots:
             sums.below_snapshots = sums.below_snapshots or 0
             for part in snapshot.parts(key):
                 sums.add(name, part, fresh=False, restored=snapshot is chosen)
+                if snapshot is not snapshots[-1]:
+                    sums.backup += to_make_snapshot(part)
 
-    def _topic(self, topic: TopicEntry, gone: Sequence[Expired] | None) -> TopicCost:
+    def _topic(self, topic: TopicEntry, gone: Mapping[str, int] | None) -> TopicCost:
         sums = self._sums[topic.topic_id]
         stored = sums.stored
         return TopicCost(
@@ -213,7 +217,7 @@ class _Estimate:
             restore=sums.restore + RequestCount(list=lists(stored.objects)),
             compacted="compact" in topic.policies,
             below_snapshots=sums.below_snapshots,
-            retention=None if gone is None else sum(item.bytes for item in gone if _of(item, topic)),
+            retention=None if gone is None else gone[topic.topic_id],
             month=month_price(stored.bytes, self._prices),
         )
 
@@ -358,5 +362,8 @@ def _objects_of(entry: SegmentEntry) -> StoredObjects:
     return StoredObjects(len(sizes), sum(sizes.values()))
 
 
-def _of(item: Expired, topic: TopicEntry) -> bool:
-    return item.segment.topic_id == topic.topic_id
+def _bytes_by_topic(gone: Iterable[Expired]) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for item in gone:
+        found[item.segment.topic_id] += item.bytes
+    return found

@@ -8,6 +8,7 @@ again while it lasts: heartbeats, and further commits.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from logkeep_engine.archive.care.as_json import AsJson
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
@@ -64,44 +65,38 @@ def lists(objects: int) -> int:
     return max(1, -(-objects // LISTED_AT_ONCE))
 
 
-def to_write(topic: str, entry: SegmentEntry) -> RequestCount:
-    """The requests of a backup for a segment. A format that names objects by offsets first looks whether one is there.
-    `topic` is the topic's name."""
+class SegmentRequests(NamedTuple):
+    """The requests of a backup, of `verify` and of a restore for a segment, or a part of a snapshot."""
+
+    backup: RequestCount
+    verify: RequestCount
+    restore: RequestCount
+
+
+def requests_of(topic: str, entry: SegmentEntry) -> SegmentRequests:
+    """The requests for a segment of the topic of this name. A backup in a format that names objects by offsets first
+    looks whether one is there. A restore checks all of a segment, and then reads the log once more."""
     sizes = entry.files.sizes(entry)
-    looks = 0 if _batched(entry) else len(sizes)
-    return RequestCount(put=sum(map(puts, sizes.values())) + _beside(topic, entry), get=looks)
-
-
-def to_verify(topic: str, entry: SegmentEntry) -> RequestCount:
-    """The requests of `verify` for a segment."""
-    asked = to_check(topic, entry)
-    return asked + RequestCount(get=_beside(topic, entry))
-
-
-def to_check(topic: str, entry: SegmentEntry) -> RequestCount:
-    """The requests that check a segment and its indexes, as a restore does before its first record."""
-    others = [size for suffix, size in entry.files.sizes(entry).items() if suffix != entry.log_suffix]
-    indexes = len(others) if _batched(entry) else sum(map(gets, others))
-    read = sum(entry.files.sizes(entry).values())
-    return RequestCount(get=_log_gets(entry) + indexes + _beside(topic, entry), read=read)
-
-
-def to_restore(topic: str, entry: SegmentEntry) -> RequestCount:
-    """The requests of a restore for a segment: it checks all of it, and then reads the log once more."""
-    transactions = entry.files.txnindex_bytes
-    again = RequestCount(
-        get=_log_gets(entry) + (1 if transactions else 0),
-        read=entry.files.sizes(entry)[entry.log_suffix] + transactions,
+    log = sizes.pop(entry.log_suffix)
+    indexes, whole = sizes.values(), log + sum(sizes.values())
+    batched = is_batched(entry.layout)
+    beside = len(entry.beside(topic)) if entry.transactional else 0
+    read, transactions = _log_gets(entry), entry.files.txnindex_bytes
+    check = read + (len(indexes) if batched else sum(map(gets, indexes))) + beside
+    again = read + (1 if transactions else 0)
+    return SegmentRequests(
+        RequestCount(put=puts(log) + sum(map(puts, indexes)) + beside, get=0 if batched else 1 + len(indexes)),
+        RequestCount(get=check + beside, read=whole),
+        RequestCount(get=check + again, read=whole + log + transactions),
     )
-    return to_check(topic, entry) + again
 
 
-def _batched(entry: SegmentEntry) -> bool:
-    return entry.layout is Layout.SNAPSHOT or is_batched(entry.layout)
-
-
-def _beside(topic: str, entry: SegmentEntry) -> int:
-    return len(entry.beside(topic)) if entry.transactional else 0
+def to_make_snapshot(entry: SegmentEntry) -> RequestCount:
+    """The requests that read a segment, or a part of an older snapshot, for a new snapshot. A segment is read for the
+    keys, and again for what stays. Where the keys do not fit into memory there are more passes, which no catalog
+    tells."""
+    passes = 1 if entry.layout is Layout.SNAPSHOT else 2
+    return RequestCount(get=passes * _log_gets(entry), read=passes * entry.files.sizes(entry)[entry.log_suffix])
 
 
 def _log_gets(entry: SegmentEntry) -> int:
@@ -120,11 +115,13 @@ def _log_gets(entry: SegmentEntry) -> int:
 @dataclass(frozen=True, slots=True)
 class CatalogObjects:
     """The objects that runs read beside segments. `unfolded` are the commits behind the newest checkpoint, `beats` the
-    heartbeats of runs, `states` the archived states of the cluster, `runs` all objects of runs."""
+    heartbeats of runs, `states` the archived states of the cluster, `runs` all objects of runs. Old commits are in
+    `bundles`."""
 
     commits: int
     unfolded: int
     checkpoints: int
+    bundles: int
     beats: int
     states: int
     runs: int
@@ -137,7 +134,7 @@ class CatalogObjects:
 
     @property
     def objects(self) -> int:
-        return self.commits + self.checkpoints
+        return self.commits + self.checkpoints + self.bundles
 
     @property
     def _to_find_lost(self) -> RequestCount:
@@ -154,7 +151,7 @@ def of_a_run(catalog: CatalogObjects, commits: int) -> RequestCount:
 def of_a_verification(catalog: CatalogObjects, objects: int) -> RequestCount:
     """The requests of `verify` beside those for segments. It lists all `objects` of topics."""
     listed = 1 + 2 * lists(catalog.objects) + lists(catalog.runs) + lists(objects)
-    read = 1 + catalog.commits + catalog.checkpoints + catalog.states + catalog.beats
+    read = 1 + catalog.objects + catalog.states + catalog.beats
     return RequestCount(get=read, list=listed, read=catalog.bytes)
 
 

@@ -1,0 +1,202 @@
+"""Snapshots of compacted partitions: `python -m bench.compaction` prints a table. Nothing is started but a process for
+each row.
+
+One partition of an archive in a folder, whose batches have a tenth of as many keys as records, in no order, or each key
+once; the task that compacts it, as a run gives it to an executor. Speeds are of what was read: records, and bytes of
+batches. Peak memory is of the process, a process that has only imported the same taken off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.writing.log_writer import LogSegment
+from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, compact_partition
+from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression
+from logkeep_engine.limits import UNLIMITED, Throttle
+from logkeep_engine.log.batch import headers_of, parse_header
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import made_batch
+from logkeep_engine.log.varints import long_varint
+from logkeep_engine.storage import open_uri
+from logkeep_engine.tasks import PartitionUpdate
+
+_TOPIC, _ID = "state", "aaaaaaaaaaaaaaaaaaaaa_"
+_TIME = 1_767_225_600_000
+_SEGMENT = 1 << 30
+_BATCH = 64  # records whose offsets take one byte; behind them, those that take two
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A log: records of `value` bytes, so many of them random, in batches of so many records."""
+
+    name: str
+    records: int
+    keys: int
+    value: int
+    random: int
+    batch: int
+    codec: Codec
+
+
+SHAPES = (
+    Shape("plain-1k, 10 a key", 2_000_000, 200_000, 1000, 400, 640, Codec.NONE),
+    Shape("zstd-1k, 10 a key", 2_000_000, 200_000, 1000, 330, 640, Codec.ZSTD),
+    Shape("lz4-1k, 10 a key", 2_000_000, 200_000, 1000, 330, 640, Codec.LZ4),
+    Shape("lz4-100, 10 a key", 5_000_000, 500_000, 84, 40, 6400, Codec.LZ4),
+    Shape("plain-1k, 1 a key", 2_000_000, 2_000_000, 1000, 400, 640, Codec.NONE),
+    Shape("zstd-1k, 1 a key", 2_000_000, 2_000_000, 1000, 330, 640, Codec.ZSTD),
+    Shape("lz4-100, 1 a key", 5_000_000, 5_000_000, 84, 40, 6400, Codec.LZ4),
+)
+LARGE = Shape("lz4-100, 10^8 records of 10^7 keys", 100_000_000, 10_000_000, 84, 8, 6400, Codec.LZ4)
+
+
+class _Context:
+    attempt = 0
+    throttle: Throttle = UNLIMITED
+
+    def report(self, updates: Sequence[PartitionUpdate]) -> None:
+        pass
+
+
+def write(shape: Shape, uri: str) -> list[SegmentEntry]:
+    """The segments of a log."""
+    chance = np.random.default_rng(1)
+    storage = open_uri(uri)
+    entries: list[SegmentEntry] = []
+    segment: LogSegment | None = None
+    keys = chance.permutation(shape.records) % shape.keys
+    for at in range(0, shape.records, shape.batch):
+        batch = _batch(shape, at, keys[at : at + shape.batch], chance)
+        if segment is not None and segment.builder.size + len(batch) > _SEGMENT:
+            entries.append(segment.finish())
+            segment = None
+        if segment is None:
+            segment = LogSegment(storage, Compression.PASSTHROUGH, _TOPIC, _ID, 0, at, 1, 0)
+        segment.builder.append(memoryview(batch), headers_of([(0, parse_header(batch))]))
+    assert segment is not None
+    return [*entries, segment.finish()]
+
+
+def _batch(shape: Shape, offset: int, keys: np.ndarray, chance: np.random.Generator) -> bytes:
+    body = b"".join(
+        _rows(shape, start, keys[start:end], chance) for start, end in ((0, _BATCH), (_BATCH, len(keys))) if start < end
+    )
+    return made_batch(shape.codec, body, count=len(keys), times=(_TIME, _TIME), base_offset=offset)
+
+
+def _rows(shape: Shape, first: int, keys: np.ndarray, chance: np.random.Generator) -> bytes:
+    """Packed records whose offsets all take as many bytes."""
+    deltas = np.arange(first, first + len(keys), dtype=np.uint32) << 1
+    wide = 1 if first < _BATCH else 2
+    tail = long_varint(shape.value)
+    length = 2 + wide + 1 + 8 + len(tail) + shape.value + 1
+    head = long_varint(length)
+    row = np.zeros((len(keys), len(head) + length), np.uint8)
+    at = len(head)
+    row[:, :at] = np.frombuffer(head, np.uint8)
+    at += 2  # attributes, time
+    row[:, at] = deltas if wide == 1 else (deltas & 0x7F) | 0x80
+    if wide == 2:
+        row[:, at + 1] = deltas >> 7
+    at += wide
+    row[:, at] = 16  # 8 bytes of key
+    row[:, at + 1 : at + 9] = keys.astype(">u8").view(np.uint8).reshape(-1, 8)
+    at += 9
+    row[:, at : at + len(tail)] = np.frombuffer(tail, np.uint8)
+    at += len(tail)
+    row[:, at : at + shape.random] = chance.integers(0, 256, (len(keys), shape.random), np.uint8)
+    row[:, at + shape.random : at + shape.value] = ord("v")
+    return row.tobytes()
+
+
+def measure(shape: Shape, folder: Path) -> dict[str, Any]:
+    """Seconds, CPU seconds, peak bytes and what was left, of one task in a process of its own."""
+    uri = folder.as_uri()
+    entries = write(shape, uri)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.compaction", "--task", uri],
+        input=pickle.dumps(entries),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    return {**found, "shape": shape.name, "bytes": sum(entry.bytes for entry in entries), "records": shape.records}
+
+
+def task(uri: str) -> dict[str, float]:
+    """The task, in this process. The segments come from the standard input."""
+    entries = pickle.load(sys.stdin.buffer)
+    now = _TIME + 1000
+    setting = CompactionSetting(open_uri(uri), 2, now, _SEGMENT, DEFAULT_DIGEST)
+    end = entries[-1].next_offset
+    work = CompactionWork(0, _TOPIC, _ID, 0, None, tuple(entries), ((0, end),), end, 86_400_000)
+    before, idle = resource.getrusage(resource.RUSAGE_SELF), peak()
+    started = time.perf_counter()
+    done = compact_partition(setting, work, _Context())
+    seconds = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "seconds": seconds,
+        "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "peak": peak() - idle,
+        "left": done.records,
+        "left_bytes": sum(part.bytes for part in done.snapshot.parts),
+    }
+
+
+def peak() -> int:
+    """The highest resident memory of this process so far. Unlike `ru_maxrss` it knows nothing of its parent."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
+
+
+def main() -> None:
+    """Print a row for each shape."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task")
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--repeat", type=int, default=1)
+    chosen = parser.parse_args()
+    if chosen.task:
+        print(json.dumps(task(chosen.task)))
+        return
+    print(
+        "| log | s | CPU s | peak MB | MB/s | records/s | left MB |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    )
+    for shape in (LARGE,) if chosen.large else SHAPES:
+        if chosen.only not in shape.name:
+            continue
+        for _ in range(chosen.repeat):
+            folder = Path(tempfile.mkdtemp(prefix="logkeep-bench-"))
+            try:
+                found = measure(shape, folder)
+            finally:
+                shutil.rmtree(folder)
+            speed, seconds = found["bytes"] / found["seconds"] / 1e6, found["seconds"]
+            print(
+                f"| {shape.name} | {seconds:.2f} | {found['cpu']:.2f} | {found['peak'] / 1e6:.0f} | {speed:.0f} "
+                f"| {found['records'] / seconds:,.0f} | {found['left_bytes'] / 1e6:.0f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Segments that an erasure has replaced: what took the place of each, so that older states find it. No I/O.
+
+The objects of a replaced segment are gone, and an older state of the archive still names them. What the erasure has
+left of a segment stands in its place there, too: `ArchiveState.following`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from logkeep_engine.archive.catalog.branches import Branch
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import NOTHING_LEFT, Partition, ReplacedSegment
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
+from logkeep_engine.archive.catalog.packed import (
+    ROW_BYTES,
+    PackedSegments,
+    SegmentTable,
+    identity_of,
+    offsets_of,
+    pack,
+    sums_of,
+)
+
+Identity = tuple[int, int, int, int]
+
+
+class Replacement(NamedTuple):
+    """A segment that was replaced, by its `packed.identity_of`, and the row of the one in its place (b"": nothing is
+    left of it)."""
+
+    segment: Identity
+    row: bytes
+
+
+class Exchange(NamedTuple):
+    """A segment, or a part of a snapshot, and what is left of it: another in its place, or None. `branch_id`: the
+    branch that has it, "" if none has."""
+
+    entry: SegmentEntry
+    left: SegmentEntry | None
+    branch_id: str = ""
+
+
+class HoldsSegments(Protocol):
+    """The part of a state that has segments."""
+
+    segments: SegmentTable
+    branches: dict[Partition, list[Branch]]
+    snapshots: dict[Partition, list[HeldSnapshot]]
+    replaced: dict[Partition, list[Replacement]]
+
+    def branch(self, key: Partition, branch_id: str) -> Branch: ...
+
+
+def put_in_place(
+    state: HoldsSegments,
+    replaced: Iterable[ReplacedSegment],
+    segments: Sequence[SegmentEntry],
+    unname: Callable[[Partition, bytes], None],
+) -> tuple[int, int]:
+    """Put segments in the place of others, and tell `unname` the rows of these. Returns how many records and bytes
+    fewer they have. Raises ValueError for one that is not there, or is of another partition."""
+    records = size = 0
+    for item in replaced:
+        key = (item.topic_id, item.partition)
+        row = b"" if item.by == NOTHING_LEFT else pack(segments[item.by])
+        if row and (segments[item.by].topic_id, segments[item.by].partition) != key:
+            raise ValueError(f"segment {item.base_offset} of {key} is replaced by one of another partition")
+        gone = _put(state, key, item, row)
+        unname(key, gone)
+        state.replaced.setdefault(key, []).append(Replacement(identity_of(gone), row))
+        before, after = sums_of(gone), sums_of(row)
+        records, size = records + before[0] - after[0], size + before[1] - after[1]
+    return records, size
+
+
+def drafted(
+    state: HoldsSegments, exchanges: Iterable[Exchange]
+) -> tuple[tuple[ReplacedSegment, ...], list[SegmentEntry]]:
+    """The facts of a commit of these exchanges: the segments that are replaced, and those that take their place. Raises
+    ValueError for a segment that the archive does not have."""
+    replaced: list[ReplacedSegment] = []
+    segments: list[SegmentEntry] = []
+    for item in exchanges:
+        entry = item.entry
+        key = (entry.topic_id, entry.partition)
+        end = entry.files.end if entry.layout is Layout.SNAPSHOT else 0
+        by = NOTHING_LEFT if item.left is None else len(segments)
+        found = ReplacedSegment(*key, item.branch_id, entry.base_offset, by, end)
+        if pack(entry) not in _rows_at(key, _rows_of(state, found), entry.base_offset):
+            raise ValueError(f"there is no segment {entry.base_offset} of {key} of epoch {entry.epoch}")
+        replaced.append(found)
+        segments += () if item.left is None else (item.left,)
+    return tuple(replaced), segments
+
+
+def _rows_of(state: HoldsSegments, item: ReplacedSegment) -> bytes | bytearray:
+    """The rows among which the segment is."""
+    key = (item.topic_id, item.partition)
+    held = state.branch(key, item.branch_id).held if item.branch_id else None
+    if not item.snapshot:
+        return state.segments.rows(key) if held is None else held.rows
+    some = state.snapshots.get(key, []) if held is None else held.snapshots
+    return next((found.rows for found in some if found.end == item.snapshot), b"")
+
+
+def _rows_at(key: Partition, rows: bytes | bytearray, base: int) -> list[bytes]:
+    """The row of the segment with this base offset; none if there is none."""
+    at = PackedSegments(key, rows).position(base) * ROW_BYTES
+    row = bytes(rows[at : at + ROW_BYTES])
+    return [row] if row and offsets_of(row)[0] == base else []
+
+
+def _put(state: HoldsSegments, key: Partition, item: ReplacedSegment, row: bytes) -> bytes:
+    """Put a row in the place of the segment; returns that of the segment."""
+    rows = _rows_of(state, item)
+    if not (found := _rows_at(key, rows, item.base_offset)):
+        raise ValueError(f"there is no segment {item.base_offset} of {key} to replace")
+    at = PackedSegments(key, rows).position(item.base_offset) * ROW_BYTES
+    left = bytes(rows[:at]) + row + bytes(rows[at + ROW_BYTES :])
+    held = state.branch(key, item.branch_id).held if item.branch_id else None
+    if item.snapshot:
+        some = state.snapshots[key] if held is None else held.snapshots
+        changed = [replace(one, rows=left) if one.end == item.snapshot else one for one in some]
+        if held is None:
+            state.snapshots[key] = changed
+        else:
+            held.snapshots = changed
+    elif held is None:
+        state.segments.replace_rows(key, left)
+    else:
+        held.rows = left
+    return found[0]
+
+
+def follow(view: HoldsSegments, replaced: Mapping[Partition, list[Replacement]]) -> None:
+    """Give an older state what a later one has in the place of its segments. Its tables are made anew."""
+    view.segments, view.replaced = view.segments.copy(), dict(replaced)
+    view.branches, view.snapshots = dict(view.branches), dict(view.snapshots)
+    for key, items in replaced.items():
+        latest = {item.segment: item.row for item in items}
+        if key in view.segments:
+            view.segments.replace_rows(key, _latest(view.segments.rows(key), latest))
+        if key in view.snapshots:
+            view.snapshots[key] = list(_snapshots(view.snapshots[key], latest))
+        if key in view.branches:
+            view.branches[key] = [_branch(branch, latest) for branch in view.branches[key]]
+
+
+def _branch(branch: Branch, latest: Mapping[Identity, bytes]) -> Branch:
+    snapshots = list(_snapshots(branch.held.snapshots, latest))
+    return replace(branch, held=replace(branch.held, rows=_latest(branch.held.rows, latest), snapshots=snapshots))
+
+
+def _snapshots(held: Iterable[HeldSnapshot], latest: Mapping[Identity, bytes]) -> Iterator[HeldSnapshot]:
+    return (replace(item, rows=_latest(item.rows, latest)) for item in held)
+
+
+def _latest(rows: bytes | bytearray, latest: Mapping[Identity, bytes]) -> bytes:
+    found = bytearray()
+    for at in range(0, len(rows), ROW_BYTES):
+        row = bytes(rows[at : at + ROW_BYTES])
+        while row and (identity := identity_of(row)) in latest:
+            row = latest[identity]
+        found += row
+    return bytes(found)
+
+
+def replacements_out(replacements: Sequence[Replacement]) -> tuple[list[list[int]], bytes]:
+    """The replacements as a checkpoint has them: the identity and the number of rows of each, and the rows."""
+    return [[*item.segment, 1 if item.row else 0] for item in replacements], b"".join(item.row for item in replacements)
+
+
+def replacements_in(items: Iterable[Sequence[int]], rows: bytes | memoryview) -> tuple[list[Replacement], int]:
+    """The replacements of a checkpoint, and how many bytes of `rows` are theirs. Raises ValueError if rows are
+    missing."""
+    found: list[Replacement] = []
+    at = 0
+    for base, epoch, attempt, end, count in items:
+        row = bytes(rows[at : at + count * ROW_BYTES])
+        if count not in (0, 1) or len(row) != count * ROW_BYTES:
+            raise ValueError(f"segment {base} of epoch {epoch} was replaced by {count} segments in {len(row)} bytes")
+        found.append(Replacement((base, epoch, attempt, end), row))
+        at += len(row)
+    return found, at

@@ -1,0 +1,152 @@
+"""The report of a reconciliation. It names offsets and counts, and no key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from logkeep_engine.backup.reconcile.task import KeyVerdict, ReconciledPartition
+from logkeep_engine.contract.reconcile import ReconcileFacts
+from logkeep_engine.contract.values import so_many
+from logkeep_engine.errors import KeysMissing, NotReconciled
+from logkeep_engine.log.key_comparison import KeyCounts
+
+FORMAT = 1
+MOST_OFFSETS = 20
+"""So many offsets of each kind the report names for a partition."""
+
+_WORST_FIRST = (KeyVerdict.KEYS_MISSING, KeyVerdict.NOT_COMPARED, KeyVerdict.STALE_KEYS)
+
+
+@dataclass(frozen=True)
+class ReconcileReport:
+    """The report of one reconciliation, which lies at the URI `document`. `not_archived` are compacted topics of which
+    the archive has nothing yet."""
+
+    run_id: str
+    archive_id: str
+    cluster_id: str
+    start_time: float
+    end_time: float
+    partitions: tuple[ReconciledPartition, ...]
+    document: str
+    not_archived: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> KeyVerdict:
+        """The worst of all partitions."""
+        verdicts = {item.verdict for item in self.partitions}
+        return next((verdict for verdict in _WORST_FIRST if verdict in verdicts), KeyVerdict.SAME)
+
+    @property
+    def counts(self) -> KeyCounts:
+        """Those of all partitions."""
+        return sum((item.counts for item in self.partitions), KeyCounts())
+
+    def of(self, verdict: KeyVerdict) -> list[ReconciledPartition]:
+        """The partitions with this verdict."""
+        return [item for item in self.partitions if item.verdict is verdict]
+
+    @property
+    def message(self) -> str:
+        """The finding in one sentence."""
+        compared = len(self.partitions) - len(self.of(KeyVerdict.NOT_COMPARED))
+        counts = self.counts
+        told = f"{so_many(counts.keys, 'key')} of {so_many(compared, 'compacted partition')} compared"
+        parts = []
+        if counts.wrong:
+            parts.append(f"the archive lacks the last record of {_in(counts.wrong, self.of(KeyVerdict.KEYS_MISSING))}")
+        if counts.stale:
+            stale = [item for item in self.partitions if item.counts.stale]
+            parts.append(f"{_in(counts.stale, stale)} alive in the archive and gone in the cluster")
+        if failed := self.of(KeyVerdict.NOT_COMPARED):
+            more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+            parts.append(f"not compared: {place(failed[0])}{more}: {failed[0].failed}")
+        return "; ".join([told, *(parts or ["no stale keys"])])
+
+    def facts(self) -> ReconcileFacts:
+        """The facts for the result of a run."""
+        counts = self.counts
+        return ReconcileFacts(
+            outcome=self.outcome.value,
+            message=self.message,
+            partitions=len(self.partitions),
+            not_compared=len(self.of(KeyVerdict.NOT_COMPARED)),
+            keys=counts.keys,
+            stale=counts.stale,
+            missing=counts.wrong,
+            end_time=self.end_time,
+            report=self.document,
+        )
+
+    def raise_if_wrong(self) -> None:
+        """Raises KeysMissing if the archive lacks what it must have, NotReconciled if not all could be compared."""
+        if self.outcome is KeyVerdict.KEYS_MISSING:
+            raise KeysMissing(
+                f"{self.message}.",
+                hint="The archive accounts for these offsets and does not hold the records. "
+                f"{self.document} names them. Check the archive with `logkeep verify`, keep it, and begin a new one "
+                "(another storage.uri).",
+            )
+        if self.outcome is KeyVerdict.NOT_COMPARED:
+            raise NotReconciled(
+                f"{self.message}.",
+                hint=f"{self.document} names all partitions that could not be compared. Compare again.",
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that is kept, and that the command prints."""
+        return {
+            "format": FORMAT,
+            "runId": self.run_id,
+            "archiveId": self.archive_id,
+            "clusterId": self.cluster_id,
+            "startTime": self.start_time,
+            "endTime": self.end_time,
+            "outcome": self.outcome.value,
+            "message": self.message,
+            "notArchived": list(self.not_archived),
+            "partitions": [_partition(item) for item in self.partitions],
+        }
+
+    def content(self) -> bytes:
+        """The object that is kept."""
+        return json.dumps(self.to_json(), separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def place(item: ReconciledPartition) -> str:
+    """The name of a partition in a sentence."""
+    return f"topic {item.topic} partition {item.partition}"
+
+
+def _in(keys: int, where: list[ReconciledPartition]) -> str:
+    more = f" and {so_many(len(where) - 1, 'more partition')}" if len(where) > 1 else ""
+    return f"{so_many(keys, 'key')} ({place(where[0])}{more})"
+
+
+def _partition(item: ReconciledPartition) -> dict[str, Any]:
+    found, counts = item.keys, item.counts
+    told: dict[str, Any] = {
+        "topic": item.topic,
+        "topicId": item.topic_id,
+        "partition": item.partition,
+        "verdict": item.verdict.value,
+        "archivedEnd": item.archived_end,
+    }
+    if found is None:
+        return {**told, "reason": item.failed}
+    return {
+        **told,
+        "logStart": found.start,
+        "logEnd": found.end,
+        "keys": counts.keys,
+        "stale": counts.stale,
+        "expired": counts.expired,
+        "missing": counts.missing,
+        "differing": counts.differing,
+        "withoutKey": counts.without_key,
+        "shares": found.shares,
+        "staleOffsets": list(found.stale[:MOST_OFFSETS]),
+        "missingOffsets": list(found.wrong[:MOST_OFFSETS]),
+    }

@@ -1,0 +1,258 @@
+"""The driver's part: which partitions are compared, the tasks, the report.
+
+A reconciliation writes one object, its report, and no commit. A kill at any moment leaves the archive as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.care.leases import reading
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.compacted import with_snapshots
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.ranges import Range, add_range, without
+from logkeep_engine.archive.reading.view import choose
+from logkeep_engine.backup.divergence import Standings, standings_of
+from logkeep_engine.backup.reconcile.report import MOST_OFFSETS, ReconcileReport
+from logkeep_engine.backup.reconcile.task import ReconciledPartition, ReconcileTask, reconcile_partitions
+from logkeep_engine.backup.selection import added_topics, select_topics
+from logkeep_engine.contract.spec import KafkaBackupSpec
+from logkeep_engine.errors import ArchiveMismatch, BackupUnfinished, SpecError
+from logkeep_engine.kafka.connection import KafkaConnection, connection_from
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.kafka.topics import TopicInfo
+from logkeep_engine.limits import RunLimits
+from logkeep_engine.report import ProgressRange, Reporter
+from logkeep_engine.storage import open_storage
+from logkeep_engine.tasks import Demand, Expect, TaskRunner, in_groups
+
+log = logging.getLogger(__name__)
+
+DOCUMENT = "reconcile.json"
+_PER_SLOT = 4
+_MOST_TOGETHER = 64
+
+Found = tuple[ReconciledPartition, ...]
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """One reconciliation: the run, the archive's state at the end of a backup, the cluster, and how tasks are run.
+    `only`: these topics alone. Of each partition at most `most` offsets are found."""
+
+    run_id: str
+    spec: KafkaBackupSpec
+    archive: Archive
+    state: ArchiveState
+    connection: KafkaConnection
+    control: ControlPlane
+    runner_factory: Callable[[], TaskRunner]
+    reporter: Reporter
+    expect: Expect | None = None
+    only: Collection[str] = ()
+    most: int = MOST_OFFSETS
+
+    def perform(self) -> ReconcileReport:
+        """Compare all compacted topics of the backup, and keep the report. Raises SpecError for a topic of `only` that
+        is not compared, and what the cluster, the storage and tasks raise."""
+        began, path = time.time(), names.run_file(self.run_id, DOCUMENT)
+        self.reporter.phase("Verifying")
+        topics, not_archived = self._topics()
+        standing = self._standing(topics)
+        failed = [self._failed(where, key, standing[where]) for where, key in _partitions(topics) if where in standing]
+        with reading(self.archive.storage, self.run_id, self.state.commit):
+            found = self._run(list(self._tasks(topics, standing.keys())))
+        report = ReconcileReport(
+            run_id=self.run_id,
+            archive_id=self.archive.info.archive_id,
+            cluster_id=self.archive.info.cluster_id,
+            start_time=began,
+            end_time=time.time(),
+            document=f"{self.archive.storage.uri}/{path}",
+            partitions=tuple(sorted([*found, *failed], key=lambda item: (item.topic, item.partition))),
+            not_archived=not_archived,
+        )
+        self.archive.storage.put(path, report.content())
+        log.info("reconciliation: %s, %s", report.outcome, report.message)
+        return report
+
+    def _topics(self) -> tuple[list[TopicInfo], tuple[str, ...]]:
+        """The compacted topics of the backup that are archived, and the names of those that are not."""
+        chosen = select_topics(self.control.topics(), self.spec.topics, also=added_topics(self.spec))
+        chosen = [topic for topic in chosen if not self.only or topic.name in self.only]
+        configs = effective_topic_configs(self.control, [topic.name for topic in chosen])
+        compacted = [topic for topic in chosen if "compact" in configs.get(topic.name, {}).get("cleanup.policy", "")]
+        archived = [topic for topic in compacted if topic.topic_id in self.state.topics]
+        self._refuse_others(chosen, compacted, archived)
+        return archived, tuple(topic.name for topic in compacted if topic not in archived)
+
+    def _refuse_others(self, chosen: list[TopicInfo], compacted: list[TopicInfo], archived: list[TopicInfo]) -> None:
+        for some, why in (
+            (chosen, "is not among the topics that spec.topics chooses and the cluster has"),
+            (compacted, "is not compacted: a log whose records are deleted by age or size is no state of keys"),
+            (archived, "is not archived yet, or the archive has an earlier topic of that name: run a backup first"),
+        ):
+            known = {topic.name for topic in some}
+            for name in sorted(self.only):
+                if name not in known:
+                    raise SpecError(
+                        f"--topic {name!r} {why}", hint="Leave --topic out to compare all compacted topics."
+                    )
+
+    def _standing(self, topics: Sequence[TopicInfo]) -> Mapping[tuple[str, int], str]:
+        """The partitions that cannot be compared, with the reason."""
+        led = {(topic.name, part.id) for topic in topics for part in topic.partitions if part.leader >= 0}
+        partitions = dict(_partitions(topics))
+        asked = {where: key for where, key in partitions.items() if where in led and self._end(key)}
+        standings: Standings = standings_of(self.archive, self.state, asked, self.control.epoch_ends)
+        reasons = {where: "it has no leader" for where, key in partitions.items() if where not in led}
+        for where, standing in standings.found.items():
+            if standing.fork is not None:
+                reasons[where] = (
+                    f"its log was cut off at offset {standing.fork}, below the end of the archive: see onDivergence"
+                )
+        return {**reasons, **standings.unanswered}
+
+    def _tasks(self, topics: Sequence[TopicInfo], left_out: Collection[tuple[str, int]]) -> Iterator[ReconcileTask]:
+        number = 0
+        for (topic, partition), key in _partitions(topics):
+            end = self._end(key)
+            if not end or (topic, partition) in left_out:
+                continue
+            yield ReconcileTask(
+                number=number,
+                connection=self.connection,
+                storage=self.archive.storage,
+                topic=topic,
+                topic_id=key[0],
+                partition=partition,
+                segments=tuple(self.state.segments.get(key, ())),
+                kept=tuple(self.state.kept(*key)),
+                accounted=tuple(self._accounted(key)),
+                end=end,
+                most=self.most,
+            )
+            number += 1
+
+    def _end(self, key: Partition) -> int:
+        """The offset at which the archive ends; 0 if it accounts for nothing."""
+        ranges = self.state.accounted_for(*key)
+        return ranges[-1][1] if ranges else 0
+
+    def _accounted(self, key: Partition) -> Iterator[Range]:
+        """The ranges for which the archive accounts, without what its retention has removed, and without segments from
+        which an erasure has taken records."""
+        gone = list(self.state.removed.get(key, ()))
+        bases = sorted({entry.base_offset for entry in self.state.segments.get(key, ())})
+        for item in self.state.replaced.get(key, ()):
+            base = item.segment[0]
+            behind = bisect_right(bases, base)
+            add_range(gone, base, bases[behind] if behind < len(bases) else max(self._end(key), base + 1))
+        for start, end in self.state.accounted_for(*key):
+            yield from without(start, end, gone)
+
+    def _failed(self, where: tuple[str, int], key: Partition, why: str) -> ReconciledPartition:
+        return ReconciledPartition(where[0], key[0], where[1], self._end(key), failed=why)
+
+    def _run(self, tasks: Sequence[ReconcileTask]) -> list[ReconciledPartition]:
+        found: list[ReconciledPartition] = []
+        if not tasks:
+            return found
+        numbers = {(task.topic, task.partition): task for task in tasks}
+        self.reporter.planned(
+            (ProgressRange(task.number, task.topic, task.partition, 0, task.end) for task in tasks),
+            topics=len({task.topic for task in tasks}),
+        )
+
+        def on_result(_: int, partitions: Found) -> None:
+            for item in partitions:
+                task = numbers[item.topic, item.partition]
+                self.reporter.done(task.number, item.counts.keys, task.bytes)
+            found.extend(partitions)
+
+        size, limit = sum(task.bytes for task in tasks), self.spec.limits.bytes_per_second_int
+        slots = self.spec.spark.executor.slots
+        if self.expect is not None:
+            slots = self.expect(Demand(len(tasks), 2 * size, limit))
+        largest_first = sorted(tasks, key=lambda task: -task.bytes)
+        work = [
+            tuple(group)
+            for group in in_groups(
+                largest_first, lambda task: task.bytes, size // (slots * _PER_SLOT) + 1, _MOST_TOGETHER
+            )
+        ]
+        limits = RunLimits(limit, self.spec.limits.readers_per_broker)
+        self.runner_factory().run(work, reconcile_partitions, on_result, self.reporter.update, limits)
+        return found
+
+
+def _partitions(topics: Iterable[TopicInfo]) -> Iterator[tuple[tuple[str, int], Partition]]:
+    """All partitions by topic and number, with their keys in the catalog."""
+    for topic in topics:
+        for part in topic.partitions:
+            yield (topic.name, part.id), (topic.topic_id, part.id)
+
+
+def reconcile_archive(
+    run_id: str,
+    spec: KafkaBackupSpec,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    environ: Mapping[str, str],
+    *,
+    only: Collection[str] = (),
+    most: int = MOST_OFFSETS,
+) -> tuple[ReconcileReport, Archive, ArchiveState]:
+    """Compare the archive of a backup as its last run has left it. Returns the report, and what was compared.
+    Raises as `Reconciliation.perform`, ArchiveMissing, ArchiveMismatch, and BackupUnfinished where no backup has
+    ended."""
+    storage = open_storage(spec.storage, environ)
+    storage.check()
+    archive = Archive.open(storage)
+    seen = choose(archive)
+    if not seen.finished:
+        raise BackupUnfinished(
+            f"no backup of the archive at {storage.uri} has succeeded yet: there is nothing to compare",
+            hint="Compare when a backup has succeeded.",
+        )
+    state, connection = with_snapshots(seen.state), connection_from(spec.cluster, environ)
+    with ControlPlane(connection) as control:
+        cluster_id = control.cluster_id()
+        if cluster_id != archive.info.cluster_id:
+            raise ArchiveMismatch(
+                f"{storage.uri} is an archive of cluster {archive.info.cluster_id}, spec.cluster is cluster "
+                f"{cluster_id}.",
+                hint="Name the cluster of which the archive was made.",
+            )
+        control.only(cluster_id)
+        connection = replace(connection, cluster_id=cluster_id)
+        work = Reconciliation(
+            run_id, spec, archive, state, connection, control, runner_factory, reporter, only=only, most=most
+        )
+        return work.perform(), archive, state
+
+
+def reconcile_backup(
+    writer: Writer,
+    spec: KafkaBackupSpec,
+    connection: KafkaConnection,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+    expect: Expect | None,
+) -> ReconcileReport:
+    """Compare the archive as the writer's run has left it when it has ended. Raises as `Reconciliation.perform`."""
+    run_id, archive, state = writer.run_id, writer.archive, with_snapshots(writer.state)
+    with ControlPlane(connection) as control:
+        work = Reconciliation(
+            run_id, spec, archive, state, connection, control, runner_factory, reporter, expect=expect
+        )
+        return work.perform()

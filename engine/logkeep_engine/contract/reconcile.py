@@ -1,0 +1,32 @@
+"""When runs of a KafkaBackup look for stale keys, and what they tell of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.values import CronExpression, TimeZoneName
+
+
+class ReconcileSpec(Model):
+    """The first run of the backup that begins at or after a time of `cron` in `timeZone` looks for stale keys."""
+
+    cron: CronExpression
+    time_zone: TimeZoneName = "UTC"
+
+
+@dataclass(frozen=True)
+class ReconcileFacts:
+    """The findings of a reconciliation. `outcome` is Same, StaleKeys, NotCompared or KeysMissing. `keys` are those of
+    the archive, `stale` those that are gone in the cluster, `missing` those whose last record the archive lacks.
+    `report` is the URI of the document that tells all of it."""
+
+    outcome: str
+    message: str = ""
+    partitions: int = 0
+    not_compared: int = 0
+    keys: int = 0
+    stale: int = 0
+    missing: int = 0
+    end_time: float = 0.0
+    report: str = ""

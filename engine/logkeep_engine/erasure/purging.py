@@ -1,0 +1,86 @@
+"""The deletion of what still holds erased records, after the commit that no longer names it.
+
+Besides the objects that were replaced, these are: what retention has removed and not deleted yet, objects of the topic
+that no commit names (a killed run has left them, and whoever reads the bucket finds them), and originals that
+`logkeep import --repair` has kept. Digests of records stay, but not those of segments that were replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.care.kept_digests import DigestsPlace
+from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.writing.record_files import is_made_again, write_partition_indexes
+from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.storage import Storage
+
+ORIGINALS = "original"
+"""The folder of what a repair has replaced, below that of a run."""
+
+
+def write_indexes(writer: Writer, keys: Collection[Partition]) -> None:
+    """Make the files beside the segments of the Records format anew, which name the segments."""
+    if writer.archive.info.segments is FormatName.RECORDS and keys:
+        root = "" if _at_root(writer.state, keys) else names.TOPICS
+        write_partition_indexes(writer.archive.storage, writer.state, sorted(keys), root=root)
+
+
+def drop_digests(storage: Storage, state: ArchiveState, keys: Collection[Partition]) -> None:
+    """Leave out the digests of records that are none of a segment any more."""
+    for key in sorted(keys):
+        place = DigestsPlace(storage, state.topics[key[0]].name, *key)
+        kept = place.load()
+        there = {entry.base_offset: entry.digest for entry in state.segments.get(key, ())}
+        left = {base: found for base, found in kept.items() if there.get(base) == found.digest}
+        if len(left) < len(kept):
+            place.keep(left.values())
+
+
+def unnamed(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[str]:
+    """The objects of the topic that no commit names. Raises ArchiveDamaged if commits are lost from the catalog's end,
+    or if another tool may have written them: what they hold may be nowhere else."""
+    state, storage = writer.state, writer.archive.storage
+    entries = list(_entries(state, topic_ids))
+    named = {path for entry in entries for path in (*entry.objects(topic), *entry.beside(topic))}
+    adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for entry in entries)
+    folder = f"{topic}/" if adopted else f"{names.TOPICS}{topic}/"
+    found = [info.path for info in storage.list(folder) if info.path not in named and not is_made_again(info.path)]
+    if found and writer.archive.info.imported:
+        raise ArchiveDamaged(
+            f"{storage.uri}/{found[0]} is named by no commit, and so are {len(found) - 1} other objects of topic "
+            f"{topic!r}: another tool may have written them, and they may hold records of the keys.",
+            hint="Move them away or delete them, then erase again.",
+        )
+    return found
+
+
+def originals(storage: Storage, topic: str) -> list[str]:
+    """The objects of the topic that `logkeep import --repair` has replaced and kept."""
+    return [
+        info.path
+        for info in storage.list(names.RUNS)
+        if (path := info.path.removeprefix(names.RUNS).partition(f"/{ORIGINALS}/")[2])
+        and path.removeprefix(names.TOPICS).startswith(f"{topic}/")
+    ]
+
+
+def _entries(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[SegmentEntry]:
+    """All segments of these incarnations that have objects: of branches, and those that are to be deleted, too."""
+    for table in (state.segments, *(item.segments for item in state.unpurged)):
+        for key, entries in table.items():
+            if key[0] in topic_ids:
+                yield from entries
+    for key, branches in state.branches.items():
+        if key[0] in topic_ids:
+            for branch in branches:
+                yield from branch.segments
+
+
+def _at_root(state: ArchiveState, keys: Collection[Partition]) -> bool:
+    return any(entry.layout is Layout.RECORDS_AT_ROOT for key in keys for entry in state.segments.get(key, ()))

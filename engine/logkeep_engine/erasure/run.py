@@ -1,0 +1,258 @@
+"""The erasure of the records of some keys from the archived segments of a topic.
+
+    result = erase(run_id, storage, asked, runner_factory, reporter)
+
+What a kill leaves: docs/archive.md. In short: nothing names what was written before a commit does; what a commit has
+replaced is deleted by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from logkeep_engine.archive.care.holds import hold_on
+from logkeep_engine.archive.care.removal import purge
+from logkeep_engine.archive.care.rewriting import RewritePlace
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import ErasureEntry, Partition, RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.replacements import Exchange
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archiving import ArchivingRun
+from logkeep_engine.contract.names import ERASURE
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.values import so_many
+from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, write_indexes
+from logkeep_engine.erasure.work import ErasureDone, ErasureWork, erase_task, works_of
+from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, NoTopicMatches, SpecError, StorageRefused
+from logkeep_engine.log.keys import WantedKeys
+from logkeep_engine.report import ProgressRange, Reporter, told_warnings
+from logkeep_engine.storage import Storage
+from logkeep_engine.tasks import TaskRunner
+
+log = logging.getLogger(__name__)
+
+AUDIT_FILE = "erasure.json"
+FORMAT = 1
+COMMIT_SEGMENTS = 500
+COMMIT_SECONDS = 5.0
+READERS_SECONDS = 600.0
+"""So long an erasure waits for runs that read what it has replaced."""
+POLL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureAsked:
+    """The keys that are to be erased from a topic. `asked_by` is told in the audit entry; "": not known."""
+
+    topic: str
+    keys: tuple[bytes, ...] = field(repr=False)
+    asked_by: str = ""
+
+
+def erase(
+    run_id: str,
+    storage: Storage,
+    asked: ErasureAsked,
+    runner_factory: Callable[[], TaskRunner],
+    reporter: Reporter,
+) -> RunResult:
+    """Take the records of the keys out of all segments of the topic, of all its incarnations and branches, and delete
+    what held them.
+
+    Never raises for what happens in a run: every error becomes a result with its exit code. The same `run_id` again
+    goes on where the run stopped; of a run that has succeeded it gives the result once more.
+    """
+    return _ErasureRun(run_id, storage, asked, runner_factory, reporter).perform()
+
+
+class _ErasureRun(ArchivingRun):
+    def __init__(
+        self,
+        run_id: str,
+        storage: Storage,
+        asked: ErasureAsked,
+        runner_factory: Callable[[], TaskRunner],
+        reporter: Reporter,
+    ) -> None:
+        super().__init__(run_id, ERASURE, reporter)
+        self._storage = storage
+        self._asked = asked
+        self._runner_factory = runner_factory
+        self._earlier: RunEntry | None = None
+        self._partitions = 0
+        self._waiting: list[Exchange] = []
+        self._committed = time.monotonic()
+
+    def execute(self) -> None:
+        self._reporter.phase("Planning")
+        if not self._asked.keys:
+            raise SpecError("there is no key to erase", hint="Name at least one.")
+        self._storage.check()
+        archive = self._archive = Archive.open(self._storage)
+        state = archive.load()
+        earlier = state.runs.get(self._run_id)
+        if earlier is not None and earlier.outcome is RunOutcome.SUCCEEDED:
+            self._earlier = earlier
+            return
+        topic_ids = topic_ids_of(archive, state, self._asked.topic)
+        refuse(archive, state, topic_ids)
+        writer = self._writer = begin_run(archive, self._run_id, kind=ERASURE)
+        faults = self._rewrite(writer, topic_ids)
+        self._reporter.phase("Finishing")
+        self._purge(writer, topic_ids)
+        if faults:
+            raise ArchiveDamaged(
+                f"{so_many(len(faults), 'segment')} of topic {self._asked.topic!r} cannot be read to the end, so "
+                f"nobody knows whether the keys are in there: {faults[0]}",
+                hint="Bring these objects back from a copy, and erase again: what could be erased is.",
+                faults=faults,
+            )
+        run = writer.state.runs[self._run_id]
+        audit = self._audit(archive, run, topic_ids)
+        archive.storage.put(archive.run_file(self._run_id, AUDIT_FILE), audit)
+        entry = ErasureEntry(hashlib.sha256(audit).hexdigest(), run.records, run.segments)
+        writer.end(RunOutcome.SUCCEEDED, erasure=entry)
+
+    def _rewrite(self, writer: Writer, topic_ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Write the segments anew that hold a key. Returns the faults of those that cannot be read."""
+        place = RewritePlace(self._storage, WantedKeys.of(self._asked.keys), writer.epoch)
+        works = works_of(place, writer.state, self._asked.topic, topic_ids)
+        self._partitions = len({work.key for work in works})
+        if not works:
+            return ()
+        self._reporter.planned([_range(work) for work in works], topics=1)
+        self._reporter.phase("Running")
+        faults: list[str] = []
+
+        def on_result(index: int, done: ErasureDone) -> None:
+            work = works[index]
+            faults.extend(done.faults)
+            self._waiting += (Exchange(item.entry, item.left, work.branch_id) for item in done.rewritten)
+            records, size = work.segments.sums()
+            self._reporter.done(work.number, records, size)
+            late = time.monotonic() - self._committed > COMMIT_SECONDS
+            if late or len(self._waiting) >= COMMIT_SEGMENTS:
+                self._commit(writer)
+
+        self._runner_factory().run(works, erase_task, on_result, self._reporter.update)
+        self._commit(writer)
+        return tuple(faults)
+
+    def _commit(self, writer: Writer) -> None:
+        if self._waiting:
+            writer.exchange(self._waiting)
+        self._waiting = []
+        self._committed = time.monotonic()
+
+    def _purge(self, writer: Writer, topic_ids: tuple[str, ...]) -> None:
+        """Delete what held the records. After a kill the next erasure, or the next run that removes, does it."""
+        state, storage = writer.state, writer.archive.storage
+        write_indexes(writer, {key for key in state.replaced if key[0] in topic_ids})
+        self._wait_and_purge(writer)
+        drop_digests(storage, state, {key for key in state.replaced if key[0] in topic_ids})
+        left = unnamed(writer, self._asked.topic, topic_ids)
+        if writer.archive.info.imported:
+            left += originals(storage, self._asked.topic)
+        if left:
+            storage.delete(left)
+            log.info("deleted %d objects of the topic that no commit names", len(left))
+
+    def _wait_and_purge(self, writer: Writer) -> None:
+        """Delete the objects that were replaced, and others that were removed before, once nobody reads them. Raises
+        ArchiveBusy if somebody still does after a while."""
+        deadline = time.monotonic() + READERS_SECONDS
+        while (purged := purge(writer)).waiting:
+            if purged.locked:
+                raise StorageRefused(
+                    f"The archive at {self._storage.uri} does not name the records of the keys any more. But the store "
+                    f"keeps {so_many(len(purged.locked), 'object')} locked that had them: first {purged.locked[0]}.",
+                    hint="The same erasure again goes on when their retention or legal hold has ended.",
+                )
+            if time.monotonic() > deadline:
+                readers = ", ".join(purged.readers)
+                raise ArchiveBusy(
+                    f"The archive at {self._storage.uri} does not name the records of the keys any more. But run "
+                    f"{readers} still reads {so_many(purged.waiting, 'segment')} that had them: the objects are there.",
+                    hint="The same erasure again goes on when these runs have ended. A run that was killed counts as "
+                    "gone an hour after its last sign of life.",
+                )
+            time.sleep(POLL_SECONDS)
+
+    def _audit(self, archive: Archive, run: RunEntry, topic_ids: tuple[str, ...]) -> bytes:
+        """The proof of the erasure, which stays. The keys are not in it, nor anything that is made of them."""
+        entry = {
+            "format": FORMAT,
+            "archiveId": archive.info.archive_id,
+            "runId": self._run_id,
+            "begun": run.begin_time,
+            "ended": time.time_ns() // 1_000_000,
+            "askedBy": self._asked.asked_by,
+            "topic": self._asked.topic,
+            "topicIds": list(topic_ids),
+            "keys": len(self._asked.keys),
+            "records": run.records,
+            "bytes": run.bytes,
+            "segments": run.segments,
+        }
+        return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def result(self) -> RunResult:
+        """The facts so far. `records`, `bytes` and `segments` are those that were erased and replaced."""
+        result = replace(super().result(), topics=1, partitions=self._partitions, warnings=told_warnings(self._notes))
+        if self._earlier is None:
+            return result
+        run = self._earlier
+        return replace(result, epoch=run.epoch, records=run.records, bytes=run.bytes, segments=run.segments)
+
+
+def _range(work: ErasureWork) -> ProgressRange:
+    segments = work.segments
+    return ProgressRange(
+        work.number, work.topic, work.key[1], segments[0].base_offset, max(entry.next_offset for entry in segments)
+    )
+
+
+def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str, ...]:
+    """The incarnations of the topic of this name. Raises NoTopicMatches if there is none."""
+    found = tuple(entry.topic_id for entry in state.topics.values() if entry.name == topic)
+    if not found:
+        raise NoTopicMatches(
+            f"The archive at {archive.storage.uri} has no topic {topic!r}.",
+            hint="logkeep inspect lists its topics; the name is taken as it is, not as a pattern.",
+        )
+    return found
+
+
+def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
+    """Raises if the archive is in no state in which records can be erased."""
+    lost = archive.lost_tails(state, thorough=True)
+    if lost:
+        raise ArchiveDamaged(
+            f"The catalog at {archive.storage.uri} has lost its last commits ({lost[0]}): objects that they named may "
+            "hold records of the keys, and be the only copy of others.",
+            hint="Put the lost commits back, or delete the witnesses that logkeep verify names, then erase again.",
+        )
+    for topic_id in topic_ids:
+        if (hold := hold_on(state, topic_id)) is not None:
+            raise SpecError(
+                f"There is a {hold} in the archive at {archive.storage.uri}, so nothing of topic "
+                f"{state.topics[topic_id].name!r} is erased",
+                hint="Release the hold first: `logkeep hold URI` lists all.",
+            )
+    _refuse_snapshots(archive, state, topic_ids)
+
+
+def _refuse_snapshots(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
+    held: set[Partition] = {key for key, items in state.snapshots.items() if items}
+    held |= {key for key, some in state.branches.items() if any(branch.held.snapshots for branch in some)}
+    if any(key[0] in topic_ids for key in held):
+        raise SpecError(
+            f"The topic has snapshots in the archive at {archive.storage.uri}, which this version cannot write anew.",
+            hint="Erase with a newer version of Logkeep.",
+        )

@@ -1,0 +1,86 @@
+"""The tasks of an erasure: some segments of a partition each, looked through and written anew without the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.archive.care.rewriting import RewritePlace, Rewritten, without_keys
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.packed import PackedSegments
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress, in_groups
+
+TASK_BYTES = 256 << 20
+TASK_SEGMENTS = 256
+_ATTEMPTS = 1000  # names of the newest log and of its branches must differ, and a task has fewer attempts
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureWork:
+    """Some segments, packed, of the partition or of a branch of it. `lane` is the number of the branch from 1 on, 0 for
+    the newest log: a copy of a segment has the offsets of the segment, and gets another name by it."""
+
+    number: int
+    place: RewritePlace
+    topic: str
+    key: Partition
+    branch_id: str
+    lane: int
+    rows: bytes
+
+    @property
+    def segments(self) -> PackedSegments:
+        return PackedSegments(self.key, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureDone:
+    """The segments that a task has written, and the `faults` of segments that it could not read to their end."""
+
+    rewritten: tuple[Rewritten, ...]
+    faults: tuple[str, ...]
+
+
+def erase_task(work: ErasureWork, context: TaskContext) -> ErasureDone:
+    """Write the segments anew that hold a key. Raises what the storage raises."""
+    progress = TaskProgress(context)
+    rewritten: list[Rewritten] = []
+    faults: list[str] = []
+    records = size = 0
+    for entry in work.segments:
+        try:
+            found = without_keys(work.place, work.topic, entry, work.lane * _ATTEMPTS + context.attempt)
+        except ArchiveDamaged as error:
+            faults.append(error.message)
+        else:
+            rewritten += () if found is None else (found,)
+        records, size = records + entry.records, size + entry.bytes
+        progress.tell(PartitionUpdate(work.topic, entry.partition, work.number, entry.next_offset, records, size))
+    return ErasureDone(tuple(rewritten), tuple(faults))
+
+
+def works_of(place: RewritePlace, state: ArchiveState, topic: str, topic_ids: Iterable[str]) -> list[ErasureWork]:
+    """The tasks for all segments of these incarnations of a topic, those of branches too."""
+    wanted = set(topic_ids)
+    found: list[ErasureWork] = []
+    for key, branch_id, lane, segments in _tables(state):
+        if key[0] in wanted:
+            for rows in _groups(segments):
+                found.append(ErasureWork(len(found), place, topic, key, branch_id, lane, rows))
+    return found
+
+
+def _tables(state: ArchiveState) -> Iterator[tuple[Partition, str, int, PackedSegments]]:
+    for key in sorted(state.segments):
+        yield key, "", 0, state.segments[key]
+    for key in sorted(state.branches):
+        for lane, branch in enumerate(state.branches[key], start=1):
+            yield key, branch.id, lane, branch.segments
+
+
+def _groups(segments: PackedSegments) -> Iterator[bytes]:
+    sizes: Sequence[int] = [entry.bytes for entry in segments]
+    for group in in_groups(range(len(segments)), sizes.__getitem__, TASK_BYTES, TASK_SEGMENTS):
+        yield segments.between(group[0], group[-1] + 1)

@@ -1,0 +1,58 @@
+"""Stale keys of a KafkaBackup: which run looks for them, and what the status says of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from logkeep_engine.contract.reconcile import ReconcileFacts
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.values import parse_timestamp
+from logkeep_operator.api import Condition, ReconcileStatus, Status
+from logkeep_operator.api.status import moment_of, timestamp
+from logkeep_operator.cron import CronTimes, parse_zone
+from logkeep_operator.reconcile.conditions import cut
+
+CONDITION = "StaleKeys"
+FOUND, NONE_FOUND = "StaleKeysFound", "NoStaleKeys"
+_UNKNOWN = {"KeysMissing": "KeysMissing", "NotCompared": "NotReconciled"}
+_SAME = "Same"
+
+
+def reconciles(status: Status, spec: KafkaBackupSpec | KafkaRestoreSpec, now: datetime) -> bool:
+    """Whether a run that begins now looks for stale keys: a time of the cron expression has come since the last one
+    that did. A run that makes the archive has nothing to compare it with."""
+    if not isinstance(spec, KafkaBackupSpec) or spec.reconcile is None or status.last_success_time is None:
+        return False
+    last = parse_timestamp(status.reconcile.end_time) if status.reconcile is not None else None
+    if last is None:
+        return True
+    times = CronTimes.parse(spec.reconcile.cron, parse_zone(spec.reconcile.time_zone))
+    return times.latest(min(last, now) + timedelta(seconds=1), now) is not None
+
+
+def reconcile_status(result: RunResult, facts: ReconcileFacts) -> ReconcileStatus:
+    """The findings for the status."""
+    return ReconcileStatus(
+        run_id=result.run_id,
+        outcome=facts.outcome,
+        message=cut(facts.message),
+        partitions=facts.partitions,
+        not_compared=facts.not_compared,
+        keys=facts.keys,
+        stale=facts.stale,
+        missing=facts.missing,
+        end_time=timestamp(moment_of(facts.end_time)),
+        report=facts.report,
+    )
+
+
+def stale_keys_condition(facts: ReconcileFacts) -> Condition:
+    """The condition is True if keys are alive in the archive and gone in the cluster, False if all were compared and
+    none is."""
+    message = cut(f"{facts.message}; report {facts.report}" if facts.report else facts.message)
+    if facts.stale:
+        return Condition(CONDITION, "True", FOUND, message)
+    if facts.outcome == _SAME:
+        return Condition(CONDITION, "False", NONE_FOUND, message)
+    return Condition(CONDITION, "Unknown", _UNKNOWN.get(facts.outcome, "NotReconciled"), message)

@@ -1,0 +1,231 @@
+"""Keys that are alive in the archive and gone in the cluster, on a broker whose cleaner removes tombstones."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
+from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.backup.reconcile.report import ReconcileReport
+from logkeep_engine.backup.reconcile.step import reconcile_archive
+from logkeep_engine.backup.reconcile.task import KeyVerdict, ReconciledPartition
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import FormatName, parse_backup
+from logkeep_engine.erasure.run import ErasureAsked, erase
+from logkeep_engine.errors import BackupUnfinished, KeysMissing, NotReconciled, SpecError
+from logkeep_engine.log.batch import walk
+from logkeep_engine.log.records import decode
+from logkeep_engine.report import Reporter
+from logkeep_engine.spark.runner import SparkRunner
+from tests.cluster.kafka import KafkaBroker
+from tests.cluster.process import wait_until
+from tests.command import logkeep
+from tests.kafka.backing_up import Backups, Topics, numbers
+
+CLEANED: dict[str, Any] = {
+    "cleanup_policy": "compact",
+    "segment_ms": "50",
+    "delete_retention_ms": "0",
+    "min_cleanable_dirty_ratio": "0.0",
+    "max_compaction_lag_ms": "1",
+    "file_delete_delay_ms": "0",
+}
+"""A topic of which the cleaner takes what it may as soon as the active segment is rolled."""
+
+
+@pytest.fixture(scope="module")
+def cleaning_broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker(overrides={"log.cleaner.backoff.ms": "50"}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka(cleaning_broker: KafkaBroker) -> KafkaBroker:
+    """The broker of these tests: its cleaner hardly rests."""
+    return cleaning_broker
+
+
+def put(kafka: KafkaBroker, topic: str, *keys: str, value: bytes | None = b"value") -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
+    for key in keys:
+        producer.produce(topic, key=key.encode(), value=value, partition=0)
+    assert producer.flush(60) == 0
+
+
+def keys_in_log(topics: Topics, topic: str) -> set[bytes | None]:
+    """The keys of which the broker's log still has a record, tombstones among them."""
+    log = topics.log(topic)
+    return {record.key for at, header in walk(log) if not header.is_control for record in decode(log, at)}
+
+
+def wait_until_cleaned_away(kafka: KafkaBroker, topics: Topics, topic: str, *keys: str) -> None:
+    """Roll the active segment with one more record of another key, until the log has nothing of these keys."""
+
+    def gone() -> bool:
+        put(kafka, topic, "another")
+        try:
+            return not {key.encode() for key in keys} & keys_in_log(topics, topic)
+        except FileNotFoundError:  # the cleaner has just replaced the file
+            return False
+
+    wait_until(gone, 120, f"the cleaner to remove {keys} from {topic}")
+
+
+def reconcile(backups: Backups, *include: str, **options: Any) -> ReconcileReport:
+    spec = parse_backup(backups.spec(*include))
+    return reconcile_archive(
+        "compare",
+        spec,
+        lambda: backups.wrap(SparkRunner(backups.context)),
+        Reporter("compare"),
+        backups.environ,
+        **options,
+    )[0]
+
+
+def only(report: ReconcileReport) -> ReconciledPartition:
+    (found,) = report.partitions
+    return found
+
+
+def test_a_key_whose_tombstone_was_cleaned_before_it_was_archived_is_found_and_nothing_else(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    topics.create(unique, **CLEANED)
+    put(kafka, unique, "stale", "replaced", "stays", "buried", "stale too")
+    put(kafka, unique, "buried", value=None)
+    assert backups.run(unique).outcome == "Succeeded"
+    before = reconcile(backups, unique)
+    assert (before.outcome, only(before).counts.stale) == (KeyVerdict.SAME, 0)
+    put(kafka, unique, "stale", "stale too", value=None)
+    wait_until_cleaned_away(kafka, topics, unique, "stale", "stale too", "buried")
+    put(kafka, unique, "replaced", "new")  # not archived yet: no difference
+    report = reconcile(backups, unique)
+    found = only(report)
+    assert found.keys is not None
+    assert (report.outcome, found.counts.stale, found.counts.wrong) == (KeyVerdict.STALE_KEYS, 2, 0)
+    assert found.keys.stale == (0, 4)
+    assert "2 keys" in report.message
+    kept = json.loads(backups.storage.read("runs/compare/reconcile.json"))
+    assert (kept["outcome"], kept["partitions"][0]["stale"]) == ("StaleKeys", 2)
+    assert "stale too" not in json.dumps(kept)
+    backups.run(unique)  # the next backup cannot mend it: the tombstones are gone
+    again = only(reconcile(backups, unique))
+    assert (again.counts.stale, again.counts.wrong) == (2, 0)
+
+
+def test_the_command_writes_the_stale_keys_only_where_it_is_told_to(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str, tmp_path: Path
+) -> None:
+    topics.create(unique, **CLEANED)
+    put(kafka, unique, "secret-key", "other")
+    backups.run(unique)
+    document = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaBackup", "metadata": {"name": "state"}}
+    file, keys = tmp_path / "backup.yaml", tmp_path / "keys"
+    file.write_text(yaml.safe_dump({**document, "spec": backups.spec(unique)}))
+    put(kafka, unique, "secret-key", value=None)
+    wait_until_cleaned_away(kafka, topics, unique, "secret-key")
+    done = logkeep("reconcile", "-f", file, "--topic", unique, "--keys-file", keys, "-o", "json", spark=True)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["partitions"][0]["staleOffsets"] == [0]
+    assert "secret-key" not in done.stdout + done.stderr
+    (line,) = keys.read_text().splitlines()
+    told = json.loads(line)
+    assert (told["topic"], told["offset"], base64.b64decode(told["key"])) == (unique, 0, b"secret-key")
+    assert keys.stat().st_mode & 0o777 == 0o600
+    refused = logkeep("reconcile", "-f", file, "--keys-file", keys)
+    assert (refused.returncode, "File exists" in refused.stderr) == (2, True)
+    refused = logkeep("reconcile", "-f", file, "--heal")
+    assert (refused.returncode, "--heal" in refused.stderr) == (2, True)
+
+
+def test_a_backup_that_was_asked_to_tells_stale_keys_in_its_result(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    topics.create(unique, **CLEANED)
+    put(kafka, unique, "stale", "stays")
+    assert backups.run(unique).reconciled is None
+    put(kafka, unique, "stale", value=None)
+    wait_until_cleaned_away(kafka, topics, unique, "stale")
+    result = backups.run(unique, reconcile=True)
+    assert result.outcome == "Succeeded"
+    facts = result.reconciled
+    assert facts is not None
+    assert (facts.outcome, facts.stale, facts.missing, facts.partitions) == ("StaleKeys", 1, 0, 1)
+    assert facts.report.endswith(f"runs/{result.run_id}/reconcile.json")
+    assert RunResult.from_json(result.to_json()).reconciled == facts
+
+
+def test_records_that_the_archive_lacks_are_a_loud_error(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    topics.create(unique, cleanup_policy="compact")
+    put(kafka, unique, "archived", "archived too")
+    backups.run(unique)
+    put(kafka, unique, "lost", "archived")
+    (topic_id,) = backups.state().topics
+    writer = begin_run(backups.archive, "liar")
+    writer.commit(receipts=[Receipt(coverage=(Coverage(topic_id, 0, 2, 4),))])
+    writer.end(RunOutcome.SUCCEEDED)
+    report = reconcile(backups, unique)
+    found = only(report)
+    assert found.keys is not None
+    assert (report.outcome, found.keys.wrong) == (KeyVerdict.KEYS_MISSING, (2, 3))
+    with pytest.raises(KeysMissing, match="the archive lacks the last record of 2 keys"):
+        report.raise_if_wrong()
+
+
+def test_only_compacted_topics_are_compared_and_what_a_log_has_deleted_by_age_is_no_stale_key(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    plain, both = f"{unique}-plain", f"{unique}-both"
+    topics.create(plain)
+    topics.produce(plain, numbers(10))
+    topics.create(both, cleanup_policy="compact,delete")
+    put(kafka, both, "old", "older", "new")
+    Archive.create_or_open(backups.storage, kafka.cluster_id, FormatName.KAFKA)
+    with pytest.raises(BackupUnfinished, match="there is nothing to compare"):
+        reconcile(backups, f"{unique}.*")
+    backups.run(f"{unique}.*")
+    topics.delete_records(both, 2)
+    report = reconcile(backups, f"{unique}.*")
+    found = only(report)
+    assert (found.topic, found.verdict, found.counts.expired, found.counts.keys) == (both, KeyVerdict.SAME, 2, 3)
+    with pytest.raises(SpecError, match="is not compacted"):
+        reconcile(backups, f"{unique}.*", only={plain})
+    with pytest.raises(SpecError, match="is not among the topics"):
+        reconcile(backups, f"{unique}.*", only={"none"})
+
+
+def test_a_partition_that_cannot_be_read_is_no_pass(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    topics.create(unique, cleanup_policy="compact")
+    put(kafka, unique, "one", "two")
+    backups.run(unique)
+    (entry,) = backups.segments(unique)
+    backups.storage.delete([f"{entry.stem(unique)}.log"])
+    report = reconcile(backups, unique)
+    assert (report.outcome, only(report).keys) == (KeyVerdict.NOT_COMPARED, None)
+    with pytest.raises(NotReconciled, match=f"not compared: topic {unique} partition 0"):
+        report.raise_if_wrong()
+
+
+def test_records_that_were_erased_from_the_archive_are_not_missing(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+) -> None:
+    topics.create(unique, cleanup_policy="compact")
+    put(kafka, unique, "erased", "stays")
+    backups.run(unique, compactedTopics="Log")
+    asked = ErasureAsked(unique, (b"erased",))
+    done = erase("erasure", backups.storage, asked, lambda: SparkRunner(backups.context), Reporter("erasure"))
+    assert (done.outcome, done.records) == ("Succeeded", 1)
+    found = only(reconcile(backups, unique))
+    assert (found.verdict, found.counts.keys) == (KeyVerdict.SAME, 1)

@@ -1,0 +1,241 @@
+"""Snapshots of compacted partitions: when a run makes them, and that a state with one is the state of the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
+from logkeep_engine.archive.moments import iso
+from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.errors import SpecError, StorageUnavailable
+from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.restore import point as points
+from logkeep_engine.restore.clip import Clip
+from logkeep_engine.restore.plan import PointPlan
+from logkeep_engine.storage import LocalStorage
+from logkeep_engine.tasks import TaskRunner
+from tests.examples import scaled
+from tests.unit.archive.build import ORDERS, chunk
+from tests.unit.backup.compacted_topic import KEY, CompactedTopic, Row, last_values, spec_of
+from tests.unit.log.batches import NOON
+
+rows = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c", b"d", b""]), st.none() | st.binary(max_size=8)), min_size=1, max_size=5
+)
+writes = st.tuples(rows, st.sampled_from([None, None, True, False]), st.integers(1, 3))
+runs = st.lists(st.tuples(st.lists(writes, max_size=4), st.booleans()), min_size=1, max_size=4)
+
+
+@settings(max_examples=scaled(60))
+@given(runs, st.booleans(), st.sampled_from(["0", "86400000"]), st.data())
+def test_snapshot_and_later_log_are_what_a_consumer_has_at_every_point(
+    made: list[tuple[list[tuple[list[Row], bool | None, int]], bool]],
+    deletes: bool,
+    delete_retention: str,
+    data: st.DataObject,
+) -> None:
+    policy = "compact,delete" if deletes else "compact"
+    with TemporaryDirectory() as folder:
+        topic = CompactedTopic(
+            LocalStorage(f"file://{folder}"), {"cleanup.policy": policy, "delete.retention.ms": delete_retention}
+        )
+        for number, (some, removes) in enumerate(made):
+            for written, commits, producer in some:
+                found: list[Row] = [(None if deletes and not key else key, value) for key, value in written]
+                topic.write(found, producer_id=-1 if commits is None else producer, commits=commits)
+            with topic.begin(f"run-{number}") as writer:
+                topic.archive(writer)
+                writer.end(RunOutcome.SUCCEEDED)
+                assert topic.make(writer).notes == []
+                held = writer.state.snapshots.get(KEY, [])
+                below = [
+                    item.base_offset for item in writer.state.segments.get(KEY, ()) if item.base_offset < topic.end
+                ]
+                if removes and held and not deletes:
+                    behind = data.draw(st.sampled_from(held)).end
+                    gone = [RemovedSegment(*KEY, base) for base in below if base < behind]
+                    old = [RemovedSnapshot(*KEY, item.end) for item in held if item.end < behind]
+                    if gone or old:
+                        writer.remove(gone, old)
+        archive = Archive.open(topic.storage)
+        state = archive.load()
+        report = verify(archive)
+        assert (report.faults, report.orphans) == ([], [])
+        kept = state.removed.get(KEY)
+        first = 0 if not kept else min(item.end for item in state.snapshots[KEY])
+        for end in [*topic.boundaries, None]:
+            if end is not None and 0 < end < first:
+                with pytest.raises(SpecError, match=f"its state is kept at offset {first} and later"):
+                    topic.restored(end)
+                continue
+            if end is not None and end > topic.archived:
+                continue
+            restored = topic.restored(end)
+            assert last_values((record.key, record.value) for record in restored) == topic.consumed(end)
+            for record in restored:
+                assert topic.written[record.offset] == (record.key, record.value)
+            offsets = [record.offset for record in restored]
+            assert offsets == sorted(set(offsets))
+
+
+def topic_of(tmp_path: Path, **configs: str) -> CompactedTopic:
+    return CompactedTopic(LocalStorage(f"file://{tmp_path}"), {"cleanup.policy": "compact", **configs})
+
+
+def test_a_snapshot_is_made_when_so_much_is_new_that_it_pays(tmp_path: Path) -> None:
+    topic = topic_of(tmp_path)
+    limits = spec_of(topic.storage.uri, snapshots={"maxRecordBytesBetweenSnapshots": "500", "minCleanableRatio": 0.4})
+    counts = []
+    for number in range(12):
+        value = Random(number).randbytes(300)
+        topic.write([(b"k%d" % (number * 8 + at), value[at:]) for at in range(8 if number < 4 else 1)])
+        counts.append(topic.back_up(f"run-{number}", limits).count)
+    state = Archive.open(topic.storage).load()
+    assert [item.end for item in state.snapshots[KEY]] == [
+        end for end, count in zip(topic.ends, counts, strict=True) if count
+    ]
+    assert 1 < sum(counts) < 12
+    assert topic.restored()[-1].offset == topic.end - 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{"compactedTopics": "Log", "snapshots": None}, {"snapshots": {"maxRecordBytesBetweenSnapshots": "1Gi"}}]
+)
+def test_no_snapshot_is_made_where_none_is_wanted(tmp_path: Path, changes: dict[str, object]) -> None:
+    topic = topic_of(tmp_path)
+    topic.write([(b"k", b"v")])
+    assert topic.back_up("run-1", spec_of(topic.storage.uri, **changes)).count == 0
+
+
+def test_a_topic_that_only_deletes_gets_none(tmp_path: Path) -> None:
+    topic = topic_of(tmp_path, **{"cleanup.policy": "delete"})
+    topic.write([(b"k", b"v")])
+    assert (topic.back_up("run-1").count, topic.back_up("run-2").notes) == (0, [])
+
+
+def test_a_partition_that_is_damaged_gets_no_snapshot_and_the_others_get_theirs(tmp_path: Path) -> None:
+    topic = topic_of(tmp_path)
+    topic.write([(b"k", b"v")])
+    with topic.begin("run-1") as writer:
+        topic.archive(writer)
+        writer.commit(receipts=[chunk(topic.storage, 0, 20, partition=1)])
+        writer.end(RunOutcome.SUCCEEDED)
+        path = writer.state.segments[KEY][0].stem("orders") + ".log"
+        data = bytearray(topic.storage.read(path))
+        data[-1] ^= 1
+        topic.storage.put(path, bytes(data))
+        made = topic.make(writer)
+    assert (made.count, str(made)) == (1, "made snapshots of 1 partition")
+    assert [note.partition(": ")[0] for note in made.notes] == ["topic orders partition 0 gets no snapshot"]
+    assert list(Archive.open(topic.storage).load().snapshots) == [(ORDERS.topic_id, 1)]
+
+
+def test_a_run_that_was_overtaken_says_so_and_leaves_only_orphans(tmp_path: Path) -> None:
+    topic = topic_of(tmp_path)
+    topic.write([(b"k", b"v")])
+    with topic.begin("run-1") as old:
+        topic.archive(old)
+        old.end(RunOutcome.SUCCEEDED)
+        assert topic.back_up("run-2").count == 1
+        made = topic.make(old)
+    assert made.count == 0
+    assert "Run run-2 has taken over the archive" in made.notes[0]
+    report = verify(Archive.open(topic.storage))
+    assert (report.faults, len(report.orphans)) == ([], 2)
+
+
+def test_the_store_is_gone_for_a_moment_and_the_next_run_makes_the_snapshot(tmp_path: Path) -> None:
+    topic = topic_of(tmp_path)
+    topic.write([(b"k", b"v")])
+
+    def no_runner() -> TaskRunner:
+        raise StorageUnavailable("the store does not answer")
+
+    assert topic.back_up("run-1", runner=no_runner).notes == [
+        "snapshots could not be made, the next run makes them: the store does not answer"
+    ]
+    assert (topic.back_up("run-2").count, topic.back_up("run-3").count) == (1, 0)
+
+
+def test_a_partition_of_which_keys_are_missing_gets_no_snapshot_that_would_hide_it(tmp_path: Path) -> None:
+    topic = topic_of(tmp_path)
+    for number in range(2):
+        topic.write([(b"k%d" % number, b"v")])
+        with topic.begin(f"run-{number}") as writer:
+            topic.archive(writer)
+            writer.end(RunOutcome.SUCCEEDED)
+    with topic.begin("run-3") as writer:
+        topic.archive(writer)
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove([RemovedSegment(*KEY, 0)])
+        (note,) = topic.make(writer).notes
+    assert "retention has removed a part of its log of which no snapshot holds the keys" in note
+    assert (
+        "behind offset 1 only"
+        in points.plan_point(Archive.open(topic.storage), Archive.open(topic.storage).load(), [ORDERS], None).warnings[
+            0
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("point", "offsets"),
+    [
+        ({"as_of": iso(NOON + 1)}, [0]),
+        ({"as_of": iso(NOON + 2)}, [1]),
+        ({"timestamp": iso(NOON + 3)}, [1, 2]),
+        ({"timestamp": iso(NOON + 4)}, [1, 2, 3]),
+        ({"run": "run-2"}, [1, 2, 3]),
+        ({"run": "run-1"}, [1]),
+    ],
+)
+def test_a_point_sees_the_newest_snapshot_before_it(tmp_path: Path, point: dict[str, str], offsets: list[int]) -> None:
+    topic = topic_of(tmp_path)
+    for number, keys in enumerate((b"aa", b"bc", b"c")):
+        topic.write([(keys[at : at + 1], b"v") for at in range(len(keys))])
+        topic.back_up(f"run-{number + 1}")
+    clip = points.plan_point(
+        Archive.open(topic.storage), Archive.open(topic.storage).load(), [ORDERS], PointSpec.model_validate(point)
+    ).plan
+    assert clip is not None
+    state = topic.seen(point=point)
+    reader = open_partition(topic.storage, "orders", list(state.segments[KEY]), state.kept(*KEY))
+    found = [record.offset for some in reader.records() for record in some if clip_of(clip, record)]
+    assert found == offsets
+
+
+def clip_of(plan: PointPlan, record: LogRecord) -> bool:
+    clip = plan.clip(KEY) or Clip()
+    return record.offset < clip.stop and (clip.before is None or (record.timestamp or 0) < clip.before)
+
+
+def test_a_time_of_which_retention_has_left_nothing_is_refused_and_says_from_when_points_are_exact(
+    tmp_path: Path,
+) -> None:
+    topic = topic_of(tmp_path)
+    for number in range(3):
+        topic.write([(b"k", b"v%d" % number)])
+        with topic.begin(f"run-{number}") as writer:
+            topic.archive(writer)
+            writer.end(RunOutcome.SUCCEEDED)
+            topic.make(writer)
+            if number == 2:
+                writer.remove([RemovedSegment(*KEY, 0)])
+    assert [record.value for record in topic.restored()] == [b"v2"]
+    for wanted in ({"as_of": iso(NOON)}, {"timestamp": iso(NOON)}):
+        with pytest.raises(
+            SpecError, match=f"its state is kept at offset 1 and later, which is later than {iso(NOON)}"
+        ):
+            topic.seen(point=wanted)
+    state = topic.seen(point={"as_of": iso(NOON + 1)})
+    assert [entry.next_offset for entry in state.segments[KEY]][:1] == [1]

@@ -1,0 +1,88 @@
+"""When a run looks for stale keys, and what the status says of it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from logkeep_engine.contract.reconcile import ReconcileFacts
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import parse_backup
+from logkeep_operator.api import ReconcileStatus, SpecInvalid, Status
+from logkeep_operator.api.status import timestamp
+from logkeep_operator.reconcile.checked import Unreadable, read
+from logkeep_operator.reconcile.stale_keys import reconcile_status, reconciles, stale_keys_condition
+from logkeep_operator.resources import check_spec
+from tests.unit.test_report import RESULT
+
+NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
+SPEC = {
+    "cluster": {"bootstrapServers": ["kafka:9092"]},
+    "topics": {"include": [".*"]},
+    "storage": {"uri": "s3://bucket/prod"},
+    "reconcile": {"cron": "0 3 * * *"},
+}
+FACTS = ReconcileFacts(
+    "StaleKeys", "12 keys", partitions=3, keys=90, stale=12, end_time=NOW.timestamp(), report="s3://x"
+)
+
+
+def status(last: timedelta | None) -> Status:
+    compared = ReconcileStatus(end_time=timestamp(NOW - last)) if last is not None else None
+    return Status(last_success_time=timestamp(NOW), reconcile=compared)
+
+
+@pytest.mark.parametrize(
+    ("last", "due"),
+    [(None, True), (timedelta(hours=8), False), (timedelta(hours=10), True), (timedelta(hours=-1), False)],
+)
+def test_the_first_run_behind_a_time_of_the_cron_expression_looks_for_stale_keys(
+    last: timedelta | None, due: bool
+) -> None:
+    assert reconciles(status(last), parse_backup(SPEC), NOW) is due
+
+
+def test_a_run_that_makes_the_archive_does_not_and_neither_does_one_without_the_field() -> None:
+    assert not reconciles(Status(), parse_backup(SPEC), NOW)
+    without = {key: value for key, value in SPEC.items() if key != "reconcile"}
+    assert not reconciles(status(None), parse_backup(without), NOW)
+
+
+def test_the_time_zone_is_that_of_the_cron_expression() -> None:
+    spec = parse_backup({**SPEC, "reconcile": {"cron": "30 12 * * *", "timeZone": "Europe/Berlin"}})
+    assert reconciles(status(timedelta(hours=1)), spec, NOW)
+    assert not reconciles(status(timedelta(minutes=20)), spec, NOW)
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        (FACTS, ("True", "StaleKeysFound")),
+        (replace(FACTS, outcome="Same", stale=0), ("False", "NoStaleKeys")),
+        (replace(FACTS, outcome="NotCompared", stale=0, not_compared=1), ("Unknown", "NotReconciled")),
+        (replace(FACTS, outcome="NotCompared", not_compared=1), ("True", "StaleKeysFound")),
+        (replace(FACTS, outcome="KeysMissing", stale=0, missing=1), ("Unknown", "KeysMissing")),
+        (replace(FACTS, outcome="OfALaterVersion", stale=0), ("Unknown", "NotReconciled")),
+    ],
+)
+def test_the_condition_says_what_was_found(facts: ReconcileFacts, told: tuple[str, str]) -> None:
+    condition = stale_keys_condition(facts)
+    assert (condition.type, condition.status, condition.reason) == ("StaleKeys", *told)
+    assert condition.message == "12 keys; report s3://x"
+
+
+def test_the_result_of_a_run_keeps_its_findings_on_the_way_to_the_status() -> None:
+    result = replace(RESULT, reconciled=FACTS)
+    assert read(RunResult, result.to_json()).reconciled == FACTS
+    assert read(RunResult, result.to_termination_message(4096)).reconciled == FACTS
+    shown = reconcile_status(result, FACTS)
+    assert (shown.run_id, shown.stale, shown.end_time) == (RESULT.run_id, 12, "2026-11-24T12:00:00Z")
+    with pytest.raises(Unreadable, match="stale"):
+        read(RunResult, replace(RESULT, reconciled=replace(FACTS, stale=-1)).to_json())
+
+
+def test_a_cron_expression_that_is_none_is_refused_with_its_field() -> None:
+    with pytest.raises(SpecInvalid, match=r"spec\.reconcile\.cron"):
+        check_spec(parse_backup({**SPEC, "reconcile": {"cron": "0 99 * * *"}}))
+    with pytest.raises(SpecInvalid, match=r"spec\.reconcile\.timeZone"):
+        check_spec(parse_backup({**SPEC, "reconcile": {"cron": "@daily", "timeZone": "Nowhere"}}))
