@@ -298,9 +298,9 @@ def verify_catalog(folder: Path) -> None:
     """Fold all commits and compare every checkpoint, as `logkeep verify` does first."""
     archive = Archive.open(_catalog(folder))
     with step("verify the catalog", checkpoints=len(archive.listing().checkpoints)) as counts:
-        state, objects = check_catalog(archive, [], set())
-        assert state is not None
-        counts |= {"objects": objects, "segments": state.segments.count}
+        found = check_catalog(archive)
+        assert found.state is not None
+        counts |= {"objects": found.objects, "segments": found.state.segments.count}
 
 
 def one_partition(folder: Path) -> None:

@@ -48,7 +48,7 @@ PACKAGES: Mapping[str, Near] = {
     "archive": Near(
         _engine("archive", "archiving*", "digest*", "frame*"),
         _unit("archive/*", "test_archiving.py", "test_frame.py"),
-        _broker("archive_s3", "compressed_segments", "cost", "retention", "transactions", "toolbox_s3"),
+        _broker("archive_s3", "compressed_segments", "cost", "generations", "retention", "transactions", "toolbox_s3"),
     ),
     "backup": Near(
         _engine("backup", "archiving*", "frame*"),
@@ -83,7 +83,9 @@ PACKAGES: Mapping[str, Near] = {
         (*_broker("cli", "dry_run", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),
     ),
     "compaction": Near(
-        _engine("compaction"), _unit("compaction/*", "log/test_compaction.py"), _broker("log_dump_tool")
+        _engine("compaction"),
+        _unit("compaction/*", "backup/test_snapshots.py", "log/test_compaction.py"),
+        _broker("log_dump_tool", "snapshots"),
     ),
     "contract": Near(_engine("contract", "errors*"), _unit("contract/*", "test_examples.py", "test_report.py")),
     "convert": Near(

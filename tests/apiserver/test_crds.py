@@ -121,6 +121,8 @@ REFUSED = [
         "maxRecordBytesBetweenSnapshots must be at least 1",
     ),
     ({"snapshots": {"maxRecordBytesBetweenSnapshots": "1.5Mi"}}, "spec.snapshots.maxRecordBytesBetweenSnapshots"),
+    ({"generations": {}}, "generations may be set only where compactedTopics is Generations"),
+    ({"compactedTopics": "Generations", "generations": {"cycle": "0d"}}, "spec.generations.cycle"),
     ({"snapshots": {"minCleanableRatio": 1.5}}, "should be less than or equal to 1"),
     ({"snapshots": {"minCleanableRatio": -0.1}}, "should be greater than or equal to 0"),
     ({"retention": {"maxAge": "30"}}, "spec.retention.maxAge"),

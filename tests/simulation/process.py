@@ -15,9 +15,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 from unittest.mock import patch
 
+from logkeep_engine.archive.care.bundling import bundle_old_commits
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.writer import Timing
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
@@ -28,6 +31,7 @@ from tests.runners import Context, Job, Runner
 
 WATCH = Timing(heartbeat=3600, watch=0.02, poll=0.01)
 SMALL = 600  # bytes
+HOUR = 3_600_000
 TASK_TRIES = 4  # as spark.task.maxFailures
 
 
@@ -206,6 +210,9 @@ def product(driver: Process, open_storage: Callable[..., Any], limits: Limits) -
             patch("logkeep_engine.backup.making.CHUNK_BYTES", SMALL),
             patch("logkeep_engine.backup.making.MIN_CHUNK_OFFSETS", 8),
             patch("logkeep_engine.restore.merge.MERGED_BYTES", SMALL),
+            # Each run moves commits into bundles, and the next removes them.
+            patch("logkeep_engine.archiving.bundle_old_commits", partial(bundle_old_commits, rest=-HOUR)),
+            patch("logkeep_engine.archive.catalog.writer.CheckpointPolicy", partial(CheckpointPolicy, min_bytes=1)),
         ):
             yield
     finally:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.backup.run import run_backup
@@ -74,6 +75,7 @@ class Outcome:
     seconds: float = 0.0
     restored: bool = False
     loss_told: bool = False
+    bundles: int = 0
 
     @property
     def verdict(self) -> str:
@@ -111,6 +113,7 @@ class Simulation:
         world = self._world
         from_, to = (schedule.brokers, schedule.release), (schedule.target_brokers, schedule.target_release)
         with (
+            patch.object(names, "BUNDLED", 3),
             SimulatedCluster(world, *from_, name="source") as source,
             SimulatedCluster(world, *to, name="target") as target,
         ):
@@ -120,6 +123,7 @@ class Simulation:
                 self._restore(source, target)
             self._outcome.told += source.lies.told + target.lies.told + self._faults.told + self._front.told
             self._front.told.clear()
+            self._outcome.bundles = sum(names.parse_bundle(info.path) is not None for info in self._inner.list())
         self._outcome.seconds = time.monotonic() - began
         return self._outcome
 

@@ -23,9 +23,11 @@ SEEDS = (*FOUND, *VARIED)
 @pytest.mark.deep
 def test_nothing_is_lost_and_nothing_is_invented() -> None:
     seeds = [*SEEDS, *range(number(0, deep=1000))]
-    broken = [outcome for outcome in run_seeds(seeds, processes=2) if outcome.violations]
+    outcomes = list(run_seeds(seeds, processes=2))
+    broken = [outcome for outcome in outcomes if outcome.violations]
 
     assert not broken, "\n\n".join(map(str, broken))
+    assert sum(outcome.bundles > 1 for outcome in outcomes) > len(outcomes) / 2, "old commits move into bundles"
 
 
 def test_the_seeds_of_every_run_have_all_that_can_happen() -> None:

@@ -1,6 +1,7 @@
 """Names of the archive's objects, relative to its URI. Numbers are padded, so that names sort as their numbers do.
 
 archive.json
+verified.json                                        what incremental verifications have read
 catalog/00000000000000000042.json                    a commit
 catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, written at epoch 3
 catalog/00000000000000000007.bundle                  the commits 7000..7999
@@ -14,6 +15,8 @@ In an archive of format Records or Avro topics/ has the folders and names that t
 
 topics/<topic>/segment_partition_000_from_offset_0000001000_records  _index
 topics/<topic>/partition=<n>/<topic>+<n>-<sequence>.data
+
+What is read for a generation of a compacted partition lies in a folder generation=<number> there.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from logkeep_engine.formats.records_names import RECORDS_WIDTH
 from logkeep_engine.log.batch import MAX_OFFSET
 
 ARCHIVE = "archive.json"
+VERIFIED = "verified.json"
 CATALOG = "catalog/"
 TOPICS = "topics/"
 RUNS = "runs/"
@@ -51,6 +55,7 @@ BUNDLED = 1000
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # a UUID in base64url without padding, Kafka's Uuid.toString
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_GENERATION = re.compile(r"/generation=([1-9][0-9]*)/")
 _COMMIT = re.compile(r"catalog/([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"catalog/([0-9]{20})-([0-9]{10})\.checkpoint")
 _BUNDLE = re.compile(r"catalog/([0-9]{20})\.bundle")
@@ -144,19 +149,34 @@ def snapshot_name(end: int, leader_epoch: int, part: int) -> str:
     return f"{end:020d}-{leader_epoch:010d}" + (f".{part:05d}" if part else "")
 
 
-def records_stem(topic: str, partition: int, base_offset: int, *, root: str = TOPICS, width: int = 0) -> str:
+def records_stem(
+    topic: str, partition: int, base_offset: int, *, root: str = TOPICS, width: int = 0, generation: int = 0
+) -> str:
     """The path of a segment of the Records format without its suffix. `root` is "" where the topics' folders lie beside
     `archive.json` (a folder that was adopted where it is). The offset is padded to `width` digits, or as the format has
     it.
     """
     check_topic(topic)
-    return f"{root}{topic}/segment_partition_{partition:03d}_from_offset_{base_offset:0{width or RECORDS_WIDTH}d}"
+    folder = f"{root}{topic}/{generation_folder(generation)}"
+    return f"{folder}segment_partition_{partition:03d}_from_offset_{base_offset:0{width or RECORDS_WIDTH}d}"
 
 
-def avro_stem(topic: str, partition: int, sequence: int, *, width: int = 0) -> str:
+def avro_stem(topic: str, partition: int, sequence: int, *, width: int = 0, generation: int = 0) -> str:
     """The path of an object of the Avro format without its suffix; `sequence` is padded to `width` digits."""
     check_topic(topic)
-    return f"{TOPICS}{topic}/partition={partition}/{topic}+{partition}-{sequence:0{width}d}"
+    folder = f"{TOPICS}{topic}/partition={partition}/{generation_folder(generation)}"
+    return f"{folder}{topic}+{partition}-{sequence:0{width}d}"
+
+
+def generation_folder(generation: int) -> str:
+    """The folder of a generation, with a slash behind it; empty for 0, which none has."""
+    return f"generation={generation}/" if generation else ""
+
+
+def without_generation(path: str) -> tuple[str, int]:
+    """A path of the Records or the Avro format without the folder of a generation, and the number in it (0: none)."""
+    match = _GENERATION.search(path)
+    return (path, 0) if match is None else (path[: match.start() + 1] + path[match.end() :], int(match[1]))
 
 
 def parse_segment(path: str) -> SegmentObjectName | None:

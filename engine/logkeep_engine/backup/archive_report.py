@@ -12,14 +12,16 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from logkeep_engine.archive.care.growth import growth
-from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.compacted import exact_from
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.coverage import protected_topics
 from logkeep_engine.backup.watch import EndedBackup, HeldBack, ask_brokers
-from logkeep_engine.contract.archive import ArchiveReport, ArchiveSize, Recoverable, TopicBehind
+from logkeep_engine.contract.archive import ArchiveReport, ArchiveSize, Recoverable, TopicBehind, TopicSnapshots
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.kafka.connection import KafkaConnection
 
@@ -48,6 +50,30 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveR
         ),
         recovery=recovery(backup, by_topic, whole.first, told.held),
         retention=told.deadlines,
+        snapshots=snapshots_of(backup.state),
+    )
+
+
+def snapshots_of(state: ArchiveState) -> tuple[TopicSnapshots, ...]:
+    """The newest snapshots, by topic, those of most bytes first."""
+    found: dict[str, list[Partition]] = {}
+    for key in state.snapshots:
+        found.setdefault(key[0], []).append(key)
+    told = (_snapshots(state, state.topics[topic_id].name, keys) for topic_id, keys in found.items())
+    return tuple(sorted(told, key=lambda item: (-item.bytes, item.topic))[:MAX_LIST])
+
+
+def _snapshots(state: ArchiveState, topic: str, keys: Sequence[Partition]) -> TopicSnapshots:
+    totals = SegmentTotals()
+    for key in keys:
+        totals.add_rows(state.snapshots[key][-1].rows)
+    exact = [first.time for key in keys if (first := exact_from(state, key)) is not None]
+    return TopicSnapshots(
+        topic=topic,
+        partitions=len(keys),
+        records=totals.records,
+        bytes=totals.bytes,
+        exact_after=None if max(exact, default=NO_TIME) == NO_TIME else _time(max(exact)),
     )
 
 

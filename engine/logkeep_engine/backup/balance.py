@@ -31,7 +31,7 @@ MAX_SAMPLES = 4096
 SAMPLES_AT_ONCE = 32
 SAMPLING_SECONDS = 15.0
 
-Key = tuple[str, int]  # topic id, partition
+Key = tuple[str, int, int]  # topic id, partition, generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def heavy(chunks: Sequence[Chunk], slots: int) -> dict[Key, Chunk]:
     """The partitions with more than a task's share of the run, each as one range of offsets; there are never many."""
     whole: dict[Key, Chunk] = {}
     for chunk in chunks:
-        key = (chunk.topic_id, chunk.partition)
+        key = (chunk.topic_id, chunk.partition, chunk.generation)
         before = whole.get(key)
         whole[key] = chunk if before is None else replace(before, end=chunk.end, bytes=before.bytes + chunk.bytes)
     least = HEAVY * share(chunks, slots)
@@ -85,7 +85,7 @@ def recut(
     chunks: list[Chunk] = []
     done: set[Key] = set()
     for chunk in plan.chunks:
-        key = (chunk.topic_id, chunk.partition)
+        key = (chunk.topic_id, chunk.partition, chunk.generation)
         if key not in wanted:
             chunks.append(chunk)
         elif key not in done:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from logkeep_engine.archive.catalog.facts import Gap, Receipt
+from logkeep_engine.archive.catalog.facts import Gap, Partition, Receipt
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archiving import Committer
 from logkeep_engine.backup.plan import REASON_RECREATED, still_open
@@ -30,6 +30,8 @@ class BackupCommitter(Committer):
         self._losses = losses
         self._on_failure = on_failure
         self._by_name: list[Receipt] = []
+        self.unread: set[Partition] = set()
+        """Partitions of which a passive generation cannot be read to its end: its first records are gone."""
 
     def take(self, done: Sequence[PieceDone]) -> dict[int, LogkeepError]:
         """Take over the results of these pieces; returns the failures by the pieces' numbers."""
@@ -38,9 +40,13 @@ class BackupCommitter(Committer):
         for item in done:
             if item.receipt is None:
                 continue
+            gaps = item.receipt.gaps
+            if item.receipt.generation:  # the active one has these offsets: nothing is lost
+                self.unread |= {(gap.topic_id, gap.partition) for gap in gaps}
+                gaps = ()
             if item.receipt.coverage:
                 (self._by_name if item.by_name else self._waiting).append(replace(item.receipt, gaps=()))
-            suspected += ((gap, item.number) for gap in item.receipt.gaps)
+            suspected += ((gap, item.number) for gap in gaps)
         receipts, left = self._losses.prove([gap for gap, _ in suspected])
         self._waiting += receipts
         for part, error in left:
@@ -69,7 +75,7 @@ class BackupCommitter(Committer):
             topic_id = receipt.ranges[0][0]
             if now.get(names[topic_id]) == topic_id:
                 checked.append(receipt)
-            else:
+            elif not receipt.generation:
                 suspected += (Gap(*item, REASON_RECREATED) for item in receipt.ranges)
         proved, left = self._losses.prove(suspected)
         for _, error in left:

@@ -7,7 +7,7 @@ Without `onUnmatched`, a pattern without wildcards must choose a topic: it is th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -53,6 +53,30 @@ def told_topics(plan: BackupPlan) -> list[str]:
     return told
 
 
+def selection_warnings(plan: BackupPlan, topics: Topics, before: Mapping[str, TopicEntry]) -> list[str]:
+    """The warnings for patterns that choose no topic, for topics that vanished or may not be described, and for new
+    incarnations of topics that the archive knew `before` the run.
+    """
+    warnings = [*told_patterns(plan, topics), *told_topics(plan)]
+    known = {topic.name: topic.topic_id for topic in before.values()}
+    return warnings + [
+        f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, that of the last backup was "
+        f"{known[topic.name]}. What is archived of that one stays; spec.source.topicIds of a KafkaRestore chooses one."
+        for topic in plan.topics
+        if topic.topic_id not in before and topic.name in known
+    ]
+
+
+def gone_warnings(plan: BackupPlan) -> list[str]:
+    """The warnings for topics that were deleted while the run was planned."""
+    names = {topic.name: topic.topic_id for topic in plan.topics}
+    return [
+        f"Topic {topic.name!r} (id {topic.topic_id}) was deleted while the run was planned, or before"
+        + (f"; another topic has its name (id {names[topic.name]})." if topic.name in names else ".")
+        for topic in plan.gone
+    ]
+
+
 def unmatched_error(plan: BackupPlan, spec: KafkaBackupSpec) -> PatternsUnmatched | None:
     """The error of a run that misses what `spec.onUnmatched` does not allow to be missing; None if nothing is."""
     include, policy = spec.topics.include, spec.on_unmatched
@@ -93,7 +117,7 @@ def coverage(
 def protected_topics(plan: BackupPlan, state: ArchiveState, not_archived: Collection[Partition]) -> list[TopicEntry]:
     """The topics that the run has archived whole so far."""
     silent = {name for name, _ in plan.unavailable}
-    left = {piece.topic_id for piece in open_pieces(plan, state)}
+    left = {piece.topic_id for piece in open_pieces(plan, state) if not piece.generation}
     left |= {gap.topic_id for gap in open_gaps(plan, state)}
     left |= {fork.topic_id for fork in plan.forks if not fork.branch_id}
     left |= {topic_id for topic_id, _ in not_archived}

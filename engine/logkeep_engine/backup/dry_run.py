@@ -18,11 +18,10 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup.compacted import refuse_generations
-from logkeep_engine.backup.coverage import unmatched_error
+from logkeep_engine.backup.coverage import gone_warnings, selection_warnings, unmatched_error
 from logkeep_engine.backup.divergence import diverged
 from logkeep_engine.backup.plan import BackupPlan
-from logkeep_engine.backup.planner import BackupPlanner, gone_warnings, selection_warnings, unavailable
+from logkeep_engine.backup.planner import BackupPlanner, unavailable
 from logkeep_engine.backup.summary import data_loss, log_warnings
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
 from logkeep_engine.contract.names import BACKUP
@@ -69,7 +68,6 @@ class BackupDryRun(DriverRun):
 
     def _find_out(self, begun: RunResult) -> tuple[RunResult, DryRunReport]:
         spec = self._spec
-        refuse_generations(spec)
         storage = open_storage(spec.storage, self._environ)
         storage.check()
         connection = connection_from(spec.cluster, self._environ)

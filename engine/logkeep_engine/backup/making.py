@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry, branch_id
+from logkeep_engine.archive.catalog.facts import Gap, GenerationChange, GroupEntry, Partition, TopicEntry, branch_id
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, LogStanding
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, cut
+from logkeep_engine.backup.generations import GenerationPolicy, is_compacted, to_read
 from logkeep_engine.backup.plan import CHUNK_BYTES, REASON_RETENTION, BackupPlan, Chunk, TopicPartition
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 
@@ -53,6 +54,7 @@ def make_plan(
     branch: bool = False,
     beginnings: Mapping[Partition, int] = MappingProxyType({}),
     groups: Iterable[GroupEntry] = (),
+    generations: GenerationPolicy | None = None,
     chunk_bytes: int | None = None,
 ) -> BackupPlan:
     """The plan of a run over `topics`: all offsets from the beginning of a partition's archive to the end of its log
@@ -64,9 +66,9 @@ def make_plan(
     archive holds nothing there but gaps. `beginnings` are partitions whose first offsets an earlier run has left out,
     and where they begin (see `archive.reading.beginnings`). A log start that has moved back adds nothing: what comes
     before the archive's first offset was gone when the archive began, and may be the start of a batch that it has the
-    rest of.
+    rest of. With `generations` compacted partitions are read again when it is time.
     """
-    making = _Making(answers, state, beginnings, branch, chunk_bytes or CHUNK_BYTES)
+    making = _Making(answers, state, beginnings, branch, generations, chunk_bytes or CHUNK_BYTES)
     for topic in topics:
         missing = ((topic.name, number) for number in unheard_of(topic, state))
         making.unavailable += (where for where in missing if among is None or where in among)
@@ -93,6 +95,7 @@ def make_plan(
         groups=tuple(_within(groups, topics, answers.ends, _old_ends(state, making.forks))),
         idle=making.idle,
         unavailable=tuple(making.unavailable),
+        generations=tuple(making.changes),
     )
 
 
@@ -105,17 +108,20 @@ class _Making:
         state: ArchiveState,
         beginnings: Mapping[Partition, int],
         branch: bool,
+        generations: GenerationPolicy | None,
         chunk_bytes: int,
     ) -> None:
         self._answers = answers
         self._state = state
         self._beginnings = beginnings
         self._branch = branch
+        self._generations = generations
         self._chunk_bytes = chunk_bytes
         self.chunks: list[Chunk] = []
         self.gaps: list[Gap] = []
         self.forks: list[Fork] = []
         self.leaders: list[LeaderSeen] = []
+        self.changes: list[GenerationChange] = []
         self.uncompared: list[TopicPartition] = []
         self.unavailable: list[TopicPartition] = []
         self.idle = 0
@@ -139,13 +145,27 @@ class _Making:
         start = self._beginnings.get(key, accounted[0][0]) if accounted else log_start
         self.gaps += (Gap(*key, *part, REASON_RETENTION) for part in _open(state, key, start, log_start, parted))
         wanted = _open(state, key, max(start, log_start), end, parted)
-        self.idle += not wanted
-        if standing.leader_epoch >= 0 and (wanted or parted is not None or key not in state.leaders):
+        generation, again = self._again(topic, key, log_start, parted)
+        self.idle += not wanted and not again
+        if standing.leader_epoch >= 0 and (wanted or again or parted is not None or key not in state.leaders):
             self.leaders.append(LeaderSeen(*key, standing.leader_epoch))
-        for part in wanted:
+        # The offsets of a partition rise from chunk to chunk: what is read again comes first.
+        for number, part in (*((generation, part) for part in again), *((0, part) for part in wanted)):
             size = self._answers.sizes.get(where, 0) * (part[1] - part[0]) // max(1, end - log_start)
             for low, high, share in _cut(*part, size, self._chunk_bytes):
-                self.chunks.append(Chunk(topic.name, topic.topic_id, partition.id, low, high, partition.leader, share))
+                self.chunks.append(
+                    Chunk(topic.name, topic.topic_id, partition.id, low, high, partition.leader, share, number)
+                )
+
+    def _again(self, topic: TopicInfo, key: Partition, log_start: int, parted: int | None) -> tuple[int, list[Range]]:
+        """The number of the generation of a partition that is to be read, and the ranges of its log for it."""
+        if self._generations is None:
+            return 0, []
+        compacted = is_compacted(_configs(topic, self._answers.configs, self._state))
+        whole = parted is None and key not in self._beginnings and key not in self._state.branches
+        changes = self._generations.changes(self._state, key, log_start, compacted=compacted, whole=whole)
+        self.changes += changes
+        return to_read(self._state, key, changes)
 
     def _goes_on(self, key: Partition, parted: int, accounted: Sequence[Range]) -> bool:
         """Note a log that parts from the archive; returns whether it is planned all the same."""

@@ -14,7 +14,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import (
+    Coverage,
+    Gap,
+    GenerationChange,
+    GenerationStep,
+    GroupEntry,
+    Partition,
+    Receipt,
+    TopicEntry,
+)
+from logkeep_engine.archive.catalog.generations import passive_of
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork, LeaderSeen
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
@@ -45,7 +55,7 @@ ALL_PARTITIONS = -1
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Offsets [start, end) of one partition. `leader` is the broker id at plan time, `bytes` an estimate of its
-    batches' size.
+    batches' size. With a `generation` they are read for the passive generation of that number.
     """
 
     topic: str
@@ -55,6 +65,7 @@ class Chunk:
     end: int
     leader: int
     bytes: int
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,7 @@ class Piece:
     `first` piece that a partition has in this attempt takes the records of such a batch from `start` on, since the
     archive accounts for all offsets before. Offsets below `done_below` are archived already, in a batch that began
     before `start`. No batch of the planned log has a leader epoch above `leader_epoch`, which may be UNKNOWN.
+    `generation` is that of the chunk.
     """
 
     number: int
@@ -78,6 +90,7 @@ class Piece:
     done_below: int = 0
     first: bool = False
     leader_epoch: int = UNKNOWN
+    generation: int = 0
 
     @property
     def where(self) -> str:
@@ -103,6 +116,7 @@ class BackupPlan:
     ALL_PARTITIONS stands for all partitions of a topic. `gone` topics were deleted. Every selected partition is in one
     of these. `sight` are the topics of the cluster that were not selected, or that are missing. `begun` is the time at
     which the run had begun, by the catalog with which the plan was made (see `archiving.check_beginning`).
+    `generations` are steps of generations that come before the first chunk.
     """
 
     run_id: str
@@ -118,6 +132,7 @@ class BackupPlan:
     gone: tuple[GoneTopic, ...] = ()
     begun: int = 0
     sight: Sight = NOTHING_MISSED
+    generations: tuple[GenerationChange, ...] = ()
 
     def extended(self, more: BackupPlan) -> BackupPlan:
         """The plan with all of `more`, which plans what was unavailable. The numbers of chunks stay as they are."""
@@ -134,6 +149,7 @@ class BackupPlan:
             idle=self.idle + more.idle,
             unavailable=more.unavailable,
             gone=self.gone + more.gone,
+            generations=self.generations + more.generations,
         )
 
     @property
@@ -153,7 +169,7 @@ class BackupPlan:
             "version": PLAN_VERSION,
             "runId": self.run_id,
             "topics": [_shallow(topic) for topic in self.topics],
-            "chunks": [[number[c.topic_id], c.partition, c.start, c.end, c.leader, c.bytes] for c in self.chunks],
+            "chunks": [[number[chunk.topic_id], *_numbers(chunk)] for chunk in self.chunks],
             "gaps": [asdict(gap) for gap in self.gaps],
             "forks": [asdict(fork) for fork in self.forks],
             "leaders": [[number[item.topic_id], item.partition, item.epoch] for item in self.leaders],
@@ -164,6 +180,7 @@ class BackupPlan:
             "gone": [asdict(topic) for topic in self.gone],
             "begun": self.begun,
             "sight": self.sight.to_json(),
+            **({"generations": [asdict(item) for item in self.generations]} if self.generations else {}),
         }
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -185,8 +202,7 @@ class BackupPlan:
             run_id=document["runId"],
             topics=topics,
             chunks=tuple(
-                Chunk(topics[topic].name, topics[topic].topic_id, partition, start, end, leader, size)
-                for topic, partition, start, end, leader, size in document["chunks"]
+                Chunk(topics[topic].name, topics[topic].topic_id, *numbers) for topic, *numbers in document["chunks"]
             ),
             gaps=tuple(Gap(**gap) for gap in document["gaps"]),
             forks=tuple(
@@ -207,12 +223,23 @@ class BackupPlan:
             gone=tuple(GoneTopic(**topic) for topic in document.get("gone", ())),
             begun=document.get("begun", 0),
             sight=Sight.from_json(document.get("sight", {})),
+            generations=tuple(map(_change, document.get("generations", ()))),
         )
 
 
 def _shallow(entry: TopicEntry | GroupEntry) -> dict[str, Any]:
     """The fields of an entry. `asdict` copies every value, which takes longer than all the rest of a plan's JSON."""
     return {name: getattr(entry, name) for name in entry.__slots__}
+
+
+def _numbers(chunk: Chunk) -> tuple[int, ...]:
+    """The numbers of a chunk. Versions that do not know generations cannot read a plan that has some."""
+    numbers = (chunk.partition, chunk.start, chunk.end, chunk.leader, chunk.bytes)
+    return (*numbers, chunk.generation) if chunk.generation else numbers
+
+
+def _change(fields: dict[str, Any]) -> GenerationChange:
+    return GenerationChange(**{**fields, "step": GenerationStep(fields["step"])})
 
 
 def _group(entry: GroupEntry) -> dict[str, Any]:
@@ -233,13 +260,18 @@ def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:
 
 
 def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
-    """The pieces of the plan's chunks for which the archive does not account yet."""
-    before: Partition | None = None
+    """The pieces of the plan's chunks for which the archive, or the passive generation that is planned, does not
+    account yet."""
+    before: tuple[Partition, int] | None = None
     leaders = {(item.topic_id, item.partition): item.epoch for item in plan.leaders}
     for number, chunk in enumerate(plan.chunks):
         key = (chunk.topic_id, chunk.partition)
-        for start, end in state.uncovered(*key, chunk.start, chunk.end):
-            held = state.held_until(*key, start)
+        passive = passive_of(state, key)
+        if chunk.generation and (passive is None or passive.number != chunk.generation):
+            continue  # it is active by now, or was dropped
+        own = state.of_generation(chunk.generation)
+        for start, end in own.uncovered(*key, chunk.start, chunk.end):
+            held = own.held_until(*key, start)
             yield Piece(
                 number=number,
                 topic=chunk.topic,
@@ -250,10 +282,11 @@ def open_pieces(plan: BackupPlan, state: ArchiveState) -> Iterable[Piece]:
                 leader=chunk.leader,
                 bytes=chunk.bytes * (end - start) // (chunk.end - chunk.start),
                 done_below=held if held > start else 0,
-                first=key != before,
+                first=(key, chunk.generation) != before,
                 leader_epoch=leaders.get(key, UNKNOWN),
+                generation=chunk.generation,
             )
-            before = key
+            before = (key, chunk.generation)
 
 
 def still_open(receipts: Iterable[Receipt], state: ArchiveState) -> list[Receipt]:
@@ -263,15 +296,16 @@ def still_open(receipts: Iterable[Receipt], state: ArchiveState) -> list[Receipt
     A batch across the end of a chunk accounts for offsets of the next chunk. The next chunk accounts for them too if it
     has not seen the batch, because compaction or retention has removed it between the two fetches.
     """
-    accounted = ArchiveState()
+    by_kind = {False: ArchiveState(), True: ArchiveState()}
 
     def parts(item: Coverage | Gap) -> Iterable[Range]:
         key = (item.topic_id, item.partition)
-        for part in state.uncovered(*key, item.start, item.end):
+        for part in own.uncovered(*key, item.start, item.end):
             yield from accounted.uncovered(*key, *part)
 
     left: list[Receipt] = []
     for receipt in receipts:
+        own, accounted = state.of_generation(receipt.generation), by_kind[receipt.generation > 0]
         coverage = tuple(replace(item, start=start, end=end) for item in receipt.coverage for start, end in parts(item))
         gaps = tuple(replace(item, start=start, end=end) for item in receipt.gaps for start, end in parts(item))
         accounted.add_facts((), coverage, (), gaps)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 from logkeep_engine.archive.catalog.archive import Archive
@@ -19,8 +19,8 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings, plan_files
 from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
-from logkeep_engine.backup.coverage import told_patterns, told_topics
 from logkeep_engine.backup.divergence import Standings, standings_of
+from logkeep_engine.backup.generations import GenerationPolicy
 from logkeep_engine.backup.groups import group_entries
 from logkeep_engine.backup.making import BrokerAnswers, make_plan, unheard_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
@@ -34,7 +34,7 @@ from logkeep_engine.backup.selection import (
     unlisted_topics,
 )
 from logkeep_engine.backup.sight import Names, Sight, left_out, missed
-from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence, Topics
+from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDivergence
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import Bounds, ControlPlane
@@ -47,6 +47,14 @@ PLANNING_TRIES = 5
 LEADER_TRIES = 5
 
 _DELETED = (Fate.GONE, Fate.RECREATED)
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """A plan up to the ends that logs have now, and the partitions whose leaders have told them."""
+
+    plan: BackupPlan
+    answered: frozenset[Partition]
 
 
 class BackupPlanner:
@@ -96,6 +104,26 @@ class BackupPlanner:
             return None
         return plan.extended(self._store(more))
 
+    def catch_up(self, plan: BackupPlan, state: ArchiveState, keys: Collection[Partition]) -> CaughtUp:
+        """Plan the end that the logs of these partitions have now. A partition that gives no answer, or whose log was
+        cut off, is not among those that the answer tells."""
+        names, ids = plan.topic_names, {topic.name: topic.topic_id for topic in plan.topics}
+        among = {(names[topic_id], number) for topic_id, number in keys}
+        found = self._control.list_topics(sorted({name for name, _ in among}))[0]
+        topics = [topic for topic in found if topic.topic_id == ids.get(topic.name)]
+        more = self._plan(topics, topics, state, {}, among)
+        parted = {(fork.topic_id, fork.partition) for fork in more.forks}
+        missing = {(ids[name], number) for name, number in more.unavailable}
+        there = {(topic.topic_id, part.id) for topic in topics for part in topic.partitions}
+        answered = (set(keys) & there) - parted - missing
+        if not (more.chunks or more.gaps or more.forks) or self._deleted_meanwhile(topics, more):
+            return CaughtUp(plan, frozenset() if more.chunks or more.gaps or more.forks else frozenset(answered))
+        more = replace(more, groups=(), idle=0, unavailable=plan.unavailable)
+        return CaughtUp(plan.extended(self._store(more)), frozenset(answered))
+
+    def _policy(self) -> GenerationPolicy:
+        return GenerationPolicy(self._spec.generation_cycle_ms, time.time_ns() // 1_000_000)
+
     # ---- storing
 
     def _load(self) -> BackupPlan | None:
@@ -134,7 +162,8 @@ class BackupPlanner:
             # If there is such a topic, some broker that was asked knows an old state of the cluster.
             changed = min({topic.name for topic in hidden.values()} & {topic.name for topic in topics}, default="")
             if not changed:
-                plan = self._plan([*topics, *hidden.values()], topics, state, beginnings)
+                wanted = [*topics, *hidden.values()]
+                plan = self._plan(wanted, topics, state, beginnings, generations=self._policy())
                 changed = self._deleted_meanwhile(topics, plan)
             if not changed:
                 # Nobody knows all partitions of a topic that is not listed.
@@ -287,7 +316,8 @@ class BackupPlanner:
         asked = wanted | {(topic.name, ALL_PARTITIONS) for topic in topics}
         left = [where for where in plan.unavailable if where not in asked and where[0] not in gone]
         left += [(name, ALL_PARTITIONS) for name in gone if standings[name].fate is Fate.RECREATED]
-        more = self._plan(topics, topics, state, missing_beginnings(self._archive, state), wanted)
+        beginnings = missing_beginnings(self._archive, state)
+        more = self._plan(topics, topics, state, beginnings, wanted, self._policy())
         if changed := self._deleted_meanwhile(topics, more):
             log.info(
                 "topic %s was deleted or created again meanwhile: the next attempt plans what was missing", changed
@@ -315,6 +345,7 @@ class BackupPlanner:
         state: ArchiveState,
         beginnings: Mapping[Partition, int],
         among: Collection[TopicPartition] | None = None,
+        generations: GenerationPolicy | None = None,
     ) -> BackupPlan:
         """The plan over `topics`, of which only the `known` ones are asked for."""
         started = time.monotonic()
@@ -354,6 +385,7 @@ class BackupPlanner:
             branch=spec.on_divergence is OnDivergence.BRANCH,
             beginnings=beginnings,
             groups=groups,
+            generations=generations,
         )
         slots = spec.spark.executor.slots
         plan = cut_remote(balance(plan, slots, self._connection), sizes, ends, slots, self._connection)
@@ -451,27 +483,3 @@ def unreadable(names: Sequence[str], what: str) -> BrokerRefused:
         f"The brokers do not let this user read {what}: {Names.of(names)}.",
         hint="Give the user the ACL READ on the topics.",
     )
-
-
-def selection_warnings(plan: BackupPlan, topics: Topics, before: Mapping[str, TopicEntry]) -> list[str]:
-    """The warnings for patterns that choose no topic, for topics that vanished or may not be described, and for new
-    incarnations of topics that the archive knew `before` the run.
-    """
-    warnings = [*told_patterns(plan, topics), *told_topics(plan)]
-    known = {topic.name: topic.topic_id for topic in before.values()}
-    return warnings + [
-        f"Topic {topic.name!r} was deleted and created again: its id is {topic.topic_id}, that of the last backup was "
-        f"{known[topic.name]}. What is archived of that one stays; spec.source.topicIds of a KafkaRestore chooses one."
-        for topic in plan.topics
-        if topic.topic_id not in before and topic.name in known
-    ]
-
-
-def gone_warnings(plan: BackupPlan) -> list[str]:
-    """The warnings for topics that were deleted while the run was planned."""
-    names = {topic.name: topic.topic_id for topic in plan.topics}
-    return [
-        f"Topic {topic.name!r} (id {topic.topic_id}) was deleted while the run was planned, or before"
-        + (f"; another topic has its name (id {names[topic.name]})." if topic.name in names else ".")
-        for topic in plan.gone
-    ]

@@ -125,6 +125,7 @@ def _joined(chunks: Iterable[Chunk], wanted: Iterable[Where]) -> Iterator[Chunk]
             before is not None
             and (chunk.topic, chunk.partition) in chosen
             and (before.topic, before.partition, before.end) == (chunk.topic, chunk.partition, chunk.start)
+            and before.generation == chunk.generation
         ):
             before = replace(before, end=chunk.end, bytes=before.bytes + chunk.bytes)
             continue

@@ -21,13 +21,14 @@ from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Gap, Partiti
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archiving import ArchivingRun
+from logkeep_engine.backup.activating import Activating
 from logkeep_engine.backup.archive_report import archive_report
 from logkeep_engine.backup.cluster_state import archive_cluster_state
 from logkeep_engine.backup.commit import BackupCommitter
-from logkeep_engine.backup.compacted import refuse_generations
-from logkeep_engine.backup.coverage import coverage, unmatched_error
+from logkeep_engine.backup.coverage import coverage, gone_warnings, selection_warnings, unmatched_error
 from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
 from logkeep_engine.backup.dry_run import BackupDryRun
+from logkeep_engine.backup.generations import generation_warnings, open_changes
 from logkeep_engine.backup.losses import (
     ArchivePieces,
     LossSearch,
@@ -37,7 +38,7 @@ from logkeep_engine.backup.losses import (
     loses_records,
     refuse_losses,
 )
-from logkeep_engine.backup.pieces.writer import BackupSetting
+from logkeep_engine.backup.pieces.writer import setting_of
 from logkeep_engine.backup.plan import (
     BackupPlan,
     Piece,
@@ -46,7 +47,7 @@ from logkeep_engine.backup.plan import (
     open_pieces,
     pack,
 )
-from logkeep_engine.backup.planner import BackupPlanner, gone_warnings, selection_warnings, unavailable
+from logkeep_engine.backup.planner import BackupPlanner, unavailable
 from logkeep_engine.backup.proof import LossBook
 from logkeep_engine.backup.reconcile.step import reconcile_backup
 from logkeep_engine.backup.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
@@ -130,6 +131,7 @@ class BackupRun(ArchivingRun):
         self._losses_found: LossBook | None = None
         self._disagreements: list[str] = []
         self._repeated = False
+        self._activating = Activating()
         self._groups = 0
         self._cluster_state: ClusterStateEntry | None = None
         self._message = ""
@@ -141,7 +143,6 @@ class BackupRun(ArchivingRun):
 
     def execute(self) -> None:
         self._reporter.phase("Planning")
-        refuse_generations(self._spec)
         storage = open_storage(self._spec.storage, self._environ)
         storage.check()
         connection = self._connection()
@@ -182,6 +183,14 @@ class BackupRun(ArchivingRun):
             ):
                 plan = self._plan = more
                 self._archive_plan(plan, connection, control, writer, losses)
+
+            def archive(wanted: BackupPlan) -> bool:
+                self._plan = wanted
+                self._archive_plan(wanted, connection, control, writer, losses)
+                return not self._failures
+
+            if not self._failures:
+                plan = self._activating.perform(writer, planner, plan, self._not_archived, archive)
         self._reporter.phase("Finishing")
         self._conclude(plan, writer)
         if self._spec.segment.record_digests:
@@ -250,6 +259,7 @@ class BackupRun(ArchivingRun):
         """Archive all offsets of the plan for which the archive does not account yet."""
         archive = writer.archive
         branch_off(writer, plan.branches)
+        writer.change_generations(open_changes(writer.state, plan.generations))
         losses.topics = plan.topic_names
         found, left = losses.prove([gap for gap in open_gaps(plan, writer.state) if not self._left_out(gap)])
         for _, error in left:
@@ -279,7 +289,8 @@ class BackupRun(ArchivingRun):
         return (item.topic_id, item.partition) in self._not_archived
 
     def _open_pieces(self, plan: BackupPlan, writer: Writer) -> list[Piece]:
-        return [piece for piece in open_pieces(plan, writer.state) if not self._left_out(piece)]
+        wanted = (piece for piece in open_pieces(plan, writer.state) if not self._left_out(piece))
+        return [piece for piece in wanted if self._activating.wants(piece)]
 
     def _announce(self, plan: BackupPlan, pieces: Sequence[Piece]) -> None:
         """Tell the reporter what the run will do. Chunks of an earlier attempt count as done, so progress goes on where
@@ -300,26 +311,13 @@ class BackupRun(ArchivingRun):
         )
         self._reporter.phase("Running")
 
-    def _setting(self, storage: Storage, connection: KafkaConnection, writer: Writer) -> BackupSetting:
-        spec = self._spec
-        return BackupSetting(
-            connection,
-            storage,
-            writer.epoch,
-            spec.segment.max_bytes_int,
-            spec.segment.compression,
-            spec.format,
-            spec.format_options,
-            digest=spec.segment.digest,
-        )
-
     def _search_losses(
         self, connection: KafkaConnection, writer: Writer, pieces: Sequence[Piece], chunks: int
     ) -> Collection[int]:
         """Look for what the format cannot hold of the records of this run. Returns the numbers of chunks that could not
         be looked through, and must not be archived: the run fails with their failures, when all else is done.
         """
-        setting = self._setting(writer.archive.storage, connection, writer)
+        setting = setting_of(self._spec, writer.archive.storage, connection, writer.epoch)
         search = LossSearch(writer.archive, self._run_id, setting, self._slots(pieces))
 
         def run_tasks(work: Sequence[Work], function: ArchivePieces, on_result: OnPieces) -> None:
@@ -340,7 +338,7 @@ class BackupRun(ArchivingRun):
         losses: LossBook,
         pieces: Sequence[Piece],
     ) -> None:
-        setting = self._setting(storage, connection, writer)
+        setting = setting_of(self._spec, storage, connection, writer.epoch)
         work = pack(pieces, self._slots(pieces), limited=self._spec.limits.bytes_per_second_int is not None)
         committer = BackupCommitter(writer, control, losses, self._fail)
         pieces_by_number = {piece.number: piece for piece in pieces}
@@ -350,9 +348,12 @@ class BackupRun(ArchivingRun):
 
         def on_result(index: int, done: tuple[PieceDone, ...]) -> None:
             failures = committer.take(done)
+            self._activating.unread |= committer.unread
             for result in done:
                 self._repeated = self._repeated or result.repeated
-                self._note_disagreements(result, pieces_by_number[result.number])
+                piece = pieces_by_number[result.number]
+                self._note_disagreements(result, piece)
+                self._activating.saw(piece, result)
                 if (failure := failures.get(result.number)) is not None:
                     self._fail(failure)
                     continue
@@ -460,7 +461,8 @@ class BackupRun(ArchivingRun):
         of_format = format_warnings(self._spec, plan, self._losses)
         of_selection = selection_warnings(plan, self._spec.topics, self._topics_before)
         of_logs = [*gone_warnings(plan), *log_warnings(plan), *self._disagreements]
-        return [*self._notes, *of_selection, *of_format, *of_logs]
+        of_generations = generation_warnings(plan, self._writer.state) if self._writer is not None else []
+        return [*self._notes, *of_selection, *of_format, *of_logs, *of_generations]
 
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""

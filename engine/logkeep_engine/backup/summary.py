@@ -18,7 +18,7 @@ def loss_facts(plan: BackupPlan, state: ArchiveState, open_losses: Iterable[Gap]
     """
     names = plan.topic_names
     found = list(open_losses)
-    ranges: list[Gap | Chunk] = [*plan.gaps, *plan.chunks]
+    ranges: list[Gap | Chunk] = [*plan.gaps, *(chunk for chunk in plan.chunks if not chunk.generation)]
     for item in ranges:
         found += state.gaps_in(item.topic_id, item.partition, item.start, item.end)
     gaps = {(gap.topic_id, gap.partition, gap.start): gap for gap in found}

@@ -61,7 +61,7 @@ class PieceDone:
     planned one. `by_name`: bytes were fetched by the topic's name only, so they may be another incarnation's. `losses`
     are those of the format, if the task was only to look for them. `disagreements` are the transactions about which the
     broker's lists contradict the markers; the markers hold. `repeated`: the piece was read more than once, so objects
-    of no segment may lie beside its segments.
+    of no segment may lie beside its segments. `dense`: the broker had a record at every offset of the piece.
     """
 
     number: int
@@ -71,6 +71,7 @@ class PieceDone:
     losses: tuple[Loss, ...] = ()
     disagreements: tuple[ListDisagreement, ...] = ()
     repeated: bool = False
+    dense: bool = False
 
 
 def archive_pieces(setting: BackupSetting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
@@ -223,7 +224,14 @@ async def _pass(client: RawClient, writer: PieceWriter, throttle: Throttle, fetc
     if writer.must_restart:
         return _Again(piece.end)
     receipt = await asyncio.to_thread(writer.finish, piece.end)
-    return PieceDone(piece.number, receipt, by_name=by_name, losses=writer.losses, disagreements=writer.disagreements)
+    return PieceDone(
+        piece.number,
+        receipt,
+        by_name=by_name,
+        losses=writer.losses,
+        disagreements=writer.disagreements,
+        dense=writer.dense,
+    )
 
 
 async def _stop(writer: PieceWriter, failure: PieceFailure, *, by_name: bool) -> PieceDone | _Again:

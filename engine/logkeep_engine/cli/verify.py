@@ -5,18 +5,20 @@ Imports that take long happen inside the command.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, Server, Uri, spread
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, Server, Uri, refuse, spread
 from logkeep_engine.cli.output import print_json, visible
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.values import human_bytes, so_many
+from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
-    from logkeep_engine.archive.care.verify import VerifyReport
+    from logkeep_engine.archive.care.verify import Unread, VerifyReport
     from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.kafka.connection import KafkaConnection
     from logkeep_engine.toolbox.against import AgainstReport
@@ -40,6 +42,16 @@ def verify(
             help="Also look for what the archive lacks of the live topics of this cluster, host:port[,host:port].",
         ),
     ] = None,
+    incremental: Annotated[
+        bool,
+        typer.Option(
+            "--incremental", help="Read what is new since the last incremental verification, and a share of the rest."
+        ),
+    ] = False,
+    share: Annotated[
+        str | None,
+        typer.Option(metavar="1/N", help="The share of an incremental verification; 1/30 without it."),
+    ] = None,
     security: SecurityOptions,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
@@ -48,20 +60,35 @@ def verify(
     code 1 if faults were found.
     """
     with errors(debug):
+        if not incremental:
+            refuse({"--share": share}, "has a meaning only with --incremental")
+        parts = _parts(share or "1/30") if incremental else None
         connection = None
         if against is not None:
             connection = security.connection("--against", against)
         else:
             security.refuse_without("--against")
-        _verify(server.archive(uri), workers, output, connection)
+        _verify(server.archive(uri), workers, output, connection, parts)
 
 
-def _verify(archive: Archive, workers: int, output: Output, connection: KafkaConnection | None) -> None:
+def _parts(share: str) -> int:
+    """The N of 1/N."""
+    found = re.fullmatch(r"1/([1-9][0-9]{0,3})", share)
+    if found is None:
+        raise SpecError(f"--share: {share!r} is not a share like 1/30", hint="N is a number from 1 to 9999.")
+    return int(found[1])
+
+
+def _verify(
+    archive: Archive, workers: int, output: Output, connection: KafkaConnection | None, parts: int | None
+) -> None:
+    from logkeep_engine.archive.care.increments import VerifyCycle
     from logkeep_engine.archive.care.verify import verify as verify_archive
     from logkeep_engine.cli.progress import VerifyShown
 
+    cycle = None if parts is None else VerifyCycle.load(archive, parts)
     with VerifyShown() as shown:
-        report = verify_archive(archive, on_progress=shown.show, workers=workers)
+        report = verify_archive(archive, on_progress=shown.show, workers=workers, cycle=cycle)
     live = None
     if connection is not None:
         from logkeep_engine.toolbox.against import compare
@@ -83,10 +110,22 @@ def _print_report(report: VerifyReport) -> None:
         print(fault)
     for disagreement in report.disagreements:
         print(f"note: {disagreement}")
-    word = "whole" if report.whole else f"{len(report.faults)} {'fault' if len(report.faults) == 1 else 'faults'}"
+    whole = "whole" if report.unread is None else "no fault in what was read"
+    word = whole if report.whole else f"{len(report.faults)} {'fault' if len(report.faults) == 1 else 'faults'}"
     print(
         f"{word}: {report.objects} objects, {report.segments} segments, {report.records} records, "
         f"{human_bytes(report.bytes)} without fault; {len(report.orphans)} objects that no commit names"
+    )
+    if report.unread is not None:
+        _print_unread(report.unread)
+
+
+def _print_unread(unread: Unread) -> None:
+    commits = "all commits" if unread.whole_catalog else "the commits since the last one"
+    print(
+        f"not read: {so_many(unread.segments, 'segment')}, {human_bytes(unread.bytes)}, of which the objects are there "
+        f"in their sizes or named above. This was verification {unread.done} of {unread.parts} of a cycle, which read "
+        f"{commits}; after all of them each object was read"
     )
 
 

@@ -86,12 +86,25 @@ class Deadlines(Model):
     topics: tuple[TopicDeadline, ...] = ()
 
 
+class TopicSnapshots(Model):
+    """The newest snapshots of the partitions of a compacted topic. Points later than `exact_after` are exact; None: all
+    are."""
+
+    topic: TopicName
+    partitions: Count
+    records: Count
+    bytes: Count
+    exact_after: Time | None = None
+
+
 class ArchiveReport(Model):
-    """The archive after the run. `retention` None: the brokers could not be asked."""
+    """The archive after the run. `retention` None: the brokers could not be asked. `snapshots` are those of the topics
+    with the largest."""
 
     size: ArchiveSize
     recovery: Recoverable
     retention: Deadlines | None = None
+    snapshots: tuple[TopicSnapshots, ...] = ()
 
     @classmethod
     def of(cls, value: Any) -> ArchiveReport:
@@ -104,7 +117,8 @@ class ArchiveReport(Model):
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object, without what nobody knows."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        left_out = None if self.snapshots else {"snapshots"}  # earlier versions do not know them
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
 
     def without_topics(self) -> ArchiveReport:
         """The report without lists."""

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from logkeep_engine.contract.model import Model
-from logkeep_engine.contract.values import parse_quantity
+from logkeep_engine.contract.values import Duration, parse_duration, parse_quantity
 
 
 class CompactedTopics(StrEnum):
@@ -19,6 +19,16 @@ class CompactedTopics(StrEnum):
     SNAPSHOT = "Snapshot"
     GENERATIONS = "Generations"
     LOG = "Log"
+
+
+class Generations(Model):
+    """`cycle`: a run reads a compacted topic again if its active generation was begun longer ago."""
+
+    cycle: Duration = "7d"
+
+    @property
+    def cycle_ms(self) -> int:
+        return parse_duration(self.cycle) * 1000
 
 
 def _record_bytes(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.cluster import ClusterSpec
-from logkeep_engine.contract.compacted import CompactedTopics, Snapshots
+from logkeep_engine.contract.compacted import CompactedTopics, Generations, Snapshots
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.emitting import Emit, EmitOptions
 from logkeep_engine.contract.everything import ClusterStateMode, SchemaTopic, refuse_contradictions
@@ -226,6 +226,7 @@ class KafkaBackupSpec(Model):
     segment: SegmentSpec = SegmentSpec()
     compacted_topics: CompactedTopics | None = None
     snapshots: Snapshots | None = None
+    generations: Generations | None = None
     reconcile: ReconcileSpec | None = None
     retention: Retention = Retention()
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
@@ -255,6 +256,8 @@ class KafkaBackupSpec(Model):
             raise ValueError("compactedTopics may be Snapshot only with format Kafka")
         if self.snapshots is not None and self.how_compacted is not CompactedTopics.SNAPSHOT:
             raise ValueError("snapshots may be set only where compactedTopics is Snapshot")
+        if self.generations is not None and self.how_compacted is not CompactedTopics.GENERATIONS:
+            raise ValueError("generations may be set only where compactedTopics is Generations")
         return self
 
     @property
@@ -262,6 +265,13 @@ class KafkaBackupSpec(Model):
         """How compacted topics are kept: as the field says, or as is usual for the format."""
         usual = CompactedTopics.SNAPSHOT if self.format is FormatName.KAFKA else CompactedTopics.LOG
         return self.compacted_topics or usual
+
+    @property
+    def generation_cycle_ms(self) -> int | None:
+        """The cycle of generations, None if compacted topics have none."""
+        if self.how_compacted is not CompactedTopics.GENERATIONS:
+            return None
+        return (self.generations or Generations()).cycle_ms
 
 
 class BackupRef(Model):

@@ -29,6 +29,7 @@ RECORDS_WIDTH = 10
 _MAX_PARTITION = 2**31 - 1
 _SEGMENT = re.compile(r"segment_partition_([0-9]{3,10})_from_offset_([0-9]{10,40})(?:_(records|index))?", re.ASCII)
 _OF_PARTITION = re.compile(r"(index|consumer_offsets)_partition_([0-9]{3,10})", re.ASCII)
+_FOLDER = re.compile(r"generation=[1-9][0-9]*", re.ASCII)
 _LENGTH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 _start_offset = attrgetter("start_offset")
@@ -47,11 +48,13 @@ class FileKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RecordsName:
     """A segment of a partition, named by the offset it starts from: its first record has this offset or a later one.
-    The offset has at least `width` digits."""
+    The offset has at least `width` digits. `folder` is that of a generation in the topic's folder, with a slash behind
+    it."""
 
     partition: int
     start_offset: int
     width: int = RECORDS_WIDTH
+    folder: str = ""
 
     def __post_init__(self) -> None:
         _check_partition(self.partition)
@@ -60,7 +63,7 @@ class RecordsName:
 
     def __str__(self) -> str:
         """The name without suffix, as a partition's index has it."""
-        return f"segment_partition_{self.partition:03d}_from_offset_{self.start_offset:0{self.width}d}"
+        return f"{self.folder}segment_partition_{self.partition:03d}_from_offset_{self.start_offset:0{self.width}d}"
 
     @property
     def records(self) -> str:
@@ -206,10 +209,13 @@ def magic_problem(data: bytes | memoryview, what: str) -> tuple[str, str] | None
 
 
 def _named(name: bytes, start_offset: int) -> RecordsName:
-    match = _SEGMENT.fullmatch(name.decode("utf-8", "replace"))
+    folder, slash, own = name.decode("utf-8", "replace").rpartition("/")
+    match = _SEGMENT.fullmatch(own)
+    if slash and not _FOLDER.fullmatch(folder):
+        match = None
     if match is None or match[3] or int(match[1]) > _MAX_PARTITION or int(match[2]) > MAX_OFFSET:
         raise CorruptIndex(f"The index of the partition names {name!r}, which is no segment.", hint=_REBUILD)
-    segment = RecordsName(int(match[1]), int(match[2]), len(match[2]))
+    segment = RecordsName(int(match[1]), int(match[2]), len(match[2]), folder + slash)
     if segment.start_offset != start_offset or str(segment).encode() != name:
         raise CorruptIndex(
             f"The index of the partition says that {name.decode()} starts from offset {start_offset}.", hint=_REBUILD

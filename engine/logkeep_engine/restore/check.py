@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.segment_check import check_segment
+from logkeep_engine.archive.care.segment_check import check_segment, missing_or_short
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
@@ -148,16 +148,7 @@ class ArchiveCheck:
         sizes: dict[str, int] = {}
         for folder in sorted({entry.topic_folder(topic) for topic, entry in used}):
             sizes.update((info.path, info.size) for info in self._storage.list(folder))
-        faults = []
-        for topic, entry in used:
-            for path, size in entry.objects(topic).items():
-                found = sizes.get(path)
-                if found != size:
-                    what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}"
-                    faults.append(
-                        Damage(f"{self._storage.uri}/{path}", topic, entry.partition, entry.base_offset, what)
-                    )
-        return faults
+        return [fault for topic, entry in used for fault in missing_or_short(self._storage, topic, entry, sizes)]
 
     def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Damage], dict[_Key, SegmentTransactions]]:
         most = _CHECK_BYTES

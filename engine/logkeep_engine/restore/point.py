@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, snapshots_then, with_snapshots
-from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -37,6 +36,7 @@ from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.clip import clipped
+from logkeep_engine.restore.exact import identity, last_with, refuse_inexact
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, TopicSelection, select_topics, shown, with_branches
 from logkeep_engine.storage import Storage
@@ -94,6 +94,8 @@ def plan_point(
         return PlannedPoint(None, tuple(_not_exact(archived, topics, PointPlan(archived.commit))))
     if point.run is not None:
         later = archive.load()
+        last = last_with(archived, later, topics, point.run)
+        later = later if last == later.commit else archive.load_at(last)
         plan = PointPlan(later.commit)
         _refuse_not_exact(_without_gone(archived, later), topics, plan)
         return PlannedPoint(plan)
@@ -107,6 +109,7 @@ def plan_point(
         plan = PointPlan(archived.commit, _ends(archived, topics, point))
     else:
         plan = PointPlan(archived.commit, since=point.since, before=point.before)
+    refuse_inexact(archived, topics, plan.ends)
     _refuse_not_exact(archived, topics, plan)
     return PlannedPoint(plan, tuple(warnings))
 
@@ -271,22 +274,18 @@ def _without_gone(archived: ArchiveState, later: ArchiveState) -> ArchiveState:
     for key in archived.segments:
         if archived.segments.rows(key) == later.segments.rows(key):
             continue
-        there = {_identity(entry) for entry in later.segments.get(key, ())}
-        there |= {_identity(entry) for branch in later.branches.get(key, ()) for entry in branch.segments}
+        there = {identity(entry) for entry in later.segments.get(key, ())}
+        there |= {identity(entry) for branch in later.branches.get(key, ()) for entry in branch.segments}
         entries = list(archived.segments[key])
-        left = [entry for entry in entries if _identity(entry) in there]
+        left = [entry for entry in entries if identity(entry) in there]
         found.segments.replace_rows(key, b"".join(map(pack, left)))
         removed = list(found.removed.get(key, ()))
         for entry in entries:
-            if _identity(entry) not in there:
+            if identity(entry) not in there:
                 add_range(removed, entry.base_offset, entry.next_offset)
         if removed:
             found.removed[key] = removed
     return found
-
-
-def _identity(entry: SegmentEntry) -> tuple[int, int, int]:
-    return entry.base_offset, entry.epoch, entry.attempt
 
 
 @dataclass(frozen=True)

@@ -75,12 +75,18 @@ pub struct Compaction {
     rest: Vec<Share>,
     map: OffsetMap,
     dead: [Bits; 2],
+    /// Numbers of dead records of the dirty section whose bits are not set yet. They lie far from each other, so many
+    /// are set at a time.
+    overwritten: Vec<u64>,
     tombstones: [Bits; 2],
     number: [u64; 2],
     decompressor: Decompressor,
     compressor: Compressor,
     unpacked: Vec<u8>,
-    hashes: Vec<Option<Hash>>,
+    /// How many of those bytes are records.
+    size: usize,
+    /// Hashes of keys, and the numbers of their records.
+    hashes: Vec<(Hash, u64)>,
     kept: Vec<Kept>,
     body: Vec<u8>,
     /// See the type.
@@ -99,6 +105,8 @@ struct Kept {
 
 const ENOUGH: usize = 1 << 20; // bytes that are copied in one go
 const TOGETHER: usize = 32; // records whose places in the map are fetched at the same time
+const OVERWRITTEN: usize = 1 << 10;
+const TIMES: usize = 4; // by so much the memory for records grows
 const SPAN: usize = 64 << 10; // so many bytes that stay as they are need not be copied
 
 /// What survives of batches.
@@ -170,11 +178,13 @@ impl Compaction {
             rest: vec![Share::ALL],
             map: OffsetMap::new(plan.map_bytes),
             dead: Default::default(),
+            overwritten: Vec::with_capacity(OVERWRITTEN),
             tombstones: Default::default(),
             number: [0; 2],
             decompressor: Decompressor::new(),
             compressor: Compressor::new(),
             unpacked: Vec::new(),
+            size: 0,
             hashes: Vec::new(),
             kept: Vec::new(),
             body: Vec::new(),
@@ -199,6 +209,7 @@ impl Compaction {
 
     /// Begins to copy: both sections from their beginnings.
     pub fn begin_copy(&mut self) {
+        self.bury();
         self.number = [0; 2];
         self.counts = Counts::default();
     }
@@ -280,7 +291,10 @@ impl Compaction {
         while self.share.has(hash) {
             if let Ok(before) = self.map.put(hash, number) {
                 if let Some(before) = before {
-                    self.dead[Section::Dirty as usize].set(before);
+                    self.overwritten.push(before);
+                    if self.overwritten.len() == OVERWRITTEN {
+                        self.bury();
+                    }
                 }
                 return;
             }
@@ -289,6 +303,12 @@ impl Compaction {
             self.share = share;
             self.map.leave(share);
         }
+    }
+
+    /// Sets the bits of the records that were overwritten.
+    fn bury(&mut self) {
+        let dead = &mut self.dead[Section::Dirty as usize];
+        self.overwritten.drain(..).for_each(|number| dead.set(number));
     }
 
     /// Whether the copy asks the map for the keys of the section, since no pass has noted it.
@@ -312,13 +332,27 @@ impl Compaction {
             || header.attributes & TRANSACTIONAL != 0 && holds(&self.plan.aborted, header)
     }
 
+    /// Unpacks the records of a batch: see `records_of`. The memory for them stays as large as it was needed, so that
+    /// it is neither cleared nor tried out for each batch.
     fn unpack(&mut self, header: &Header, batch: &[u8]) -> Result<(), Stop> {
         let codec = Codec::of(header.attributes).ok_or(Stop::Odd)?;
-        self.unpacked.clear();
-        match self.decompressor.append(codec, &batch[HEADER_SIZE..], &mut self.unpacked, self.plan.unpacked) {
-            Ok(_) => Ok(()),
-            Err(Problem::NoRoom) => Err(Stop::Large),
-            Err(Problem::Damaged(_)) => Err(Stop::Odd),
+        let (packed, limit) = (&batch[HEADER_SIZE..], self.plan.unpacked);
+        if codec == Codec::None {
+            return if packed.len() > limit { Err(Stop::Large) } else { Ok(()) };
+        }
+        loop {
+            match self.decompressor.into_slice(codec, packed, &mut self.unpacked) {
+                Ok(size) => {
+                    self.size = size;
+                    return Ok(());
+                }
+                Err(Problem::NoRoom) if self.unpacked.len() < limit => {
+                    let room = TIMES * packed.len().max(self.unpacked.len()).max(SPAN);
+                    self.unpacked.resize(room.min(limit), 0);
+                }
+                Err(Problem::NoRoom) => return Err(Stop::Large),
+                Err(Problem::Damaged(_)) => return Err(Stop::Odd),
+            }
         }
     }
 
@@ -329,7 +363,7 @@ impl Compaction {
         self.unpack(header, batch)?;
         let before = self.number;
         let unpacked = std::mem::take(&mut self.unpacked);
-        let noted = self.note_records(section, header, &unpacked);
+        let noted = self.note_records(section, header, records_of(header, batch, &unpacked[..self.size]));
         self.unpacked = unpacked;
         if noted.is_err() {
             self.number = before;
@@ -345,24 +379,25 @@ impl Compaction {
             if is_tombstone(&record, packed) {
                 self.tombstones[section as usize].set(number);
             }
-            self.hashes.push(record.key.of(packed).map(|key| self.hasher.hash(key)));
+            if let Some(hash) = record.key.of(packed).map(|key| self.hasher.hash(key)) {
+                if self.share.has(hash) {
+                    self.hashes.push((hash, number));
+                }
+            }
             at = record.end;
         }
         if at != packed.len() {
             return Err(Odd);
         }
-        let (hashes, mut number) = (std::mem::take(&mut self.hashes), first);
+        let hashes = std::mem::take(&mut self.hashes);
         for some in hashes.chunks(TOGETHER) {
-            self.map.touch(some.iter().flatten().copied());
-            for hash in some {
-                if let Some(hash) = hash {
-                    self.note_hash(section, *hash, number);
-                }
-                number += 1;
+            self.map.touch(some.iter().map(|(hash, _)| *hash));
+            for (hash, number) in some {
+                self.note_hash(section, *hash, *number);
             }
         }
         self.hashes = hashes;
-        self.number[section as usize] = number;
+        self.number[section as usize] = first + header.record_count as u64;
         Ok(())
     }
 
@@ -394,7 +429,7 @@ impl Compaction {
             if !looks_up {
                 self.unpack(header, batch)?;
             }
-            self.copy_some(section, header, first, pieces.out()).map_err(|Odd| Stop::Odd)?;
+            self.copy_some(section, header, batch, first, pieces.out()).map_err(|Odd| Stop::Odd)?;
         }
         self.number[section as usize] = behind;
         Ok(())
@@ -407,11 +442,19 @@ impl Compaction {
     }
 
     /// Appends what survives of the batch that was unpacked last.
-    fn copy_some(&mut self, section: Section, header: &Header, first: u64, out: &mut Vec<u8>) -> Result<(), Odd> {
+    fn copy_some(
+        &mut self,
+        section: Section,
+        header: &Header,
+        batch: &[u8],
+        first: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
         let unpacked = std::mem::take(&mut self.unpacked);
-        let copied = self.choose(section, header, first, &unpacked).and_then(|tombstones| {
+        let packed = records_of(header, batch, &unpacked[..self.size]);
+        let copied = self.choose(section, header, first, packed).and_then(|tombstones| {
             if !self.kept.is_empty() {
-                self.rebuild(header, &unpacked, tombstones > 0, out)?;
+                self.rebuild(header, packed, tombstones > 0, out)?;
                 self.counts.rebuilt += 1;
             }
             self.counts.records += self.kept.len() as u64;
@@ -489,6 +532,12 @@ impl Compaction {
         batch[..HEADER_SIZE].copy_from_slice(&made.bytes());
         Ok(())
     }
+}
+
+/// The packed records of a batch that was unpacked last: they lie where they were, if they were not compressed.
+#[inline]
+fn records_of<'a>(header: &Header, batch: &'a [u8], unpacked: &'a [u8]) -> &'a [u8] {
+    if Codec::of(header.attributes) == Some(Codec::None) { &batch[HEADER_SIZE..] } else { unpacked }
 }
 
 /// Whether the record says that its key is gone.

@@ -142,6 +142,17 @@ class ProgressStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class SnapshotStatus(StatusPart):
+    """The newest snapshots of the partitions of a compacted topic. Points later than `exact_after` are exact."""
+
+    topic: str = ""
+    partitions: int | None = None
+    records: int | None = None
+    bytes: int | None = None
+    exact_after: str | None = None
+
+
+@dataclass(frozen=True)
 class ArchiveStatus(StatusPart):
     """The numbers are those of a KafkaBackup. `size` and `growth` say `stored_bytes` and `bytes_per_day` to people."""
 
@@ -158,6 +169,7 @@ class ArchiveStatus(StatusPart):
     size: str | None = None
     bytes_per_day: int | None = None
     growth: str | None = None
+    snapshots: tuple[SnapshotStatus, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.contract.archive import ArchiveSize, Deadlines, Recoverable
+from logkeep_engine.contract.archive import ArchiveSize, Deadlines, Recoverable, TopicSnapshots
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import human_bytes
 from logkeep_operator.api import ArchiveStatus, Status, StatusOutcome
@@ -17,6 +17,7 @@ from logkeep_operator.api.status import (
     DeadlineStatus,
     RecoveryStatus,
     RetentionStatus,
+    SnapshotStatus,
     moment_of,
     timestamp,
 )
@@ -46,7 +47,10 @@ def with_archive(status: Status, result: RunResult, uri: str) -> Status:
     kept = status.retention if result.outcome == StatusOutcome.FAILED else None
     return replace(
         status,
-        archive=_sized(status.archive or ArchiveStatus(), result.archive.size),
+        archive=replace(
+            _sized(status.archive or ArchiveStatus(), result.archive.size),
+            snapshots=_snapshots(result.archive.snapshots),
+        ),
         recovery=_recovery(result.archive.recovery),
         retention=_retention(told) if told is not None else kept,
     )
@@ -63,6 +67,13 @@ def _sized(archive: ArchiveStatus, size: ArchiveSize) -> ArchiveStatus:
         size=human_bytes(size.stored_bytes),
         bytes_per_day=size.bytes_per_day,
         growth=f"{human_bytes(size.bytes_per_day)}/day" if size.bytes_per_day is not None else None,
+    )
+
+
+def _snapshots(told: Iterable[TopicSnapshots]) -> tuple[SnapshotStatus, ...]:
+    return tuple(
+        SnapshotStatus(item.topic[:MAX_TOPIC], item.partitions, item.records, item.bytes, _time(item.exact_after))
+        for item in _listed(told)
     )
 
 

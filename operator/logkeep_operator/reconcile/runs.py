@@ -24,7 +24,10 @@ from logkeep_operator.api.status import timestamp
 
 _ID_LENGTH = 10
 _TRIGGER_LENGTH = 6
-_NOT_INPUTS = {"suspend", "schedule", "run_policy", "spark", "limits", "snapshots", "retention", "reconcile"}
+_NOT_INPUTS = {
+    *("suspend", "schedule", "run_policy", "spark", "limits"),
+    *("snapshots", "generations", "retention", "reconcile"),
+}
 _NO_INPUTS_OF_DRY_RUN = {"suspend", "run_policy", "spark"}
 _DRY_RUN = "dryRun"  # the last part of the key of a dry run
 

@@ -31,7 +31,7 @@ def bytes_in(samples: list[Sample], start: int, end: int) -> float:
 def test_one_partition_with_most_of_the_bytes_is_spread_over_the_slots() -> None:
     chunks = [chunk(0, 0, 900_000, 900 * MIB), *(chunk(number, 0, 1000, 2 * MIB) for number in range(1, 50))]
     wanted = heavy(chunks, slots=8)
-    assert list(wanted) == [(ID, 0)]
+    assert list(wanted) == [(ID, 0, 0)]
     again = recut(plan(*chunks), wanted, {}, slots=8)
     parts = [part for part in again.chunks if part.partition == 0]
     assert len(parts) == 15
@@ -53,7 +53,7 @@ def test_small_runs_are_not_cut_into_crumbs() -> None:
 def test_a_heavy_partition_is_known_by_all_its_chunks() -> None:
     chunks = [chunk(0, 0, 10, 256 * MIB), chunk(0, 10, 20, 256 * MIB), chunk(1, 0, 10, 256 * MIB)]
     assert heavy(chunks, slots=1) == {}
-    assert heavy(chunks, slots=2) == {(ID, 0): chunk(0, 0, 20, 512 * MIB)}
+    assert heavy(chunks, slots=2) == {(ID, 0, 0): chunk(0, 0, 20, 512 * MIB)}
 
 
 def test_tiny_records_before_large_ones_do_not_make_one_task_long() -> None:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from itertools import count
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +24,7 @@ from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.backup.archive_report import snapshots_of
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.errors import SpecError, StorageUnavailable
 from logkeep_engine.log.consumed import LogRecord
@@ -23,6 +32,7 @@ from logkeep_engine.restore import point as points
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.storage import LocalStorage
+from logkeep_engine.storage.local import _LocalWriter
 from logkeep_engine.tasks import TaskRunner
 from tests.examples import scaled
 from tests.unit.archive.build import ORDERS, chunk
@@ -232,6 +242,8 @@ def test_a_time_of_which_retention_has_left_nothing_is_refused_and_says_from_whe
             if number == 2:
                 writer.remove([RemovedSegment(*KEY, 0)])
     assert [record.value for record in topic.restored()] == [b"v2"]
+    (told,) = snapshots_of(Archive.open(topic.storage).load())
+    assert (told.topic, told.partitions, told.records, told.exact_after) == ("orders", 1, 1, NOON / 1000)
     for wanted in ({"as_of": iso(NOON)}, {"timestamp": iso(NOON)}):
         with pytest.raises(
             SpecError, match=f"its state is kept at offset 1 and later, which is later than {iso(NOON)}"
@@ -239,3 +251,63 @@ def test_a_time_of_which_retention_has_left_nothing_is_refused_and_says_from_whe
             topic.seen(point=wanted)
     state = topic.seen(point={"as_of": iso(NOON + 1)})
     assert [entry.next_offset for entry in state.segments[KEY]][:1] == [1]
+
+
+def killed_behind(step: int, topic: CompactedTopic, run_id: str) -> bool:
+    """Run a backup in a process that is killed behind its write number `step`; False if it made fewer."""
+
+    def back_up() -> None:
+        done = count(1)
+
+        def dying(method: Any) -> Any:
+            def write(*arguments: Any, **options: Any) -> Any:
+                found = method(*arguments, **options)
+                if threading.current_thread() is threading.main_thread() and next(done) == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return found
+
+            return write
+
+        for place, name in ((LocalStorage, "create"), (LocalStorage, "put"), (_LocalWriter, "commit")):
+            setattr(place, name, dying(getattr(place, name)))
+        topic.back_up(run_id, spec_of(topic.storage.uri, segment={"maxBytes": "1Mi"}))
+
+    process = multiprocessing.get_context("fork").Process(target=back_up)
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode != 0
+
+
+def test_a_kill_between_any_two_steps_loses_nothing(tmp_path: Path) -> None:
+    begun = topic_of(tmp_path / "begun")
+    begun.write([(b"a", b"1"), (b"b", b"1")])
+    begun.back_up("run-1")
+    for number in range(2):  # the snapshot has two parts
+        begun.write([(b"b", None), (b"c%d" % number, Random(number).randbytes(700_000))])
+    step = 0
+    while True:
+        step += 1
+        shutil.copytree(tmp_path / "begun", tmp_path / str(step))
+        topic = copy.deepcopy(begun)
+        topic.storage = LocalStorage(f"file://{tmp_path / str(step)}")
+        if not killed_behind(step, topic, "run-2"):
+            break
+        archive = Archive.open(topic.storage)
+        assert verify(archive).faults == []
+        state, ended = archive.load(), archive.load().runs.get("run-2")
+        done = ended is not None and ended.outcome is RunOutcome.SUCCEEDED
+        topic.archived = topic.end if done else 2
+        restored = [(record.key, record.value) for record in topic.restored()]
+        assert last_values(restored) == topic.consumed(), step
+        snapshots = [item.end for item in state.snapshots[KEY]]
+        assert snapshots in ([2], [2, 6])
+        topic.archived = 2
+        made = topic.back_up("run-2", spec_of(topic.storage.uri, segment={"maxBytes": "1Mi"}))
+        assert made.count == (0 if snapshots == [2, 6] else 1)
+        state = archive.load()
+        assert [len(item.parts(KEY)) for item in state.snapshots[KEY]] == [1, 2]
+        assert verify(archive).faults == []
+        restored = [(record.key, record.value) for record in topic.restored()]
+        assert last_values(restored) == topic.consumed(), step
+    assert step > 9

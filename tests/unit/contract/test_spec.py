@@ -186,6 +186,14 @@ def test_snapshots_have_the_limits_of_kip_630() -> None:
     assert (limits.max_record_bytes_int, limits.min_cleanable_ratio) == (20 << 20, 0.5)
 
 
+@pytest.mark.parametrize("name", ["Kafka", "Records", "Avro"])
+def test_generations_have_a_cycle_of_a_week_by_default(name: str) -> None:
+    assert parse_backup(backup(format=name)).generation_cycle_ms is None
+    assert parse_backup(backup(format=name, compactedTopics="Generations")).generation_cycle_ms == 7 * 86_400_000
+    some = parse_backup(backup(format=name, compactedTopics="Generations", generations={"cycle": "12h"}))
+    assert some.generation_cycle_ms == 12 * 3_600_000
+
+
 def test_a_retention_is_seconds_and_bytes() -> None:
     retention = parse_backup(backup(retention={"maxAge": "30d", "maxBytes": "1Gi"})).retention
     assert (retention.max_age_seconds, retention.max_bytes_int) == (30 * 86400, 1 << 30)
@@ -308,6 +316,11 @@ BAD_BACKUPS = [
         (backup(snapshots={"minCleanableRatio": ratio}), "spec.snapshots.minCleanableRatio", why)
         for ratio, why in ((-0.1, "greater than or equal to 0"), (1.1, "less than or equal to 1"), (float("nan"), ""))
     ),
+    *(
+        (backup(generations={}, **changes), "spec", "generations may be set only where compactedTopics is Generations")
+        for changes in ({}, {"format": "Avro"}, {"compactedTopics": "Log"})
+    ),
+    (backup(compactedTopics="Generations", generations={"cycle": "0d"}), "spec.generations.cycle", "not a duration"),
     (backup(retention={"maxAge": "30"}), "spec.retention.maxAge", "not a duration such as 12h or 30d"),
     (backup(retention={"maxAge": "0d"}), "spec.retention.maxAge", "not a duration"),
     (backup(retention={"maxBytes": "1023Ki"}), "spec.retention.maxBytes", "must be at least 1Mi"),

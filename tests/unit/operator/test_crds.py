@@ -149,7 +149,7 @@ def camel(name: str) -> str:
 
 SIZES = {
     f"archive.{name}"
-    for name in ("topics", "segments", "records", "bytes", "storedBytes", "size", "bytesPerDay", "growth")
+    for name in ("topics", "segments", "records", "bytes", "storedBytes", "size", "bytesPerDay", "growth", "snapshots")
 }
 
 

@@ -558,6 +558,16 @@ def test_a_change_of_how_it_runs_starts_nothing(change: dict[str, Any]) -> None:
     assert {condition.observed_generation for condition in world.status.conditions if condition.type == "Ready"} == {2}
 
 
+def test_another_cycle_of_generations_holds_from_the_next_run_on() -> None:
+    world = succeeded()
+    world.edit(compactedTopics="Generations")
+    world.settle()
+    second = world.run_id
+    world.edit(generations={"cycle": "1d"})
+    world.settle()
+    assert world.run_id == second
+
+
 def test_history_keeps_ten_runs() -> None:
     world = succeeded()
     for number in range(12):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from logkeep_engine import collector
 from logkeep_engine.archive import names
+from logkeep_engine.archive.care.increments import ComparedCheckpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import check_cluster_state, state_path
+from logkeep_engine.archive.catalog.commit_reader import CatalogListing
 from logkeep_engine.archive.catalog.comparison import CheckpointComparison
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.generations import PASSIVE
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
@@ -22,50 +26,75 @@ from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError,
 from logkeep_engine.storage import Storage
 
 
+@dataclass(slots=True)
+class CatalogCheck:
+    """The findings of the check of a catalog. `state` is None if it cannot be known. `objects` counts those of the
+    catalog that were read, and those that its commits name; `epochs` are those of the commits that were read.
+    `compared` is the newest checkpoint that is the fold of the commits."""
+
+    state: ArchiveState | None
+    objects: int
+    damage: list[Damage] = field(default_factory=list)
+    epochs: set[int] = field(default_factory=set)
+    compared: ComparedCheckpoint | None = None
+
+
 @collector.paused()
-def check_catalog(archive: Archive, damage: list[Damage], epochs: set[int]) -> tuple[ArchiveState | None, int]:
-    """The state, or None if it cannot be known; the number of the catalog's objects, and of those that its
-    commits name. `epochs` gets those that began."""
+def check_catalog(archive: Archive, known: ArchiveState | None = None) -> CatalogCheck:
+    """Read all commits and checkpoints, or those behind a `known` state, and compare what they say."""
     listing = archive.listing()
-    count = listing.objects
+    state = known or ArchiveState()
+    found = CatalogCheck(state, listing.objects)
     # Read one at a time, when the fold has come to it: each is as large as the state.
     unread: dict[int, list[str]] = {}
     for number, _, info in listing.checkpoints:
-        unread.setdefault(number, []).append(info.path)
-    state = ArchiveState()
-    comparison = CheckpointComparison(state)
+        if number > state.commit:
+            unread.setdefault(number, []).append(info.path)
+    if known is not None:
+        behind = sum(number > known.commit for number in listing.commits)
+        found.objects = behind + sum(map(len, unread.values())) + 1
     try:
-        for commit in archive.read_commits(range(listing.last + 1)):
-            state.apply(commit)
-            comparison.applied(commit)
-            epochs.add(commit.epoch)
-            if commit.cluster_state is not None:
-                count += 1
-                if (found := check_cluster_state(archive, commit)) is not None:
-                    damage.append(_catalog_damage(archive, state_path(commit.run_id), found))
-            for path in unread.pop(commit.number, ()):
-                _compare_checkpoint(archive, path, state, comparison, damage)
-        _read_checkpoints(archive, unread, damage)
-        damage.extend(_checkpoints_ahead(archive, unread, state.commit))
-        return state, count
+        _fold(archive, listing, found, state, unread)
+        return found
     except (ArchiveDamaged, ArchiveMismatch, ValueError, KeyError) as error:
         bad = state.commit + 1
-        damage.append(_catalog_damage(archive, listing.object_of(bad), error))
-    _read_checkpoints(archive, unread, damage)
+        found.damage.append(_catalog_damage(archive, listing.object_of(bad), error))
+    _read_checkpoints(archive, unread, found.damage)
     # A checkpoint may know what damaged commits do not say any more.
     named = {listing.object_of(bad)}
     for number in range(bad + 1, listing.last + 1):
         if (path := listing.object_of(number)) in named:
             continue  # a damaged bundle is named once
         try:
-            epochs.add(archive.read_commit(number).epoch)
+            found.epochs.add(archive.read_commit(number).epoch)
         except (ArchiveDamaged, ArchiveMismatch) as error:
             named.add(path)
-            damage.append(_catalog_damage(archive, path, error))
+            found.damage.append(_catalog_damage(archive, path, error))
     try:
-        return archive.load(), count
+        found.state = archive.load()
     except (ArchiveDamaged, ArchiveMismatch):
-        return None, count
+        found.state = None
+    return found
+
+
+def _fold(
+    archive: Archive, listing: CatalogListing, found: CatalogCheck, state: ArchiveState, unread: dict[int, list[str]]
+) -> None:
+    """Add the commits to the state, and compare each checkpoint with it. Raises what reading and adding do."""
+    comparison = CheckpointComparison(state)
+    for commit in archive.read_commits(range(state.commit + 1, listing.last + 1)):
+        state.apply(commit)
+        comparison.applied(commit)
+        found.epochs.add(commit.epoch)
+        if commit.cluster_state is not None:
+            found.objects += 1
+            if (wrong := check_cluster_state(archive, commit)) is not None:
+                found.damage.append(_catalog_damage(archive, state_path(commit.run_id), wrong))
+        for path in unread.pop(commit.number, ()):
+            sha256 = _compare_checkpoint(archive, path, state, comparison, found.damage)
+            found.compared = found.compared if sha256 is None else ComparedCheckpoint(path, sha256)
+    _read_checkpoints(archive, unread, found.damage)
+    found.damage.extend(_checkpoints_ahead(archive, unread, state.commit))
 
 
 def _checkpoints_ahead(archive: Archive, paths: Iterable[int], last: int) -> Iterator[Damage]:
@@ -109,18 +138,19 @@ def check_epochs(archive: Archive, last: int, epochs: set[int], orphans: list[st
 
 def _compare_checkpoint(
     archive: Archive, path: str, state: ArchiveState, comparison: CheckpointComparison, damage: list[Damage]
-) -> None:
+) -> str | None:
+    """Compare a checkpoint with the state. Returns the hash of its content if its bytes are those of the state."""
     name = f"{archive.storage.uri}/{path}"
     try:
-        if comparison.is_same(archive.storage.read(path), archive.info.archive_id, name):
-            return
+        sha256 = comparison.sha256_if_same(archive.storage.read(path), archive.info.archive_id, name)
     except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
         damage.append(_catalog_damage(archive, path, error))
-        return
-    # It may say the same in other words.
-    folded = _read_checkpoint(archive, path, damage)
-    if folded is not None and not folded.same_facts(state):
-        damage.append(Damage(name, "", -1, None, "it is not the fold of the commits"))
+        return None
+    if sha256 is None:  # it may say the same in other words
+        folded = _read_checkpoint(archive, path, damage)
+        if folded is not None and not folded.same_facts(state):
+            damage.append(Damage(name, "", -1, None, "it is not the fold of the commits"))
+    return sha256
 
 
 def _read_checkpoints(archive: Archive, paths: dict[int, list[str]], damage: list[Damage]) -> None:
@@ -167,6 +197,16 @@ def check_continuity(
             first = [(entry.base_offset, branch.offset) for entry in branch.segments[:1]]
             coverage = [item for item in first if item[0] < item[1]] + branch.held.coverage
             yield from _verify_order(storage, chosen[branch.key[0]], coverage, branch.segments)
+    yield from _check_passive(storage, state, chosen)
+
+
+def _check_passive(storage: Storage, state: ArchiveState, chosen: Mapping[str, str]) -> Iterator[Damage]:
+    """Faults of generations that are being read."""
+    passive = state.of_generation(PASSIVE)
+    for (topic_id, partition), entries in passive.segments.items():
+        if topic_id in chosen:
+            coverage = passive.coverage.get((topic_id, partition), [])
+            yield from _verify_order(storage, chosen[topic_id], coverage, entries)
 
 
 def all_branches(state: ArchiveState) -> list[Branch]:

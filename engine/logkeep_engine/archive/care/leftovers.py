@@ -11,7 +11,8 @@ removed
 - has a name as Logkeep writes it, of a partition that the run has written,
 - is named by no commit, and is not of a removed segment either, which `removal` deletes in its own time,
 - begins in the last range of offsets of its partition that is archived without a hole, and no recorded gap follows: it
-  may reach over its first offset, and must not be the only copy of what was lost in the cluster.
+  may reach over its first offset, and must not be the only copy of what was lost in the cluster. In the folder of a
+  generation: begins below the end of that range, and the generation is not being read.
 
 It comes after the run's end, so nobody else needs it. The run itself and all before it can commit nothing any more. A
 later run commits only segments that begin at offsets for which the catalog did not account when this one ended, under
@@ -25,13 +26,14 @@ else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import LAYOUTS, Layout
 from logkeep_engine.archive.catalog.facts import Partition, RunOutcome
+from logkeep_engine.archive.catalog.generations import PASSIVE, passive_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.ranges import Range
@@ -70,7 +72,7 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
         # Names have no epoch in these formats: what no commit names may be what lost commits named.
         log.warning("objects that no commit names are left, for commits are lost: %s", lost[0])
         return 0
-    found = sorted(_leftovers(storage, state, layout, keys))
+    found = sorted(_leftovers(storage, state, layout, set(keys)))
     if found:
         storage.delete(found)
         log.info("removed %d objects that an earlier attempt had left, first %s", len(found), found[0])
@@ -82,19 +84,25 @@ def _is_adopted(writer: Writer) -> bool:
     return writer.archive.info.imported and any(run.kind != CONVERSION for run in writer.state.runs.values())
 
 
-def _leftovers(storage: Storage, state: ArchiveState, layout: Layout, keys: Iterable[Partition]) -> Iterator[str]:
+def _leftovers(storage: Storage, state: ArchiveState, layout: Layout, keys: Collection[Partition]) -> Iterator[str]:
     ranges = {(state.topics[key[0]].name, key[1]): _whole_end(state, key) for key in keys}
     named: set[str] = set()
     waiting = (table for item in state.unpurged for table in item.segments.items())
-    for (topic_id, partition), entries in chain(state.segments.items(), waiting):
+    passive = state.of_generation(PASSIVE).segments
+    for (topic_id, partition), entries in chain(state.segments.items(), passive.items(), waiting):
         topic = state.topics[topic_id].name
         if (topic, partition) in ranges:
             named.update(path for entry in entries for path in entry.objects(topic))
+    being_read = {(state.topics[key[0]].name, key[1]): passive_of(state, key) for key in keys}
     for topic in {topic for topic, _ in ranges}:
         for info in storage.list(f"{names.TOPICS}{topic}/"):
-            partition, first = _PLACES[layout](topic, info.path)
+            path, generation = names.without_generation(info.path)
+            partition, first = _PLACES[layout](topic, path)
             start, end = ranges.get((topic, partition), NOTHING)
-            if start <= first < end and info.path not in named:
+            read = being_read.get((topic, partition))
+            if read is not None and read.number == generation:
+                continue
+            if (start <= first or generation) and first < end and info.path not in named:
                 yield info.path
 
 

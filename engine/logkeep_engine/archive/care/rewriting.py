@@ -237,6 +237,7 @@ class _RecordsRewriting:
                 attempt=self._attempt,
                 sequence=entry.files.sequence,
                 sequence_width=width,
+                generation=entry.files.generation,
             )
             if entry.layout is not Layout.AVRO:  # its name is its base offset
                 gaps = made.gaps or made.base_offset != entry.base_offset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -34,6 +34,16 @@ def check_all(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck
     if found.transactions is not None and not found.damage:
         found.damage.extend(_verify_parts(storage, topic, entry, found.transactions))
     return found
+
+
+def missing_or_short(storage: Storage, topic: str, entry: SegmentEntry, listed: Mapping[str, int]) -> Iterator[Damage]:
+    """The damage that shows in a list of objects, path to size: those of the segment that are missing, or that have
+    another size."""
+    for path, size in entry.objects(topic).items():
+        found = listed.get(path)
+        if found != size:
+            what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}"
+            yield Damage(f"{storage.uri}/{path}", topic, entry.partition, entry.base_offset, what)
 
 
 def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:

@@ -7,8 +7,8 @@ It checks:
 
 - The catalog: archive.json, and every commit and checkpoint. A checkpoint must equal the fold of the commits.
 - Each partition: its coverage has no hole but recorded gaps, from where it was meant to begin (see `beginnings`). Its
-  segments, and those of its branches, neither overlap nor lie outside of it. Its indexes of transactions and its
-  markers say the same; where they do not, nothing is lost.
+  segments, those of its branches and those of a generation that is being read neither overlap nor lie outside of it.
+  Its indexes of transactions and its markers say the same; where they do not, nothing is lost.
 - Each segment of batches: size and digest of the log, every batch's CRC and offsets, and every fact of the catalog
   entry. Offset and time index equal those made from the log. Each aborted transaction ends with an abort marker of its
   producer. If the log is compressed: the size of the object, the seek table, and that each frame holds what the table
@@ -20,12 +20,15 @@ It checks:
 Objects that no commit names are orphans, not faults: a crash leaves them, and so does a task that Spark repeated. But
 if there are witnesses of commits that are gone from the catalog's end (see `lost_tail`), or segments of an epoch at
 which no commit was made, that is damage.
+
+An incremental verification (`increments`) does not read all segments: of those that it leaves out it compares only the
+sizes of their objects, and what shows in all segments of a partition together it does not look for.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -40,10 +43,13 @@ from logkeep_engine.archive.care.catalog_check import (
     check_epochs,
     lost_tails,
 )
-from logkeep_engine.archive.care.segment_check import SegmentCheck, check_all
+from logkeep_engine.archive.care.increments import VerifyCycle
+from logkeep_engine.archive.care.segment_check import SegmentCheck, check_all, missing_or_short
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.generations import PASSIVE
+from logkeep_engine.archive.catalog.packed import sums_of_segments
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
@@ -65,11 +71,23 @@ class VerifyProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """The segments that an incremental verification has not read, and the bytes of their logs. It was number `done` of
+    the `parts` of a cycle; `whole_catalog` tells whether all commits were read."""
+
+    segments: int
+    bytes: int
+    done: int
+    parts: int
+    whole_catalog: bool
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """`objects` counts those that were looked at; `bytes` and `records` are those of segments without damage.
 
     `orphans`: objects under `topics/` that no commit names. `disagreements`: transactions of which marker and index say
-    different things. Nothing is lost by either: readers hold to the marker.
+    different things. Nothing is lost by either: readers hold to the marker. `unread` is None if everything was read.
     """
 
     objects: int
@@ -79,13 +97,16 @@ class VerifyReport:
     faults: list[Damage]
     orphans: list[str]
     disagreements: list[str] = field(default_factory=list)
+    unread: Unread | None = None
 
     @property
     def whole(self) -> bool:
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        return {"whole": self.whole, **asdict(self), "faults": [damage.to_json() for damage in self.faults]}
+        unread = {} if self.unread is None else {"unread": asdict(self.unread)}
+        found = {"whole": self.whole, **asdict(self), "faults": [damage.to_json() for damage in self.faults]}
+        return {key: value for key, value in found.items() if key != "unread"} | unread
 
 
 def verify(
@@ -94,61 +115,137 @@ def verify(
     topics: Callable[[str], bool] | None = None,
     on_progress: Callable[[VerifyProgress], None] | None = None,
     workers: int = 4,
+    cycle: VerifyCycle | None = None,
 ) -> VerifyReport:
-    """Check the archive, or its topics whose name `topics` says yes to (the catalog always).
+    """Check the archive, or its topics whose name `topics` says yes to (the catalog always), or what the next
+    verification of a `cycle` reads, which is stored then.
 
     Memory: about four read blocks a worker. Raises storage errors, since an archive that cannot be read is not known to
     be damaged.
     """
-    faults: list[Damage] = []
-    objects = 1  # archive.json, read by `open`
-    epochs: set[int] = set()
-    state, catalog_objects = check_catalog(archive, faults, epochs)
-    objects += catalog_objects
+    known = None if cycle is None else cycle.known(archive)
+    catalog = check_catalog(archive, known)
+    state, faults = catalog.state, catalog.damage
+    catalog_damaged = bool(faults)
     if state is None:
-        return VerifyReport(objects, 0, 0, 0, faults, [])
+        return VerifyReport(1 + catalog.objects, 0, 0, 0, faults, [])
+    if cycle is not None and cycle.epoch > state.epoch:
+        cycle = VerifyCycle(cycle.parts)  # commits are lost: what follows has other segments of the same epochs
     chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
-    tables = [segments for (topic_id, _), segments in sorted(state.segments.items()) if topic_id in chosen]
-    tables += [branch.segments for branch in all_branches(state) if branch.key[0] in chosen]
-    tables += [parts for parts in all_snapshots(state) if parts[0].topic_id in chosen]
-    total = sum(map(len, tables))
     faults.extend(lost_tails(archive, state))
     faults.extend(check_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
-    done_bytes = good_bytes = good_records = 0
-    bytes_total = sum(segments.sums()[1] for segments in tables)
-    # Entries are made as they come up: a million of them would be a gigabyte.
-    entries = chain.from_iterable(tables)
-    disagreements: list[str] = []
-    transactions: list[SegmentTransactions] = []
-    key: Partition | None = None
+    tables = [segments for topic_id, segments in _tables(state) if topic_id in chosen]
+    left_out: list[SegmentEntry] = []
+    if cycle is not None and not cycle.is_first:
+        tables, left_out = _chosen_by(cycle, tables)
+    reading = _Reading(chosen, state, tables, faults, follows=not left_out)
+    for entry, checked in _verified(archive.storage, chosen, chain.from_iterable(tables), workers):
+        reading.take(entry, checked)
+        if on_progress is not None:
+            on_progress(reading.progress())
+    reading.end_partition()
+    listed = _listed(archive.storage, state)
+    faults.extend(_missing_or_short(archive.storage, chosen, left_out, listed))
+    orphans = [path for path in _orphans(listed, state) if topics is None or topics(_topic_of(path))]
+    if known is None:
+        faults.extend(check_epochs(archive, state.commit, catalog.epochs, orphans))
+    unread = None
+    if cycle is not None:
+        unread = Unread(
+            len(left_out), sum(entry.bytes for entry in left_out), cycle.done + 1, cycle.parts, known is None
+        )
+        cycle.after(state, reading.faulty, catalog.compared, catalog_damaged).store(archive)
+    objects = 1 + catalog.objects + reading.objects
+    return VerifyReport(
+        objects, reading.total, reading.good_bytes, reading.records, faults, orphans, reading.disagreements, unread
+    )
 
-    def end_partition() -> None:
-        """The segments of a partition follow one another, and so do those of a branch."""
-        if key is not None:
-            disagreements.extend(_disagreements(chosen, state, key, transactions))
-        transactions.clear()
 
-    for done, (entry, checked) in enumerate(_verified(archive.storage, chosen, entries, workers), start=1):
-        if (entry.topic_id, entry.partition) != key or (
+def _tables(state: ArchiveState) -> Iterator[tuple[str, Sequence[SegmentEntry]]]:
+    """All segments by topic id, those of a partition or a branch together, in order."""
+    for (topic_id, _), segments in sorted(state.segments.items(), key=_key_of):
+        yield topic_id, segments
+    for branch in all_branches(state):
+        yield branch.key[0], branch.segments
+    for (topic_id, _), segments in sorted(state.of_generation(PASSIVE).segments.items(), key=_key_of):
+        yield topic_id, segments
+    for parts in all_snapshots(state):
+        yield parts[0].topic_id, parts
+
+
+def _key_of(item: tuple[Partition, object]) -> Partition:
+    return item[0]
+
+
+def _chosen_by(
+    cycle: VerifyCycle, tables: Iterable[Sequence[SegmentEntry]]
+) -> tuple[list[Sequence[SegmentEntry]], list[SegmentEntry]]:
+    """The segments that the next verification of a cycle reads, and those that it leaves out."""
+    wanted: list[Sequence[SegmentEntry]] = []
+    left_out: list[SegmentEntry] = []
+    for segments in tables:
+        some: list[SegmentEntry] = []
+        for entry in segments:
+            (some if cycle.reads(entry) else left_out).append(entry)
+        if some:
+            wanted.append(some)
+    return wanted, left_out
+
+
+class _Reading:
+    """Adds up what is found in the segments of `tables`, one after another. `follows`: it gets all segments of each
+    partition, so transactions can be followed from one to the next."""
+
+    def __init__(
+        self,
+        chosen: Mapping[str, str],
+        state: ArchiveState,
+        tables: Iterable[Sequence[SegmentEntry]],
+        faults: list[Damage],
+        *,
+        follows: bool,
+    ) -> None:
+        self._chosen, self._state, self._faults, self._follows = chosen, state, faults, follows
+        self.total = self._bytes_total = 0
+        for segments in tables:
+            self.total += len(segments)
+            self._bytes_total += sums_of_segments(segments)[1]
+        self.objects = self.records = self.good_bytes = 0
+        self.faulty: list[SegmentEntry] = []
+        self.disagreements: list[str] = []
+        self._done = self._bytes = 0
+        self._transactions: list[SegmentTransactions] = []
+        self._key: Partition | None = None
+
+    def take(self, entry: SegmentEntry, checked: SegmentCheck) -> None:
+        """Add the next segment. Those of a partition follow one another, and so do those of a branch."""
+        transactions = self._transactions
+        if (entry.topic_id, entry.partition) != self._key or (
             transactions and entry.base_offset < transactions[-1].base_offset
         ):
-            end_partition()
-            key = entry.topic_id, entry.partition
+            self.end_partition()
+            self._key = entry.topic_id, entry.partition
         if checked.transactions is not None:
             transactions.append(checked.transactions)
-        found = checked.damage
-        faults.extend(found)
-        done_bytes += entry.bytes
-        objects += len(entry.objects(chosen[entry.topic_id]))
-        if not found:
-            good_bytes += entry.bytes
-            good_records += entry.records
-        if on_progress is not None:
-            on_progress(VerifyProgress(done, total, done_bytes, bytes_total, len(faults)))
-    end_partition()
-    orphans = _orphans(archive.storage, state, topics)
-    faults.extend(check_epochs(archive, state.commit, epochs, orphans))
-    return VerifyReport(objects, total, good_bytes, good_records, faults, orphans, disagreements)
+        self._faults.extend(checked.damage)
+        self._done += 1
+        self._bytes += entry.bytes
+        self.objects += len(entry.objects(self._chosen[entry.topic_id]))
+        if checked.damage:
+            self.faulty.append(entry)
+        else:
+            self.good_bytes += entry.bytes
+            self.records += entry.records
+
+    def end_partition(self) -> None:
+        """Note that no further segment of the partition comes."""
+        if self._key is not None and self._follows:
+            self.disagreements.extend(_disagreements(self._chosen, self._state, self._key, self._transactions))
+        self._transactions.clear()
+
+    def progress(self) -> VerifyProgress:
+        """All that is done so far."""
+        return VerifyProgress(self._done, self.total, self._bytes, self._bytes_total, len(self._faults))
 
 
 def _disagreements(
@@ -177,25 +274,36 @@ def _verified(
             pool.shutdown(cancel_futures=True)
 
 
-def _orphans(storage: Storage, state: ArchiveState, topics: Callable[[str], bool] | None) -> list[str]:
-    tables: list[tuple[str, Iterable[SegmentEntry]]] = [(key[0], entries) for key, entries in state.segments.items()]
-    tables += [(branch.key[0], branch.segments) for branch in all_branches(state)]
-    tables += [(parts[0].topic_id, parts) for parts in all_snapshots(state)]
-    tables += [(key[0], entries) for item in state.unpurged for key, entries in item.segments.items()]
+def _listed(storage: Storage, state: ArchiveState) -> dict[str, int]:
+    """The objects of topics, and their sizes. Topics' folders of an adopted archive may lie beside `archive.json`."""
+    first = (segments[0].topic_folder(state.topics[topic_id].name) for topic_id, segments in _named(state) if segments)
+    beside = {folder for folder in first if not folder.startswith(names.TOPICS)}
+    return {info.path: info.size for prefix in (names.TOPICS, *sorted(beside)) for info in storage.list(prefix)}
+
+
+def _named(state: ArchiveState) -> Iterator[tuple[str, Sequence[SegmentEntry]]]:
+    """All segments whose objects may be there, by topic id."""
+    yield from ((topic_id, entries) for topic_id, entries in _tables(state) if topic_id in state.topics)
+    for item in state.unpurged:
+        yield from ((key[0], entries) for key, entries in item.segments.items() if key[0] in state.topics)
+
+
+def _orphans(listed: Mapping[str, int], state: ArchiveState) -> list[str]:
     known = {
         path
-        for topic_id, entries in tables
-        if topic_id in state.topics
+        for topic_id, entries in _named(state)
         for entry in entries
         for path in (*entry.objects(state.topics[topic_id].name), *entry.beside(state.topics[topic_id].name))
     }
-    # Topics' folders of an adopted archive may lie beside `archive.json`.
-    beside = {f"{path.partition('/')[0]}/" for path in known if not path.startswith(names.TOPICS)}
-    found = []
-    for prefix in (names.TOPICS, *sorted(beside)):
-        for info in storage.list(prefix):
-            if info.path not in known and not is_made_again(info.path):
-                topic = info.path.removeprefix(names.TOPICS).partition("/")[0]
-                if topics is None or topics(topic):
-                    found.append(info.path)
-    return found
+    return [path for path in listed if path not in known and not is_made_again(path)]
+
+
+def _topic_of(path: str) -> str:
+    return path.removeprefix(names.TOPICS).partition("/")[0]
+
+
+def _missing_or_short(
+    storage: Storage, chosen: Mapping[str, str], entries: Iterable[SegmentEntry], listed: Mapping[str, int]
+) -> Iterator[Damage]:
+    for entry in entries:
+        yield from missing_or_short(storage, chosen[entry.topic_id], entry, listed)

@@ -185,10 +185,10 @@ class Archive:
                 state, since = self._from_checkpoint(listing)
                 self._fold(state, since, listing, listing.last)
                 # A store may list late what it already reads.
-                while (data := self.read_or_none(names.commit_path(state.commit + 1))) is not None:
-                    self._apply(state, self._commits.parse(state.commit + 1, data))
-                    since.count(len(data))
-                if state.commit < 0 or not self._commits.in_new_bundle(state.commit):
+                while (found := self._commits.unlisted(state.commit + 1)) is not None:
+                    self._apply(state, found[0])
+                    since.count(found[1])
+                if not self._commits.finds_bundles(state.commit):
                     return state, since
                 # This reader was suspended: commits that it has read may not be those that were listed.
 

@@ -45,6 +45,7 @@ from logkeep_engine.archive.catalog import documents, fields, packed, tables
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Gap, Partition
 from logkeep_engine.archive.catalog.fields import Since
+from logkeep_engine.archive.catalog.generations import generation_in, generation_out
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.replacements import replacements_in, replacements_out
@@ -69,7 +70,7 @@ _SPLIT = b',"\\u0000",'  # no JSON of an item has this: a quotation mark within 
 _REMOVALS, _UNPURGED, _HOLDS = "removals", "unpurged", "holds"
 _SNAPSHOTS, _BRANCH_SNAPSHOTS, _REPLACED = "snapshots", "branchSnapshots", "replaced"
 _MORE_OF_ARCHIVE: set[str] = {_REMOVALS, _HOLDS}
-_MORE_OF_PARTITION: set[str] = {_UNPURGED, _SNAPSHOTS, _BRANCH_SNAPSHOTS, _REPLACED}
+_MORE_OF_PARTITION: set[str] = {_UNPURGED, _SNAPSHOTS, _BRANCH_SNAPSHOTS, _REPLACED, "generation"}
 
 
 def dump(state: ArchiveState, archive_id: str) -> bytes:
@@ -94,7 +95,8 @@ def dump(state: ArchiveState, archive_id: str) -> bytes:
 
 def keys_of(state: ArchiveState) -> list[Partition]:
     """The partitions of a checkpoint, in its order."""
-    return sorted({*state.partitions(), *state.epochs, *state.leaders, *state.branches, *state.snapshots})
+    logs = {*state.partitions(), *state.epochs, *state.leaders, *state.branches}
+    return sorted({*logs, *state.snapshots, *state.generations})
 
 
 def layout_of_archive(state: ArchiveState) -> int:
@@ -135,7 +137,9 @@ def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, A
         _REPLACED: replaced,
     }
     rows = b"".join([*(rows for _, rows in gone), *(item.rows for _, item in (*own, *others))])
-    return {name: items for name, items in found.items() if items}, rows + last
+    generation, passive = generation_out(state, key)
+    more: dict[str, Any] = {**found, "generation": generation}
+    return {name: value for name, value in more.items() if value}, rows + last + passive
 
 
 def _snapshot_out(branch: list[str], item: HeldSnapshot) -> list[Any]:
@@ -172,7 +176,7 @@ def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str,
     if _REPLACED in more:
         state.replaced[key], size = replacements_in(more[_REPLACED], rows[at:])
         at += size
-    return at
+    return at + (generation_in(state, key, more["generation"], rows[at:]) if "generation" in more else 0)
 
 
 def _contents(state: ArchiveState, keys: list[Partition], layout: int) -> Iterator[bytes]:

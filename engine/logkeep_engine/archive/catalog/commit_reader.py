@@ -97,7 +97,8 @@ class CommitReader:
             elif (number := names.parse_bundle(info.path)) is not None:
                 bundles[number] = info
         checkpoints.sort(key=lambda item: item[:2], reverse=True)
-        self._listed = frozenset(bundles)
+        # A bundle that was found before it is listed is there all the same.
+        self._listed = frozenset(bundles) | self._opened.keys()
         removable = {number: info for number, info in single.items() if names.bundle_of(number) in bundles}
         for number in removable:
             del single[number]
@@ -113,10 +114,23 @@ class CommitReader:
             return None
         return self.parse(number, self._from_bundle(number))
 
-    def in_new_bundle(self, number: int) -> bool:
-        """Tells whether the commit has got a bundle since the catalog was listed."""
-        wanted = names.bundle_of(number)
-        return wanted not in (self._listed or ()) and self._open(wanted) is not None
+    def unlisted(self, number: int) -> tuple[Commit, int] | None:
+        """The commit behind the last that was listed, and the bytes of its object; None if there is none. A store may
+        list late what it already reads."""
+        if self._place(number) is not None:
+            return self.read(number), 0
+        try:
+            data = self._storage.read(names.commit_path(number))
+        except ObjectMissing:
+            return None
+        return self.parse(number, data), len(data)
+
+    def finds_bundles(self, last: int) -> bool:
+        """Tells whether there are bundles that were not there when the catalog was listed: of the `last` commit, behind
+        which `unlisted` has found none, or of the one behind it."""
+        for number in {names.bundle_of(max(0, last)), names.bundle_of(last + 1)} - (self._listed or frozenset()):
+            self._open(number)
+        return not self._opened.keys() <= (self._listed or frozenset())
 
     def read_all(self, numbers: Sequence[int]) -> Iterator[Commit]:
         """The commits in this order, read concurrently, with bounded memory. Raises what `read` does."""

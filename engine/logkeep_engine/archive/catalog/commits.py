@@ -8,7 +8,8 @@ key, so that an altered commit is never mistaken for another:
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,
      "purgedCommits":[…],"epochs":{…},"leaders":{…},"branches":{…},"removedFromBranches":{…},
-     "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"replaced":{…},"holds":{…},"groups":{…},
+     "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"replaced":{…},"holds":{…},
+     "generations":{…},"passive":{"coverage":{…},"segments":{…},"epochs":{…}},"groups":{…},
      "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"erasure":{"sha256":…,"records":…,"segments":…},
      "care":true,"sha256":…}
 """
@@ -28,7 +29,14 @@ from logkeep_engine.archive.catalog.documents import (
     know,
     parse,
 )
-from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit, CommitKind, ErasureEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import (
+    ClusterStateEntry,
+    Commit,
+    CommitKind,
+    ErasureEntry,
+    PassiveFacts,
+    RunOutcome,
+)
 from logkeep_engine.errors import ArchiveMismatch
 
 _HEAD = {  # the keys that every commit has, and their attributes
@@ -56,6 +64,8 @@ _KIND_KEYS = {
         "leaders",
         "branches",
         "removedFromBranches",
+        "generations",
+        "passive",
         "snapshots",
         "snapshotParts",
         "removedSnapshots",
@@ -112,11 +122,31 @@ def _extensions(commit: Commit) -> dict[str, Any]:
         "epochs": tables.EPOCHS.out(commit.epochs) if commit.epochs else None,
         "leaders": tables.LEADERS.out(commit.leaders) if commit.leaders else None,
         "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
+        "generations": tables.GENERATIONS.out(commit.generations) if commit.generations else None,
+        "passive": _passive_out(commit.passive) if commit.passive else None,
         **(tables.snapshots_out(commit.snapshots) if commit.snapshots else {}),
         "removedSnapshots": tables.REMOVED_SNAPSHOTS.out(gone) if gone else None,
         "replaced": tables.REPLACED.out(commit.replaced) if commit.replaced else None,
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _passive_out(facts: PassiveFacts) -> dict[str, Any]:
+    return {
+        "coverage": tables.COVERAGE.out(facts.coverage),
+        "segments": tables.segments_out(facts.segments),
+        "epochs": tables.EPOCHS.out(facts.epochs),
+    }
+
+
+def _passive_in(document: dict[str, Any], name: str) -> PassiveFacts:
+    found = document.get("passive", {})
+    know(found, {"coverage", "segments", "epochs"}, name)
+    return PassiveFacts(
+        tuple(tables.COVERAGE.read(found, "coverage", name)),
+        tables.segments_in(found, name),
+        tuple(tables.EPOCHS.read(found, "epochs", name)),
+    )
 
 
 def load_commit(data: bytes, name: str) -> Commit:
@@ -166,6 +196,8 @@ def load_commit(data: bytes, name: str) -> Commit:
             partial=document.get("partial", False),
             care=document.get("care", False),
             cluster_state=_cluster_state(document, name),
+            generations=tuple(tables.GENERATIONS.read(document, "generations", name)),
+            passive=_passive_in(document, name),
             snapshots=tables.snapshots_in(document, name),
             removed_snapshots=tuple(tables.REMOVED_SNAPSHOTS.read(document, "removedSnapshots", name)),
             replaced=tuple(tables.REPLACED.read(document, "replaced", name)),

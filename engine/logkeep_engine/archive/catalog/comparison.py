@@ -2,7 +2,7 @@
 
     comparison = CheckpointComparison(state)
     state.apply(commit); comparison.applied(commit)
-    comparison.is_same(data, archive_id, name)     # True: the checkpoint is what `checkpoint.dump` makes of the state
+    comparison.sha256_if_same(data, archive_id, name)     # its hash, if it is what `checkpoint.dump` makes of the state
 
 Reading a checkpoint of a million segments takes seconds, and an archive may have dozens. What a checkpoint must say of
 a partition is kept here as long as no commit changes it, so only bytes are compared.
@@ -50,23 +50,25 @@ class CheckpointComparison:
             self._changed.update((item.topic_id, item.partition) for item in getattr(commit, name))
         self._changed.update(_partitions(commit.segments))
 
-    def is_same(self, data: bytes, archive_id: str, name: str) -> bool:
-        """True if the checkpoint says what the state says. False if it may say something else: then read it.
+    def sha256_if_same(self, data: bytes, archive_id: str, name: str) -> str | None:
+        """The hash of the checkpoint's content if it says what the state says. None if it may say something else: then
+        read it.
 
         Raises what `checkpoint.load` does.
         """
         head, body = checkpoint.split(data, name)
         layout = head.get("layout", 1)
         if layout < checkpoint.LAYOUT or (head["archiveId"], head["commit"]) != (archive_id, self._state.commit):
-            return False
+            return None
         self._refresh(layout)
         if layout < max(self._oldest, checkpoint.layout_of_archive(self._state)):
-            return False
+            return None
         try:
             contents = checkpoint.frames_of(body, head["frames"])
-            return all(map(_equal, zip_longest(contents, self._wanted(layout))))
+            is_same = all(map(_equal, zip_longest(contents, self._wanted(layout))))
         except (KeyError, TypeError, ValueError):
-            return False
+            return None
+        return str(head["sha256"]) if is_same else None
 
     def _wanted(self, layout: int) -> Iterator[tuple[bytes, bytes]]:
         yield checkpoint.first_content(self._state, len(self._places), layout), b""

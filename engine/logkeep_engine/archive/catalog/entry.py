@@ -55,6 +55,7 @@ class Files(ABC):
     object, with at least `sequence_width` digits. In the Records format the number is the base offset, and a width of 0
     is that of the format. `end`, `leader_epoch` and `part` are in the name of a part of a snapshot. The object may have
     batches in so many offsets (`margin`) below `base_offset` and from `next_offset` on, which are no part of the log.
+    `generation` is in the folder name of a segment that was read for a generation, where its own name has no epoch.
     """
 
     __slots__ = ()
@@ -70,6 +71,7 @@ class Files(ABC):
     end: int = 0
     leader_epoch: int = 0
     part: int = 0
+    generation: int = 0
 
     @property
     @abstractmethod
@@ -128,13 +130,15 @@ class RecordsFiles(Files):
     layout = Layout.RECORDS
     index_bytes: int = 0
     sequence_width: int = 0
+    generation: int = 0
 
     @property
     def suffix(self) -> str:
         return names.RECORDS
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        return names.records_stem(topic, entry.partition, entry.base_offset, width=self.sequence_width)
+        width, generation = self.sequence_width, self.generation
+        return names.records_stem(topic, entry.partition, entry.base_offset, width=width, generation=generation)
 
     def sizes(self, entry: SegmentEntry) -> dict[str, int]:
         return {names.RECORDS: entry.bytes, names.RECORDS_INDEX: self.index_bytes}
@@ -160,13 +164,15 @@ class AvroFiles(Files):
     layout = Layout.AVRO
     sequence: int = 0
     sequence_width: int = 0
+    generation: int = 0
 
     @property
     def suffix(self) -> str:
         return names.DATA
 
     def stem(self, topic: str, entry: SegmentEntry) -> str:
-        return names.avro_stem(topic, entry.partition, self.sequence, width=self.sequence_width)
+        width, generation = self.sequence_width, self.generation
+        return names.avro_stem(topic, entry.partition, self.sequence, width=width, generation=generation)
 
     def sizes(self, entry: SegmentEntry) -> dict[str, int]:
         return {names.DATA: entry.bytes}

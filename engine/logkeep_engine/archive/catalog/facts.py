@@ -157,15 +157,54 @@ def is_branch_id(text: str) -> bool:
     return text.startswith(_BRANCH_PREFIX) and len(text) == _ID_LENGTH and text[len(_BRANCH_PREFIX) :][:4].isdecimal()
 
 
+class GenerationStep(StrEnum):
+    """The steps of a generation of a compacted partition: it begins to be read, then it becomes the active one, or it
+    is dropped."""
+
+    BEGIN = "Begin"
+    ACTIVATE = "Activate"
+    DROP = "Drop"
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationChange:
+    """A step of generation `number` of a partition. One that begins is of the offsets [start, end); one that becomes
+    active is exact from offset `end` on."""
+
+    topic_id: str
+    partition: int
+    number: int
+    step: GenerationStep
+    start: int = 0
+    end: int = 0
+
+    def __post_init__(self) -> None:
+        if self.number < 1 or self.partition < 0 or not 0 <= self.start <= self.end:
+            raise ValueError(f"{self} is no change of a generation")
+
+
+@dataclass(frozen=True, slots=True)
+class PassiveFacts:
+    """The facts that a commit adds to passive generations."""
+
+    coverage: tuple[Coverage, ...] = ()
+    segments: Sequence[SegmentEntry] = ()
+    epochs: tuple[LeaderEpoch, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.coverage or len(self.segments) or self.epochs)
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """The work that one task has done. It is committed whole or not at all. `epochs` are those of the
-    batches that the task has seen."""
+    batches that the task has seen. With a `generation` it belongs to the passive generation of this number."""
 
     coverage: tuple[Coverage, ...] = ()
     segments: tuple[SegmentEntry, ...] = ()
     gaps: tuple[Gap, ...] = ()
     epochs: tuple[LeaderEpoch, ...] = ()
+    generation: int = 0
 
     @property
     def ranges(self) -> list[tuple[str, int, int, int]]:
@@ -240,6 +279,7 @@ class Commit:
     segments. `purged`: the objects of all segments that were removed before are deleted; `purged_commits`: those of
     the segments that these commits have removed. `snapshots` are new ones of compacted partitions, and
     `removed_snapshots` are there no more. `holds` are all that there are from now on; None: they stay as they were.
+    `generations` are steps of generations; what the commit adds to those that are being read is `passive`.
 
     With `replaced`, an erasure's, its `segments` are those that take their place, and nothing is added.
 
@@ -275,6 +315,8 @@ class Commit:
     partial: bool = False
     cluster_state: ClusterStateEntry | None = None
     care: bool = False
+    generations: tuple[GenerationChange, ...] = ()
+    passive: PassiveFacts = PassiveFacts()
     snapshots: tuple[SnapshotEntry, ...] = ()
     holds: tuple[Hold, ...] | None = None
     removed_snapshots: tuple[RemovedSnapshot, ...] = ()
@@ -297,9 +339,11 @@ class Commit:
         """True if the commit adds no records, but makes snapshots of those that are there, removes segments or
         snapshots, or says that their objects are gone. It may stand right behind the end of a run."""
         facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
-        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings]))
+        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings, self.generations]))
         done = (self.removed, self.purged_commits, self.snapshots, self.removed_snapshots)
-        return self.kind is CommitKind.DATA and not added and (self.purged or any(done))
+        if added or self.passive:
+            return False
+        return self.kind is CommitKind.DATA and (self.purged or any(done))
 
 
 def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:

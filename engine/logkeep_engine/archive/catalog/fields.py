@@ -39,6 +39,8 @@ class Since(IntEnum):
     """Digests that are not SHA-256; such a table has the columns of LAYOUTS, too."""
     SNAPSHOTS = 4
     """Parts of snapshots; such a table has the columns of DIGESTS, too."""
+    GENERATIONS = 5
+    """Segments in the folder of a generation; such a table has the columns of SNAPSHOTS, too."""
 
 
 _ANY = frozenset(Layout)
@@ -89,6 +91,7 @@ FIELDS = (  # in the order of a commit's columns
     SegmentField("files.end", "snapshotEnd", FieldKind.LONG, 8, _SNAPSHOT, Since.SNAPSHOTS),
     SegmentField("files.leader_epoch", "leaderEpoch", FieldKind.INT, 12, _SNAPSHOT, Since.SNAPSHOTS),
     SegmentField("files.part", "part", FieldKind.INT, 13, _SNAPSHOT, Since.SNAPSHOTS),
+    SegmentField("files.generation", "generation", FieldKind.INT, 13, _NUMBERED, Since.GENERATIONS),
 )
 FLAGS = {
     "transactional": "transactional",

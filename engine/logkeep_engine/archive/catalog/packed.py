@@ -318,6 +318,13 @@ class SegmentBatch(_Rows):
             yield key, bytes(self._rows[at * ROW_BYTES : (at + 1) * ROW_BYTES])
 
 
+def sums_of_segments(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
+    """The sums of records and bytes."""
+    if isinstance(segments, _Rows):
+        return segments.sums()
+    return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
+
+
 class PackedSegments(_Rows):
     """The segments of one partition by base offset: a view that sees what its table gets later."""
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 
-from logkeep_engine.archive.catalog.facts import Partition, Receipt, RemovedSegment, TopicEntry
+from logkeep_engine.archive.catalog.facts import Partition, PassiveFacts, Receipt, RemovedSegment, TopicEntry
+from logkeep_engine.archive.catalog.generations import passive_of
+from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen, news
 from logkeep_engine.archive.catalog.packed import SegmentTable
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -19,13 +23,33 @@ class ReceiptCheck:
         self._state = state
         self._accepted = ArchiveState()
         self._accepted.add_facts(topics, (), (), ())
+        self._passive: ReceiptCheck | None = None
+        self.taken: list[Receipt] = []
+        self.taken_aside: list[Receipt] = []
+        """Those of passive generations, of the receipts that were taken for committed."""
+
+    def _of(self, receipt: Receipt) -> ReceiptCheck:
+        """The check of what is held aside, for a receipt of a passive generation; else this one."""
+        if not receipt.generation:
+            return self
+        if self._passive is None:
+            topics = (*self._state.topics.values(), *self._accepted.topics.values())
+            self._passive = ReceiptCheck(self._state.of_generation(receipt.generation), topics)
+        return self._passive
 
     def add(self, receipt: Receipt) -> None:
         """Take the receipt for committed from now on."""
+        (self.taken_aside if receipt.generation else self.taken).append(receipt)
+        self._of(receipt)._add(receipt)
+
+    def _add(self, receipt: Receipt) -> None:
         self._accepted.add_facts((), receipt.coverage, receipt.segments, receipt.gaps)
 
     def holds(self, receipt: Receipt) -> bool:
         """True if the archive accounts for every offset of the receipt already."""
+        return self._of(receipt)._holds(receipt)
+
+    def _holds(self, receipt: Receipt) -> bool:
         return bool(receipt.ranges) and not any(
             self._accepted.uncovered(topic_id, partition, *part)
             for topic_id, partition, start, end in receipt.ranges
@@ -37,7 +61,22 @@ class ReceiptCheck:
         the receipt already."""
         if not receipt.coverage and not receipt.gaps:
             return "it accounts for no offsets"
-        return self._why_not_ranges(receipt) or self._why_not_segments(receipt, epoch)
+        own = self._of(receipt)
+        return (
+            self._why_not_generation(receipt) or own._why_not_ranges(receipt) or own._why_not_segments(receipt, epoch)
+        )
+
+    def _why_not_generation(self, receipt: Receipt) -> str | None:
+        if not receipt.generation:
+            return None
+        for topic_id, partition, start, end in receipt.ranges:
+            where = f"topic id {topic_id} partition {partition} offsets [{start}, {end})"
+            passive = passive_of(self._state, (topic_id, partition))
+            if passive is None or passive.number != receipt.generation:
+                return f"{where}: generation {receipt.generation} is not being read"
+            if start < passive.start or end > passive.end:
+                return f"{where} are not in generation {receipt.generation}, [{passive.start}, {passive.end})"
+        return "a generation has no gaps" if receipt.gaps else None
 
     def _why_not_ranges(self, receipt: Receipt) -> str | None:
         own: dict[Partition, list[Range]] = {}
@@ -114,3 +153,30 @@ def check_removal(
         held = state.branch(key, old.branch_id).held.snapshots if old.branch_id else state.snapshots.get(key, ())
         if all(found.end != old.end for found in held):
             raise ValueError(f"there is no snapshot {old}")
+
+
+def read_aside(state: ArchiveState, receipts: Sequence[Receipt]) -> PassiveFacts:
+    """The facts that these receipts add to passive generations."""
+    if not receipts:
+        return PassiveFacts()
+    return PassiveFacts(
+        tuple(item for receipt in receipts for item in receipt.coverage),
+        tuple(item for receipt in receipts for item in receipt.segments),
+        tuple(new_epochs(state.of_generation(receipts[0].generation), receipts, ())),
+    )
+
+
+def partition_of(item: LeaderEpoch | LeaderSeen) -> Partition:
+    """The partition of a leader epoch."""
+    return item.topic_id, item.partition
+
+
+def new_epochs(
+    state: ArchiveState, receipts: Iterable[Receipt], epochs: Iterable[LeaderEpoch]
+) -> Iterator[LeaderEpoch]:
+    """The leader epochs, of those in the receipts and in `epochs`, that the archive does not know yet."""
+    found: dict[Partition, list[LeaderEpoch]] = {}
+    for item in chain(epochs, *(receipt.epochs for receipt in receipts)):
+        found.setdefault(partition_of(item), []).append(item)
+    for key, items in found.items():
+        yield from news(state.epochs.get(key, ()), sorted(items, key=attrgetter("epoch", "start")))

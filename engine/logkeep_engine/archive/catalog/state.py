@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, rejoined
+from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, in_branch, rejoined
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
     Branching,
@@ -26,10 +26,18 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     TopicEntry,
 )
+from logkeep_engine.archive.catalog.generations import Generation, change_generations, end_passive_behind
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
-from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, SegmentTable, offsets_of, without_bases
+from logkeep_engine.archive.catalog.packed import (
+    ROW_BYTES,
+    SegmentBatch,
+    SegmentTable,
+    offsets_of,
+    sums_of_segments,
+    without_bases,
+)
 from logkeep_engine.archive.catalog.replacements import Replacement, follow, put_in_place
 from logkeep_engine.archive.catalog.unpurged import Unpurged, same_unpurged, without_commits
 from logkeep_engine.archive.ranges import Range, add_range, without
@@ -54,6 +62,8 @@ class ArchiveState:
     branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
     replaced  by (topic id, partition), in order: segments that erasures have replaced, and by what
     followed  the branches that stand in the place of the newest logs, see `with_branch`
+    generations  by (topic id, partition): what is known of the generations of compacted partitions
+    passive   what is archived of passive generations, which is in nothing above; see `of_generation`
     snapshots by (topic id, partition), by their ends: of compacted partitions
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
@@ -74,6 +84,8 @@ class ArchiveState:
         self.branches: dict[Partition, list[Branch]] = {}
         self.replaced: dict[Partition, list[Replacement]] = {}
         self.followed: tuple[Branch, ...] = ()
+        self.generations: dict[Partition, Generation] = {}
+        self.passive: ArchiveState | None = None
         self.snapshots: dict[Partition, list[HeldSnapshot]] = {}
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
@@ -101,6 +113,8 @@ class ArchiveState:
             and self.leaders == other.leaders
             and self.retention_holds == other.retention_holds
             and self.branches == other.branches
+            and self.generations == other.generations
+            and all(self._passive_held(key) == other._passive_held(key) for key in self.generations)
             and self.snapshots == other.snapshots
             and self.replaced == other.replaced
             and self.groups == other.groups
@@ -214,9 +228,9 @@ class ArchiveState:
         for key, branches in self.branches.items():
             at = next((at for at, branch in enumerate(branches) if branch.id == branch_id), None)
             if key[0] == topic_id and at is not None:
-                view._hold(key, rejoined(self._held(key), branches[at:]))
+                view.hold(key, rejoined(self.held(key), branches[at:]))
                 view.followed = (*view.followed, branches[at])
-                view.groups = tuple(_in_branch(group, branches[at]) for group in view.groups)
+                view.groups = tuple(in_branch(group, branches[at]) for group in view.groups)
         return view
 
     def following(self, later: ArchiveState) -> ArchiveState:
@@ -245,13 +259,26 @@ class ArchiveState:
         view.groups = tuple(group for group in self.groups if (group.topic_id, group.partition) not in partitions)
         return view
 
+    def of_generation(self, number: int) -> ArchiveState:
+        """The state that has the segments, archived ranges and leader epochs of generation `number` while it is read: 0
+        stands for what is active. Partitions of all passive generations share one."""
+        if not number:
+            return self
+        if self.passive is None:
+            self.passive = ArchiveState()
+        return self.passive
+
+    def _passive_held(self, key: Partition) -> PartitionFacts:
+        return PartitionFacts() if self.passive is None else self.passive.held(key)
+
     def in_branches(self, groups: Iterable[GroupEntry]) -> tuple[GroupEntry, ...]:
         """Positions as they were archived, in the branches that this state shows: see `with_branch`."""
         for branch in self.followed:
-            groups = [_in_branch(group, branch) for group in groups]
+            groups = [in_branch(group, branch) for group in groups]
         return tuple(groups)
 
-    def _held(self, key: Partition) -> PartitionFacts:
+    def held(self, key: Partition) -> PartitionFacts:
+        """All that the archive has of a partition, without its branches and a passive generation."""
         return PartitionFacts(
             self.segments.rows(key),
             self.coverage.get(key, []),
@@ -262,7 +289,8 @@ class ArchiveState:
             self.snapshots.get(key, []),
         )
 
-    def _hold(self, key: Partition, held: PartitionFacts) -> None:
+    def hold(self, key: Partition, held: PartitionFacts) -> None:
+        """Put `held` in the place of all of that."""
         self.segments.replace_rows(key, held.rows)
         _set(self.coverage, key, held.coverage)
         _set(self.gaps, key, held.gaps)
@@ -273,15 +301,16 @@ class ArchiveState:
         if held.leader != UNKNOWN:
             self.leaders[key] = held.leader
 
-    def _branch(self, item: Branching) -> None:
+    def _branch(self, commit: Commit, item: Branching) -> None:
         key = (item.topic_id, item.partition)
         ranges = self.accounted_for(*key)
-        stay, rest = self._held(key).cut(item.offset)
+        stay, rest = self.held(key).cut(item.offset)
         if ranges:
             # The offsets that are missing there can never be archived any more.
             holes = without(item.offset, ranges[-1][1], ranges)
             rest.gaps = sorted((*rest.gaps, *(Gap(*key, *hole, REASON_CUT_OFF) for hole in holes)), key=_start)
-        self._hold(key, stay)
+        self.hold(key, stay)
+        end_passive_behind(self, commit, key, item.offset)
         self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
 
     def holds(self, receipt: Receipt) -> bool:
@@ -302,24 +331,28 @@ class ArchiveState:
                 f"commit {commit.number} is of run {commit.run_id} at epoch {commit.epoch}, which is not the writer"
             )
         for branching in commit.branchings:
-            self._branch(branching)
+            self._branch(commit, branching)
         self.add_facts(commit.topics, commit.coverage, () if commit.replaced else commit.segments, commit.gaps)
-        self._add_lineage(commit.epochs, commit.leaders)
+        self.add_lineage(commit.epochs, commit.leaders)
         self.unpurged = () if commit.purged else without_commits(self.unpurged, commit.purged_commits)
         self._remove(commit)
-        erased = put_in_place(self, commit.replaced, commit.segments, partial(self._unname, commit))
+        erased = put_in_place(self, commit.replaced, commit.segments, partial(self.unname, commit))
+        for key in {(item.topic_id, item.partition) for item in commit.replaced}:
+            end_passive_behind(self, commit, key, -1)
         for entry in commit.snapshots:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
         self._remove_snapshots(commit)
         if commit.holds is not None:
             self.retention_holds = commit.holds
+        change_generations(self, commit)
         if not commit.branchings:  # else the segments are copies
-            records, size = erased if commit.replaced else _sums(commit.segments)
+            records, size = erased if commit.replaced else sums_of_segments(commit.segments)
+            more, more_size = sums_of_segments(commit.passive.segments)
             run = replace(
                 run,
-                records=run.records + records,
-                bytes=run.bytes + size,
-                segments=run.segments + len(commit.replaced or commit.segments),
+                records=run.records + records + more,
+                bytes=run.bytes + size + more_size,
+                segments=run.segments + len(commit.replaced or commit.segments) + len(commit.passive.segments),
             )
         if commit.kind is CommitKind.END:
             run = replace(run, end_time=commit.time, outcome=commit.outcome, message=commit.message)
@@ -349,7 +382,8 @@ class ArchiveState:
         for gap in gaps:
             insort(self.gaps.setdefault((gap.topic_id, gap.partition), []), gap, key=_start)
 
-    def _add_lineage(self, epochs: Iterable[LeaderEpoch], leaders: Iterable[LeaderSeen]) -> None:
+    def add_lineage(self, epochs: Iterable[LeaderEpoch], leaders: Iterable[LeaderSeen]) -> None:
+        """Add leader epochs, and the leaders on whose logs a run begins."""
         for item in epochs:
             add_epoch(self.epochs.setdefault((item.topic_id, item.partition), []), item.epoch, item.start)
         for seen in leaders:
@@ -365,10 +399,10 @@ class ArchiveState:
                 self._remove_from_branch(commit, self.branch(key, branch_id), wanted)
                 continue
             for row in self.segments.remove(key, wanted):
-                self._unname(commit, key, row)
+                self.unname(commit, key, row)
                 self._add_removed(key, *offsets_of(row))
 
-    def _unname(self, commit: Commit, key: Partition, row: bytes) -> None:
+    def unname(self, commit: Commit, key: Partition, row: bytes) -> None:
         """Note that the objects of a segment that the commit has taken out may be there still."""
         if not self.unpurged or self.unpurged[-1].commit != commit.number:
             self.unpurged = (*self.unpurged, Unpurged(commit.number, commit.time))
@@ -380,7 +414,7 @@ class ArchiveState:
             raise ValueError(f"branch {branch.id} has {len(gone)} of {len(bases)} segments to remove")
         branch.held.rows = bytes(left)
         for row in gone:
-            self._unname(commit, branch.key, row)
+            self.unname(commit, branch.key, row)
             start, end = offsets_of(row)
             add_range(branch.held.removed, max(start, branch.offset), end)
 
@@ -398,7 +432,7 @@ class ArchiveState:
                 _set(self.snapshots, key, left)
             for part in gone:
                 for at in range(0, len(part.rows), ROW_BYTES):
-                    self._unname(commit, key, part.rows[at : at + ROW_BYTES])
+                    self.unname(commit, key, part.rows[at : at + ROW_BYTES])
 
     def _add_removed(self, key: Partition, start: int, end: int) -> None:
         """Add a removed range. Two ranges become one if no segment lies between them and none will, so that they stay
@@ -446,28 +480,11 @@ REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were a
 _OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders", "snapshots")
 
 
-def _in_branch(group: GroupEntry, branch: Branch) -> GroupEntry:
-    """The position of a group in the log as it was before the fork. Behind the fork only the leader epoch tells in
-    which log a position lies."""
-    if (group.topic_id, group.partition) != branch.key or group.offset <= branch.offset:
-        return group
-    if 0 <= group.leader_epoch <= branch.lineage.newest:
-        return group
-    return replace(group, offset=branch.offset)
-
-
 def _set(table: dict[Partition, list[T]], key: Partition, items: list[T]) -> None:
     if items:
         table[key] = items
     else:
         table.pop(key, None)
-
-
-def _sums(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
-    """The sums of records and bytes."""
-    if isinstance(segments, SegmentBatch):
-        return segments.sums()
-    return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
 
 
 def _start(gap: Gap) -> int:

@@ -18,6 +18,8 @@ from logkeep_engine.archive.catalog.facts import (
     Branching,
     Coverage,
     Gap,
+    GenerationChange,
+    GenerationStep,
     GroupEntry,
     Partition,
     RemovedSegment,
@@ -70,6 +72,10 @@ def _run(*values: Any) -> RunEntry:
     return replace(run, outcome=RunOutcome(run.outcome))
 
 
+def _generation(topic_id: str, partition: int, number: int, step: str, start: int, end: int) -> GenerationChange:
+    return GenerationChange(topic_id, partition, number, GenerationStep(step), start, end)
+
+
 def _removed_from_branch(topic_id: str, partition: int, branch_id: str, base_offset: int) -> RemovedSegment:
     return RemovedSegment(topic_id, partition, base_offset, branch_id)
 
@@ -90,6 +96,7 @@ REMOVED_FROM_BRANCHES = Table(_removed_from_branch, {**_BRANCH, "baseOffset": "b
 HOLDS = Table(_hold, {"kind": "kind", "name": "name", "origin": "origin"})
 REPLACED = Table(ReplacedSegment, {**_BRANCH, "baseOffset": "base_offset", "by": "by"}, {"snapshotEnd": "snapshot"})
 BRANCHES = Table(Branching, {**_BRANCH, "offset": "offset"})
+GENERATIONS = Table(_generation, {**_PARTITION, "generation": "number", "step": "step", "start": "start", "end": "end"})
 LEADERS = Table(LeaderSeen, _LEADER)
 REMOVED_SNAPSHOTS = Table(RemovedSnapshot, {**_PARTITION, "end": "end", "branchId": "branch_id"})
 EPOCHS = Table(LeaderEpoch, {**_LEADER, "start": "start"})
@@ -163,10 +170,13 @@ def _since(segments: Iterable[SegmentEntry]) -> Since:
     """The last extension of the format that the segments need."""
     since = Since.FIRST
     for entry in segments:
+        if entry.files.generation:
+            return Since.GENERATIONS
         if entry.layout is Layout.SNAPSHOT:
-            return Since.SNAPSHOTS
+            since = Since.SNAPSHOTS
+            continue
         if not entry.digest.sha256:
-            since = Since.DIGESTS
+            since = max(since, Since.DIGESTS)
         elif entry.layout is not Layout.KAFKA:
             since = max(since, Since.LAYOUTS)
         elif entry.files.stored_bytes:
@@ -245,8 +255,7 @@ def packed_segment(row: list[Any]) -> bytes:
     since = _WIDTHS.get(len(row))
     if since is None:
         raise ValueError(f"segment of {len(row)} columns")
-    if since is Since.FIRST:
-        row = [*row, 0]  # no segment of the table is compressed
+    row = [*row, *[0] * (len(_COLUMNS) - len(row))]  # what the table does not say is not there
     layout = _layout_of(row[_LAYOUT_AT]) if since >= Since.LAYOUTS else Layout.KAFKA
     start, end, batches, size, codecs, names, sha256, txnindex_sha256 = _CHECKED(row)
     if not 0 <= start < end or batches < 1 or size < 1:

@@ -18,10 +18,8 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from itertools import chain
-from operator import attrgetter
 from types import TracebackType
 from typing import Self
 
@@ -35,20 +33,28 @@ from logkeep_engine.archive.catalog.facts import (
     Commit,
     CommitKind,
     ErasureEntry,
+    GenerationChange,
     GroupEntry,
-    Partition,
     Receipt,
     RemovedSegment,
     RunEntry,
     RunOutcome,
     TopicEntry,
 )
+from logkeep_engine.archive.catalog.generations import checked
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
 from logkeep_engine.archive.catalog.holds import Hold
-from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen, news
+from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
-from logkeep_engine.archive.catalog.receipts import ReceiptCheck, check_removal, check_snapshot
+from logkeep_engine.archive.catalog.receipts import (
+    ReceiptCheck,
+    check_removal,
+    check_snapshot,
+    new_epochs,
+    partition_of,
+    read_aside,
+)
 from logkeep_engine.archive.catalog.replacements import Exchange, drafted
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -210,7 +216,6 @@ class Writer:
             self._confirm_last()
             changed = [topic for topic in map(self._grown, topics) if self.state.topics.get(topic.topic_id) != topic]
             trial = ReceiptCheck(self.state, changed)
-            accepted: list[Receipt] = []
             ignored: list[tuple[Receipt, str]] = []
             for receipt in receipts:
                 if trial.holds(receipt):
@@ -222,10 +227,10 @@ class Writer:
                         f"A task's receipt cannot be committed: {why}.", hint="This is a bug; please report it."
                     )
                 trial.add(receipt)
-                accepted.append(receipt)
-            seen = tuple(item for item in leaders if item.epoch > self.state.leaders.get(_partition_of(item), UNKNOWN))
-            history = tuple(_new_epochs(self.state, accepted, epochs))
-            if not changed and not accepted and not seen and not history:
+            seen = tuple(item for item in leaders if item.epoch > self.state.leaders.get(partition_of(item), UNKNOWN))
+            accepted, passive = trial.taken, trial.taken_aside
+            history = tuple(new_epochs(self.state, accepted, epochs))
+            if not changed and not accepted and not seen and not history and not passive:
                 return Committed(None, tuple(ignored))
             number = self._append(
                 replace(
@@ -236,10 +241,20 @@ class Writer:
                     gaps=tuple(item for receipt in accepted for item in receipt.gaps),
                     epochs=history,
                     leaders=seen,
+                    passive=read_aside(self.state, passive),
                 )
             )
             self._checkpoint_if_due()
             return Committed(number, tuple(ignored))
+
+    def change_generations(self, changes: Iterable[GenerationChange]) -> None:
+        """Commit steps of generations, if there are any. Raises what `commit` does, and ValueError for a step that
+        cannot follow."""
+        with self._lock:
+            self._confirm_last()
+            if wanted := checked(self.state, changes):
+                self._append(replace(self._draft(CommitKind.DATA), generations=wanted))
+                self._checkpoint_if_due()
 
     def branch(self, branchings: Iterable[Branching], copies: Iterable[SegmentEntry]) -> int:
         """Make old ends of partitions branches, in one commit, and return its number. If a segment
@@ -478,18 +493,3 @@ class Writer:
             self.checkpoint()
         except LogkeepError as error:
             log.warning("no checkpoint after commit %d, the commits hold the same: %s", self.state.commit, error)
-
-
-def _partition_of(item: LeaderEpoch | LeaderSeen) -> Partition:
-    return item.topic_id, item.partition
-
-
-def _new_epochs(
-    state: ArchiveState, receipts: Iterable[Receipt], epochs: Iterable[LeaderEpoch]
-) -> Iterator[LeaderEpoch]:
-    """The leader epochs, of those in the receipts and in `epochs`, that the archive does not know yet."""
-    found: dict[Partition, list[LeaderEpoch]] = {}
-    for item in chain(epochs, *(receipt.epochs for receipt in receipts)):
-        found.setdefault(_partition_of(item), []).append(item)
-    for key, items in found.items():
-        yield from news(state.epochs.get(key, ()), sorted(items, key=attrgetter("epoch", "start")))

@@ -46,7 +46,12 @@ def write_partition_indexes(
     work = []
     for topic_id, partition in keys:
         segments = [
-            RecordsName(partition, entry.base_offset, entry.files.sequence_width or RECORDS_WIDTH)
+            RecordsName(
+                partition,
+                entry.base_offset,
+                entry.files.sequence_width or RECORDS_WIDTH,
+                names.generation_folder(entry.files.generation),
+            )
             for entry in state.segments.get((topic_id, partition), ())
         ]
         path = f"{root}{state.topics[topic_id].name}/{partition_index_name(partition)}"

@@ -29,6 +29,7 @@ index, a kill after the index leaves both. No commit names them, and the next at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Self
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
@@ -94,6 +95,12 @@ class RecordSink:
         self._digest = digest
         self._encoder: SegmentEncoder | None = None
         self._objects: list[_Object] = []
+        self._generation = 0
+
+    def within(self, generation: int) -> Self:
+        """Write into the folder of this generation (0: into none), from the first record on."""
+        self._generation = generation
+        return self
 
     @property
     def size(self) -> int:
@@ -131,6 +138,7 @@ class RecordSink:
             partition=self._partition,
             epoch=self._epoch,
             attempt=self._attempt,
+            generation=self._generation,
         )
         for item in (data, *indexes):
             item.commit(entry)
@@ -142,14 +150,14 @@ class RecordSink:
             item.abort()
 
     def _begin(self, base_offset: int) -> SegmentEncoder:
-        topic, partition = self._topic, self._partition
+        topic, partition, generation = self._topic, self._partition, self._generation
         if self._layout is Layout.AVRO:
             from logkeep_engine.formats.avro import AvroEncoder  # slow to import; the other formats do without
 
-            stem = names.avro_stem(topic, partition, base_offset, width=SEQUENCE_WIDTH)
+            stem = names.avro_stem(topic, partition, base_offset, width=SEQUENCE_WIDTH, generation=generation)
             data = self._object(stem + names.DATA)
             return AvroEncoder(data.write, self._limit, topic, partition, self._options)
-        stem = names.records_stem(topic, partition, base_offset)
+        stem = names.records_stem(topic, partition, base_offset, generation=generation)
         data = self._object(stem + names.RECORDS)
         index = self._object(stem + names.RECORDS_INDEX)
         return records_format.RecordsEncoder(data.write, index.write, self._limit)
@@ -246,17 +254,18 @@ def entry_of(
     attempt: int = 0,
     sequence: int | None = None,
     sequence_width: int | None = None,
+    generation: int = 0,
 ) -> SegmentEntry:
     """The catalog's entry of a finished segment. `sequence` and `sequence_width` are those of the object's name; by
     default the name is Logkeep's own."""
     files: Files
     if layout is Layout.AVRO:
         width = SEQUENCE_WIDTH if sequence_width is None else sequence_width
-        files = AvroFiles(facts.base_offset if sequence is None else sequence, width)
+        files = AvroFiles(facts.base_offset if sequence is None else sequence, width, generation)
     elif layout is Layout.RECORDS_AT_ROOT:
         files = RecordsAtRootFiles(facts.index_bytes, sequence_width or 0)
     else:
-        files = RecordsFiles(facts.index_bytes, sequence_width or 0)
+        files = RecordsFiles(facts.index_bytes, sequence_width or 0, generation)
     return SegmentEntry(
         topic_id=topic_id,
         partition=partition,
@@ -336,10 +345,14 @@ def _check_replaceable(storage: Storage, path: str, entry: SegmentEntry) -> None
             )
         if commit.epoch < entry.epoch:
             return
-        key = (entry.topic_id, entry.partition, entry.base_offset)
-        if any((item.topic_id, item.partition, item.base_offset) == key for item in commit.segments):
+        key = _place(entry)
+        if any(_place(item) == key for item in (*commit.segments, *commit.passive.segments)):
             raise StorageUnavailable(
                 f"{storage.uri}/{path} is not replaced: another attempt of this task has committed it with other "
                 "content (the log was compacted meanwhile).",
                 hint="The same run started again goes on behind it.",
             )
+
+
+def _place(entry: SegmentEntry) -> tuple[str, int, int, int]:
+    return entry.topic_id, entry.partition, entry.base_offset, entry.files.generation

@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from logkeep_engine.archive.catalog.entry import LAYOUTS
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
@@ -41,6 +40,18 @@ class RecordReader(PieceWriter):
     def must_restart(self) -> bool:
         return self._transactions.wrongly_taken
 
+    @property
+    def dense(self) -> bool:
+        return not self._sparse
+
+    def __init__(self, setting: BackupSetting, piece: Piece, attempt: int) -> None:
+        super().__init__(setting, piece, attempt)
+        self._sparse = False
+
+    def reach_end(self) -> None:
+        self._sparse |= self.at < self.piece.end
+        super().reach_end()
+
     def _absorb(self, data: memoryview, aborted: Sequence[tuple[int, int]]) -> None:
         self._transactions.expect(aborted)
         for position, header in walk_checked(data, self.piece.end):
@@ -48,6 +59,8 @@ class RecordReader(PieceWriter):
                 if header.next_offset <= self.at:
                     continue  # the batch lies wholly before the offset that was asked for
                 self._check_overlap(header)
+            missing = header.record_count < header.next_offset - header.base_offset
+            self._sparse |= missing or header.base_offset > self.at
             if header.leader_epoch != self._epoch:
                 self._note_epoch(header.leader_epoch, max(header.base_offset, self.at))
             self._take_batch(data, position, header)
@@ -106,22 +119,22 @@ class RecordChunkWriter(RecordReader):
         self._written = self._open_segments()
 
     def _open_segments(self) -> RecordSegments:
+        return RecordSegments(self._open_sink)
+
+    def _open_sink(self) -> RecordSink:
         setting, piece = self._setting, self.piece
-        return RecordSegments(
-            partial(
-                RecordSink,
-                setting.storage,
-                LAYOUTS[setting.format],
-                piece.topic,
-                piece.topic_id,
-                piece.partition,
-                setting.epoch,
-                self._attempt,
-                setting.segment_bytes,
-                setting.options,
-                setting.digest,
-            )
-        )
+        return RecordSink(
+            setting.storage,
+            LAYOUTS[setting.format],
+            piece.topic,
+            piece.topic_id,
+            piece.partition,
+            setting.epoch,
+            self._attempt,
+            setting.segment_bytes,
+            setting.options,
+            setting.digest,
+        ).within(piece.generation)
 
 
 class LossChecker(RecordReader):

@@ -15,7 +15,14 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.transactions import ListDisagreement, PieceTransactions
-from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.contract.spec import (
+    DEFAULT_DIGEST,
+    Compression,
+    DigestAlgorithm,
+    FormatName,
+    FormatOptions,
+    KafkaBackupSpec,
+)
 from logkeep_engine.errors import CorruptBatch, LogDiverged
 from logkeep_engine.formats.base import Loss
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
@@ -39,6 +46,20 @@ class BackupSetting:
     options: FormatOptions = field(default_factory=FormatOptions)
     checking: bool = False
     digest: DigestAlgorithm = DEFAULT_DIGEST
+
+
+def setting_of(spec: KafkaBackupSpec, storage: Storage, connection: KafkaConnection, epoch: int) -> BackupSetting:
+    """The settings of the tasks of a run at this epoch."""
+    return BackupSetting(
+        connection,
+        storage,
+        epoch,
+        spec.segment.max_bytes_int,
+        spec.segment.compression,
+        spec.format,
+        spec.format_options,
+        digest=spec.segment.digest,
+    )
 
 
 class PieceWriter(ABC):
@@ -89,6 +110,14 @@ class PieceWriter(ABC):
     def must_restart(self) -> bool:
         """Whether records were taken, or left out, wrongly, so that the piece must be read once more."""
         return False
+
+    @property
+    def dense(self) -> bool:
+        """Whether the broker had a record, or a marker, at every offset of the piece, so that compaction has removed
+        none. It is asked when the piece is finished."""
+        reached = [self.piece.start, *(entry.next_offset for entry in self._segments)]
+        bases = [entry.base_offset for entry in self._segments]
+        return bases == reached[:-1] and reached[-1] >= self.at and not any(entry.gaps for entry in self._segments)
 
     @property
     def decided_until(self) -> int:
@@ -148,7 +177,8 @@ class PieceWriter(ABC):
         self._cover()
         if not self._coverage and not self._gaps:
             return None
-        return Receipt(tuple(self._coverage), tuple(self._segments), tuple(self._gaps), tuple(self._epochs))
+        facts = tuple(self._coverage), tuple(self._segments), tuple(self._gaps), tuple(self._epochs)
+        return Receipt(*facts, generation=self.piece.generation)
 
     def abort(self) -> None:
         """Drop the open segment, if any. Batches that come from now on are ignored."""

@@ -25,7 +25,6 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegme
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.unpurged import Unpurged
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.view import _last_end, choose
 from logkeep_engine.errors import ArchiveFenced, ClockDoubtful, LogkeepError
 from logkeep_engine.log.batch import Codec
@@ -500,9 +499,8 @@ def test_objects_that_cannot_be_deleted_are_left_to_the_next_run(storage: Storag
 def test_an_archive_with_removed_segments_is_read_for_good() -> None:
     storage = open_uri(f"file://{GOLDEN}")
     archive = Archive.open(storage)
-    faults: list[Damage] = []
-    state, _ = check_catalog(archive, faults, set())
-    assert (faults, state is not None) == ([], True)
+    found = check_catalog(archive)
+    assert (found.damage, found.state is not None) == ([], True)
     assert archive.load().removed == {(ID, 0): [(0, 40)]}
     assert [item.base_offset for item in archive.load().segments[ID, 0]] == [40]
     listing = archive.listing()

@@ -94,18 +94,16 @@ def test_a_catalog_of_the_first_layout_is_read_with_and_without_its_checkpoints(
 
 
 def test_checkpoints_of_the_first_layout_are_the_fold_of_their_commits(golden: Storage) -> None:
-    faults: list[Any] = []
-    state, objects = check_catalog(Archive.open(golden), faults, set())
-    assert (faults, objects, state is not None) == ([], 8, True)
+    found = check_catalog(Archive.open(golden))
+    assert (found.damage, found.objects, found.state is not None) == ([], 8, True)
 
 
 def test_a_checkpoint_with_packed_rows_is_read_for_good() -> None:
     archive = Archive.open(open_uri(f"file://{FORMATS}/archive-v1-packed"))
-    faults: list[Any] = []
-    state, objects = check_catalog(archive, faults, set())
-    assert (faults, objects) == ([], 7)
-    assert state is not None
-    assert archive.load().same_facts(state)
+    found = check_catalog(archive)
+    assert (found.damage, found.objects) == ([], 7)
+    assert found.state is not None
+    assert archive.load().same_facts(found.state)
     (_, _, info) = archive.listing().checkpoints[0]
     assert archive.read_checkpoint(info.path).commit == 4
 
@@ -295,8 +293,7 @@ def test_a_damaged_checkpoint_is_told_and_the_commits_hold_the_same(golden: Stor
     path = names.checkpoint_path(4, 2)
     golden.put(path, golden.read(path)[:-1])
     assert archive.load().commit == 5
-    faults: list[Any] = []
-    check_catalog(archive, faults, set())
+    faults = check_catalog(archive).damage
     assert [(fault.object.rpartition("/")[2], fault.what) for fault in faults] == [
         (path.rpartition("/")[2], "its SHA-256 does not fit its content")
     ]

@@ -34,11 +34,12 @@ class ObjectsBeside:
     def read(self) -> CatalogObjects:
         """The objects among them that runs read."""
         commits = [number for info in self.catalog if (number := names.parse_commit(info.path)) is not None]
+        bundles = sum(names.parse_bundle(info.path) is not None for info in self.catalog)
         folded = [found[0] for info in self.catalog if (found := names.parse_checkpoint(info.path)) is not None]
         newest = max(folded, default=-1)
         paths = [info.path for info in self.runs]
         return CatalogObjects(
-            commits=len(commits),
+            commits=len(commits) + bundles,
             unfolded=sum(number > newest for number in commits),
             checkpoints=len(folded),
             bundles=sum(names.parse_bundle(info.path) is not None for info in self.catalog),

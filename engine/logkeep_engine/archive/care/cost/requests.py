@@ -129,8 +129,8 @@ class CatalogObjects:
 
     @property
     def to_load(self) -> RequestCount:
-        """The requests that give the state. The last one asks for a commit that may not be listed yet."""
-        return RequestCount(get=1 + min(1, self.checkpoints) + self.unfolded + 1, list=lists(self.objects))
+        """The requests that give the state. The last ones ask for a commit and for a bundle that may not be listed."""
+        return RequestCount(get=1 + min(1, self.checkpoints) + self.unfolded + 2, list=lists(self.objects))
 
     @property
     def objects(self) -> int:
@@ -143,8 +143,9 @@ class CatalogObjects:
 
 def of_a_run(catalog: CatalogObjects, commits: int) -> RequestCount:
     """The requests of a backup beside those for segments, with so many commits: archive.json (to find out whether the
-    store creates conditionally), the plan, the cluster's state, two heartbeats."""
-    own = RequestCount(put=5 + commits, get=4, list=1)
+    store creates conditionally), the plan, the cluster's state, two heartbeats. After each commit the run looks for a
+    bundle."""
+    own = RequestCount(put=5 + commits, get=4 + commits, list=1)
     return catalog.to_load + catalog._to_find_lost + own
 
 

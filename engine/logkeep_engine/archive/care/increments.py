@@ -1,0 +1,155 @@
+"""Incremental verifications: each reads what is new since the last one, and a share of the rest.
+
+    cycle = VerifyCycle.load(archive, parts=30)
+    entries = [entry for entry in entries if cycle.reads(entry)]
+    cycle.after(state, faulty, newest_checkpoint, catalog_damaged).store(archive)
+
+After `parts` verifications each object was read once: that is a cycle. Which of them reads a segment follows from its
+name alone. What was damaged is read again each time, until it is whole or gone. The catalog is read as a whole by the
+first of a cycle, and behind damage of the catalog; the others begin with a checkpoint that was compared before.
+
+`verified.json` keeps the place. It is written when a verification has come to its end, so one that is interrupted is
+done again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog import checkpoint
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectMissing
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+_MOST_DAMAGED = 10_000
+_NOTHING = -1
+
+_Identity = tuple[str, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCheckpoint:
+    """A checkpoint that is the fold of the commits, and the hash of its content."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyCycle:
+    """A cycle of `parts` verifications, of which `done` have come to their end.
+
+    `epoch`: segments up to it were there when the last one ended. `base` is the last checkpoint that was compared.
+    """
+
+    parts: int
+    done: int = 0
+    epoch: int = _NOTHING
+    base: ComparedCheckpoint | None = None
+    damaged: frozenset[_Identity] = frozenset()
+    catalog_damaged: bool = False
+
+    @property
+    def is_first(self) -> bool:
+        """True if nothing was verified before: everything is new."""
+        return self.epoch == _NOTHING
+
+    def reads(self, entry: SegmentEntry) -> bool:
+        """Tells whether the next verification reads a segment."""
+        identity = _identity(entry)
+        is_new = entry.epoch > self.epoch
+        return is_new or identity in self.damaged or crc32(repr(identity).encode()) % self.parts == self.done
+
+    def known(self, archive: Archive) -> ArchiveState | None:
+        """The state with which the next verification of the catalog begins; None if it must read all commits."""
+        if self.base is None or self.done == 0 or self.catalog_damaged:
+            return None
+        name = f"{archive.storage.uri}/{self.base.path}"
+        try:
+            data = archive.storage.read(self.base.path)
+            head, _ = checkpoint.split(data, name)
+            archive_id, state = checkpoint.load(data, name)
+        except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
+            log.info("all commits are read: %s", error)
+            return None
+        return state if (head["sha256"], archive_id) == (self.base.sha256, archive.info.archive_id) else None
+
+    def after(
+        self,
+        state: ArchiveState,
+        faulty: Iterable[SegmentEntry],
+        compared: ComparedCheckpoint | None,
+        catalog_damaged: bool,
+    ) -> VerifyCycle:
+        """The cycle after the verification of `state`, which has found damage of the segments `faulty`."""
+        damaged = frozenset(map(_identity, faulty))
+        if len(damaged) > _MOST_DAMAGED:
+            return self  # the next verification does the same
+        # The last run may add what it makes behind its end.
+        first_open = min((run.epoch for run in state.running), default=state.epoch)
+        return replace(
+            self,
+            done=(self.done + 1) % self.parts,
+            epoch=max(0, first_open - 1),
+            base=compared or self.base,
+            damaged=damaged,
+            catalog_damaged=catalog_damaged,
+        )
+
+    @classmethod
+    def load(cls, archive: Archive, parts: int) -> VerifyCycle:
+        """The cycle as the last verification has left it. Another number of parts begins a new one. Raises
+        ArchiveDamaged."""
+        path = names.VERIFIED
+        try:
+            body = json.loads(archive.storage.read(path))
+            if body["format"] != FORMAT:
+                raise ValueError(f"format {body['format']!r}")
+            base = body["checkpoint"]
+            cycle = cls(
+                int(body["parts"]),
+                int(body["done"]),
+                int(body["epoch"]),
+                None if base is None else ComparedCheckpoint(str(base["path"]), str(base["sha256"])),
+                frozenset((str(topic_id), *map(int, numbers)) for topic_id, *numbers in body["damaged"]),  # type: ignore[misc]
+                bool(body["catalogDamaged"]),
+            )
+            archive_id = body["archiveId"]
+        except ObjectMissing:
+            return cls(parts)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArchiveDamaged(
+                f"{archive.storage.uri}/{path}: does not say what was verified: {error!r}",
+                hint="The object was altered. Delete it: the next incremental verification reads everything.",
+            ) from error
+        if archive_id != archive.info.archive_id:
+            return cls(parts)
+        return cycle if cycle.parts == parts else replace(cycle, parts=parts, done=0)
+
+    def store(self, archive: Archive) -> None:
+        """Keep the place for the next verification."""
+        base = None if self.base is None else {"path": self.base.path, "sha256": self.base.sha256}
+        body = {
+            "format": FORMAT,
+            "archiveId": archive.info.archive_id,
+            "parts": self.parts,
+            "done": self.done,
+            "epoch": self.epoch,
+            "checkpoint": base,
+            "damaged": [list(item) for item in sorted(self.damaged)],
+            "catalogDamaged": self.catalog_damaged,
+        }
+        archive.storage.put(names.VERIFIED, json.dumps(body).encode())
+
+
+def _identity(entry: SegmentEntry) -> _Identity:
+    return entry.topic_id, entry.partition, entry.base_offset, entry.epoch, entry.attempt

@@ -1,0 +1,268 @@
+"""Generations of compacted partitions (`compactedTopics: Generations`). Pure.
+
+A run reads the log of a partition again from its start, up to the offset at which the active generation's first whole
+range ends. That is the *passive* generation, and it is held aside. Everything from that offset on is archived once and
+is part of both. When the passive generation is whole, one commit makes it active: it takes the place of what the active
+one has below that offset. So there is a whole generation after every commit.
+
+A generation becomes *exact* with that commit. A broker removes a record once a later one of its key is in the log. So a
+reader of the log misses a record whose later one lies behind what he has read. The run that makes a generation active
+has read on to the end that the log had after the last record below was read, and found no offset missing there. What
+has taken the place of a missing record lies in what was read then. A generation is exact from that end on, and not
+below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from logkeep_engine.archive.catalog.branches import PartitionFacts
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import (
+    Commit,
+    Coverage,
+    Gap,
+    GenerationChange,
+    GenerationStep,
+    Partition,
+    TopicEntry,
+)
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
+from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, offsets_of
+from logkeep_engine.archive.ranges import Range, add_range
+
+PASSIVE = -1
+"""Stands for all passive generations, see `ArchiveState.of_generation`."""
+UNKNOWN_TIME = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PassiveGeneration:
+    """A generation that is being read: offsets [start, end) of the log. It was begun at `began` (ms)."""
+
+    number: int
+    began: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The generations of a partition. `number` is that of the active one, 0 as long as the first is read; `began` (ms)
+    is when the reading of it began, `since` when it became active, and `exact` the offset from which on it is exact: -1
+    where that is not known. `last` is the highest number that was ever begun: no number is used twice."""
+
+    number: int
+    began: int = UNKNOWN_TIME
+    since: int = UNKNOWN_TIME
+    exact: int = -1
+    last: int = 0
+    passive: PassiveGeneration | None = None
+
+
+class KeepsGenerations(Protocol):
+    """The state of an archive, see `state`."""
+
+    generations: dict[Partition, Generation]
+    snapshots: dict[Partition, list[HeldSnapshot]]
+
+    def accounted_for(self, topic_id: str, partition: int) -> list[Range]: ...
+
+    def uncovered(self, topic_id: str, partition: int, start: int, end: int) -> list[Range]: ...
+
+    def of_generation(self, number: int) -> KeepsGenerations: ...
+
+    def held(self, key: Partition) -> PartitionFacts: ...
+
+    def hold(self, key: Partition, held: PartitionFacts) -> None: ...
+
+    def unname(self, commit: Commit, key: Partition, row: bytes) -> None: ...
+
+    def add_facts(
+        self,
+        topics: Iterable[TopicEntry],
+        coverage: Iterable[Coverage],
+        segments: Iterable[SegmentEntry],
+        gaps: Iterable[Gap],
+    ) -> None: ...
+
+    def add_lineage(self, epochs: Iterable[LeaderEpoch], leaders: Iterable[LeaderSeen]) -> None: ...
+
+
+def generation_of(state: KeepsGenerations, key: Partition) -> Generation:
+    """The generations of a partition. What was archived before there were generations is the first one."""
+    known = state.generations.get(key)
+    if known is not None:
+        return known
+    number = 1 if state.accounted_for(*key) else 0
+    return Generation(number, last=number)
+
+
+def passive_of(state: KeepsGenerations, key: Partition) -> PassiveGeneration | None:
+    """The generation of a partition that is being read."""
+    known = state.generations.get(key)
+    return None if known is None else known.passive
+
+
+def unread(state: KeepsGenerations, key: Partition, passive: PassiveGeneration) -> list[Range]:
+    """The ranges of a passive generation that are not archived yet."""
+    if passive.start >= passive.end:
+        return []
+    return state.of_generation(passive.number).uncovered(*key, passive.start, passive.end)
+
+
+def why_not(state: KeepsGenerations, change: GenerationChange) -> str | None:
+    """The reason why a change cannot follow the state, or None."""
+    key = (change.topic_id, change.partition)
+    known = generation_of(state, key)
+    where = f"generation {change.number} of topic id {key[0]} partition {key[1]}"
+    if change.step is GenerationStep.BEGIN:
+        if known.passive is not None:
+            return f"{where}: generation {known.passive.number} is being read"
+        return None if change.number > known.last else f"{where}: there was one of this number"
+    passive = known.passive
+    if passive is None or passive.number != change.number:
+        return f"{where} is not being read"
+    if change.step is GenerationStep.ACTIVATE:
+        left = unread(state, key, passive)
+        if left:
+            return f"{where} lacks offsets [{left[0][0]}, {left[0][1]})"
+        if _swapped(state, key, passive) is None:
+            return f"{where} does not end where the active one goes on, at offset {passive.end}"
+    return None
+
+
+def checked(state: KeepsGenerations, changes: Iterable[GenerationChange]) -> tuple[GenerationChange, ...]:
+    """The changes, in their order. Raises ValueError if one cannot follow those before it."""
+    wanted, dropped = tuple(changes), set()
+    for change in wanted:
+        key = (change.topic_id, change.partition)
+        why = why_not(state, change)
+        if why is not None and not (change.step is GenerationStep.BEGIN and key in dropped):
+            raise ValueError(why)
+        if change.step is GenerationStep.DROP:
+            dropped.add(key)
+    return wanted
+
+
+def change_generations(state: KeepsGenerations, commit: Commit) -> None:
+    """Add what a commit says of generations. Raises ValueError if it cannot follow."""
+    for change in commit.generations:
+        why = why_not(state, change)
+        if why is not None:
+            raise ValueError(why)
+        _change(state, commit, change)
+    facts = commit.passive
+    if facts:
+        passive = state.of_generation(PASSIVE)
+        passive.add_facts((), facts.coverage, facts.segments, ())
+        passive.add_lineage(facts.epochs, ())
+
+
+def generation_out(state: KeepsGenerations, key: Partition) -> tuple[dict[str, Any], bytes]:
+    """The generations of a partition as a checkpoint has them, and the rows of the segments of the passive one."""
+    known = state.generations.get(key)
+    if known is None:
+        return {}, b""
+    found: dict[str, Any] = {name: getattr(known, name) for name in ("number", "began", "since", "exact", "last")}
+    if known.passive is None:
+        return found, b""
+    held = state.of_generation(known.passive.number).held(key)
+    passive = {name: getattr(known.passive, name) for name in ("number", "began", "start", "end")}
+    passive |= {"archived": held.coverage, "epochs": held.epochs, "segments": len(held.rows) // ROW_BYTES}
+    return {**found, "passive": passive}, bytes(held.rows)
+
+
+def generation_in(state: KeepsGenerations, key: Partition, found: dict[str, Any], rows: memoryview) -> int:
+    """Add what `generation_out` has made. `rows` begins with its rows; returns how many bytes they are. Raises
+    TypeError for anything else."""
+    own = dict(found)
+    passive = own.pop("passive", None)
+    if passive is None:
+        state.generations[key] = Generation(**own)
+        return 0
+    own_passive = dict(passive)
+    coverage, epochs, count = (own_passive.pop(name) for name in ("archived", "epochs", "segments"))
+    state.generations[key] = Generation(**own, passive=PassiveGeneration(**own_passive))
+    size = int(count) * ROW_BYTES
+    held = PartitionFacts(
+        bytes(rows[:size]),
+        [(start, end) for start, end in coverage],
+        epochs=[(epoch, start) for epoch, start in epochs],
+    )
+    state.of_generation(passive["number"]).hold(key, held)
+    return size
+
+
+def end_passive_behind(state: KeepsGenerations, commit: Commit, key: Partition, offset: int) -> None:
+    """Drop the passive generation of a partition, if it reaches behind `offset`: the log was cut off there, or records
+    were erased, which a generation that is being read has, too."""
+    passive = passive_of(state, key)
+    if passive is not None and passive.end > offset:
+        _drop(state, commit, key)
+
+
+def _change(state: KeepsGenerations, commit: Commit, change: GenerationChange) -> None:
+    key = (change.topic_id, change.partition)
+    known = generation_of(state, key)
+    if change.step is GenerationStep.BEGIN:
+        passive = PassiveGeneration(change.number, commit.time, change.start, change.end)
+        state.generations[key] = replace(known, last=change.number, passive=passive)
+        return
+    if change.step is GenerationStep.DROP:
+        _drop(state, commit, key)
+        return
+    assert known.passive is not None
+    swapped = _swapped(state, key, known.passive)
+    assert swapped is not None
+    whole, gone = swapped
+    _retire(state, commit, key, gone)
+    for snapshot in state.snapshots.get(key, ()):  # it is made of what goes
+        _retire(state, commit, key, snapshot.rows)
+    state.hold(key, whole)
+    state.of_generation(change.number).hold(key, PartitionFacts())
+    state.generations[key] = Generation(change.number, known.passive.began, commit.time, change.end, known.last)
+
+
+def _swapped(
+    state: KeepsGenerations, key: Partition, passive: PassiveGeneration
+) -> tuple[PartitionFacts, bytes | bytearray] | None:
+    """The partition with the passive generation in the place of what is active below its end, and the rows of the
+    segments that go; None if something lies across that end."""
+    front = state.of_generation(passive.number).held(key)
+    stay, tail = state.held(key).cut(passive.end)
+    across = any(offsets_of(bytes(tail.rows[:ROW_BYTES]))[0] < passive.end for _ in tail.rows[:1])
+    if across or any(end > passive.end for _, end in front.coverage):
+        return None
+    whole = PartitionFacts(
+        bytes(front.rows) + bytes(tail.rows),
+        _together(front.coverage, tail.coverage),
+        tail.gaps,
+        tail.removed,
+        tail.epochs or front.epochs,
+        tail.leader,
+    )
+    return whole, stay.rows
+
+
+def _drop(state: KeepsGenerations, commit: Commit, key: Partition) -> None:
+    passive = state.of_generation(PASSIVE)
+    _retire(state, commit, key, passive.held(key).rows)
+    passive.hold(key, PartitionFacts())
+    state.generations[key] = replace(state.generations[key], passive=None)
+
+
+def _retire(state: KeepsGenerations, commit: Commit, key: Partition, rows: bytes | bytearray) -> None:
+    """Note that the objects of these segments are to be deleted."""
+    for at in range(0, len(rows), ROW_BYTES):
+        state.unname(commit, key, bytes(rows[at : at + ROW_BYTES]))
+
+
+def _together(below: Iterable[Range], above: Iterable[Range]) -> list[Range]:
+    ranges: list[Range] = []
+    for start, end in (*below, *above):
+        add_range(ranges, start, end)
+    return ranges

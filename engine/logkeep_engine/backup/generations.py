@@ -1,0 +1,132 @@
+"""Plans generations of compacted partitions, and says when one may become active. Pure.
+
+When a partition's generation is due, a run plans to read its log again, from the log start to where the archive goes on
+(see `archive.catalog.generations`). The chunks of that are in the same plan as those of the log's end, and are archived
+beside them. If the run does not come to their end, a later run reads what is left. Whatever happens, each run archives
+the end of the log into the active generation, which the passive one will share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
+from logkeep_engine.archive.catalog.generations import generation_of, passive_of, unread
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
+from logkeep_engine.backup.plan import BackupPlan
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationPolicy:
+    """When a partition gets a new generation: if that of the active one began more than `cycle` ms before `now` (ms).
+    Without a cycle none gets one, and those that are being read are dropped."""
+
+    cycle: int | None
+    now: int
+
+    def changes(
+        self, state: ArchiveState, key: Partition, log_start: int, *, compacted: bool, whole: bool
+    ) -> list[GenerationChange]:
+        """The steps of the generations of a partition that a run begins with. `whole`: nothing of the log is cut off,
+        and the archive has its beginning."""
+        known, changes = generation_of(state, key), []
+        wanted = self.cycle is not None and compacted and whole
+        passive = known.passive
+        if passive is not None:
+            if wanted and all(start >= log_start for start, _ in unread(state, key, passive)):
+                return []
+            changes.append(GenerationChange(*key, passive.number, GenerationStep.DROP))
+        accounted = state.accounted_for(*key)
+        if not wanted:
+            return changes
+        number = known.last + 1
+        if not accounted:
+            begin = GenerationChange(*key, number, GenerationStep.BEGIN, log_start, log_start)
+            return [*changes, begin] if known.last == 0 else changes
+        end = accounted[0][1]
+        if log_start < end and self._is_due(state, known.began):
+            changes.append(GenerationChange(*key, number, GenerationStep.BEGIN, log_start, end))
+        return changes
+
+    def _is_due(self, state: ArchiveState, began: int) -> bool:
+        assert self.cycle is not None
+        if began < 0:  # before there were generations
+            began = min((run.begin_time for run in state.runs.values()), default=self.now)
+        return self.now - began > self.cycle
+
+
+def to_read(state: ArchiveState, key: Partition, changes: Collection[GenerationChange]) -> tuple[int, list[Range]]:
+    """The number of the generation that a run with these changes has to read, and the ranges that are missing of it."""
+    for change in changes:
+        if change.step is GenerationStep.BEGIN:
+            return change.number, [(change.start, change.end)] if change.start < change.end else []
+    passive = passive_of(state, key)
+    return (0, []) if passive is None or changes else (passive.number, unread(state, key, passive))
+
+
+def is_compacted(configs: Mapping[str, str]) -> bool:
+    """Whether the topic's cleanup.policy contains compact."""
+    return "compact" in {word.strip() for word in configs.get("cleanup.policy", "").split(",")}
+
+
+def open_changes(state: ArchiveState, changes: Collection[GenerationChange]) -> list[GenerationChange]:
+    """The changes of a plan that no commit has yet: an earlier attempt may have begun them."""
+    found = []
+    dropped = set()
+    for change in changes:
+        key = (change.topic_id, change.partition)
+        known = generation_of(state, key)
+        if change.step is GenerationStep.BEGIN:
+            if change.number > known.last and (known.passive is None or key in dropped):
+                found.append(change)
+        elif known.passive is not None and known.passive.number == change.number:
+            found.append(change)
+            dropped.add(key)
+    return found
+
+
+def whole_generations(state: ArchiveState, topic_ids: Collection[str]) -> list[Partition]:
+    """The partitions of these topics whose passive generation is read to its end."""
+    return [
+        key
+        for key, known in state.generations.items()
+        if key[0] in topic_ids and known.passive is not None and not unread(state, key, known.passive)
+    ]
+
+
+def activation(state: ArchiveState, key: Partition) -> GenerationChange:
+    """The step by which the passive generation of a partition becomes active: it is exact from the archived end on."""
+    passive = passive_of(state, key)
+    assert passive is not None
+    accounted = state.accounted_for(*key)
+    end = max(passive.end, accounted[-1][1] if accounted else 0)
+    return GenerationChange(*key, passive.number, GenerationStep.ACTIVATE, passive.start, end)
+
+
+def generation_warnings(plan: BackupPlan, state: ArchiveState) -> list[str]:
+    """The warnings for generations that a run could not make active, and for what a new one leaves behind."""
+    names, told = plan.topic_names, []
+    for (topic_id, partition), known in state.generations.items():
+        if topic_id in names and known.passive is not None:
+            passive = known.passive
+            left = unread(state, (topic_id, partition), passive)
+            why = (
+                f"offsets {left[0][0]} to {left[-1][1] - 1} are not read yet"
+                if left
+                else "its log was compacted faster than its end could be read"
+            )
+            told.append(
+                f"Topic {names[topic_id]!r} partition {partition}: generation {passive.number} is not active yet: "
+                f"{why}. The next run goes on with it; until then restores have generation {known.number}."
+            )
+    for change in plan.generations:
+        if change.step is GenerationStep.BEGIN and change.start:
+            first = state.accounted_for(change.topic_id, change.partition)
+            if first and first[0][0] < change.start and change.topic_id in names:
+                told.append(
+                    f"Topic {names[change.topic_id]!r} partition {change.partition}: the log begins at offset "
+                    f"{change.start} now, so generation {change.number} has nothing below it."
+                )
+    return told
