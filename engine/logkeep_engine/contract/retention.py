@@ -25,7 +25,7 @@ Kept = Annotated[int, Field(ge=1, le=MAX_KEPT)]
 
 
 class KeepFor(Model):
-    """Of each of the last so many days, weeks and months that have one, the newest run that succeeded stays
+    """Numbers of days, weeks and months: of each of the last that have one, the newest run that succeeded stays
     restorable."""
 
     daily: Kept | None = None

@@ -54,7 +54,8 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True)
 class RetentionDone:
-    """What was removed and purged, and in `notes` why something was not. `time` (ms) is that of the limits."""
+    """The segments that were removed and purged, and in `notes` why some were not. `time` (ms) is that of the
+    limits."""
 
     removed: Removed
     purged: Purged

@@ -95,7 +95,7 @@ class Item(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What becomes of an item, and by which rule, or for which reason."""
+    """Tells what becomes of an item, and by which rule, or for which reason."""
 
     item: Item
     goes: bool
@@ -114,7 +114,7 @@ def expired(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRu
 
 
 def judged(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRules = LAST_ONLY) -> list[Judged]:
-    """What becomes of everything in the archive, those that go first, in the order of `expired`."""
+    """Judge everything in the archive. Those that go come first, in the order of `expired`."""
     points = kept_points(state, keep)
     items = sorted(_items(state, points, limits, now))
     free = [item for item in items if not item.stays]
@@ -135,7 +135,7 @@ def judged(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRul
 
 
 def _candidates(free: Sequence[Item], limits: RetentionLimits, now: int, keep: KeepRules) -> Iterator[tuple[Item, str]]:
-    """What goes by the limits, or if there are none, what may go at all of topics that are compacted only."""
+    """Find what goes by the limits; if there are none, what may go at all of topics that are compacted only."""
     left = free
     if limits.max_age is not None:
         too_old = bisect_left(free, (now - limits.max_age,))

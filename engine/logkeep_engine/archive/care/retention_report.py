@@ -22,7 +22,7 @@ _NO_TIME = -1
 
 @dataclass(frozen=True)
 class JudgedTopic(AsJson):
-    """What becomes of the segments and snapshots of a topic for which one rule, or reason, decides. `first_time` and
+    """The segments and snapshots of a topic that go, or stay, by one rule or reason. `first_time` and
     `last_time`: the oldest and the youngest of them."""
 
     topic: str
@@ -74,7 +74,7 @@ class WaitingRemoval(AsJson):
 
 @dataclass(frozen=True)
 class RetentionPreview(AsJson):
-    """What retention would do now."""
+    """Tells what retention would do now."""
 
     time: str
     topics: tuple[JudgedTopic, ...]
@@ -85,7 +85,7 @@ class RetentionPreview(AsJson):
 
 
 def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> RetentionPreview:
-    """What retention by these rules and holds would do to the archive as it is now. Raises ArchiveDamaged, and storage
+    """Find out what retention by these rules and holds would do to the archive now. Raises ArchiveDamaged, and storage
     errors."""
     now = time.time_ns() // 1_000_000
     state = archive.load()

@@ -1,4 +1,4 @@
-"""What kept points, holds and snapshots keep of what is too old or too much."""
+"""Kept points, holds and snapshots keep some of what is too old or too much."""
 
 from collections.abc import Iterable
 from dataclasses import replace

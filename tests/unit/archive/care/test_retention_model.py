@@ -76,8 +76,8 @@ class Store(LocalStorage):
 
 @dataclass(frozen=True)
 class Left:
-    """What a run has left: what the limits keep for its point of the one topic, and the log of the compacted one up to
-    its end."""
+    """The archive as a run has left it: what the limits keep for its point of the one topic, and the log of the
+    compacted one up to its end."""
 
     needed: set[SegmentEntry]
     log: set[SegmentEntry]
@@ -166,7 +166,7 @@ class World:
             self.storage.put(path, b"x")
 
     def _note_left(self, run_id: str, state: ArchiveState) -> None:
-        """What the limits leave to the point of this run, by their words."""
+        """Note what the limits leave to the point of this run, by their words."""
         limits = self.rules.limits
         end = state.runs[run_id].end_time or 0
         had = [
