@@ -11,10 +11,16 @@ _GRAY = "#767676"  # to be read on white and on black
 
 
 def line_chart(
-    title: str, x_label: str, y_label: str, series: Mapping[str, Sequence[tuple[float, float]]], limit: float
+    title: str,
+    x_label: str,
+    y_label: str,
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    limit: float,
+    limit_name: str = "limit",
+    ticks: Sequence[Sequence[float]] = (),
 ) -> str:
     """Lines with dots over linear axes from zero, and a dashed line at `limit`, which is the top of the y axis' scale
-    unless a point lies higher.
+    unless a point lies higher. `ticks` of x and y: by default all points, and the limit.
     """
     points = [point for line in series.values() for point in line]
     most_x = max((x for x, _ in points), default=1) or 1
@@ -36,10 +42,11 @@ def line_chart(
     ]
     at = place(0, limit)[1]
     parts.append(f'<path d="M{left} {at:.1f}H{right}" stroke="{_GRAY}" stroke-dasharray="5 4"/>')
-    parts.append(f'<text x="{right}" y="{at - 5:.1f}" text-anchor="end" fill="{_GRAY}">limit {limit:g}</text>')
-    for y in (0.0, limit / 2, limit):
+    parts.append(f'<text x="{right}" y="{at - 5:.1f}" text-anchor="end" fill="{_GRAY}">{limit_name} {limit:g}</text>')
+    x_ticks, y_ticks = ticks or (sorted({x for x, _ in points}), (0.0, limit / 2, limit))
+    for y in y_ticks:
         parts.append(f'<text x="{left - 6}" y="{place(0, y)[1] + 4:.1f}" text-anchor="end" fill="{_GRAY}">{y:g}</text>')
-    for x in sorted({x for x, _ in points}):
+    for x in x_ticks:
         parts.append(
             f'<text x="{place(x, 0)[0]:.1f}" y="{floor + 16}" text-anchor="middle" fill="{_GRAY}">{x:g}</text>'
         )

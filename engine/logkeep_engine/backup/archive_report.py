@@ -43,6 +43,7 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveR
         size=ArchiveSize(
             topics=len(by_topic),
             segments=whole.segments,
+            objects=whole.objects,
             records=whole.records,
             bytes=whole.bytes,
             stored_bytes=whole.stored_bytes,

@@ -148,10 +148,14 @@ def _print_archive(archive: Description, partitions: bool) -> None:
     for lost in archive.lost_commits:
         say(f"warning: the catalog has lost its last commits: {lost}")
     out.print(_partitions(archive) if partitions else _topics(archive))
+    if partitions and any(part.snapshots for topic in archive.topics for part in topic.partitions):
+        out.print(_snapshots(archive))
     if any(topic.incarnations > 1 for topic in archive.topics):
         out.print(_incarnations(archive))
     if any(topic.branches for topic in archive.topics):
         out.print(_branches(archive))
+    if any(part.generation for topic in archive.topics for part in topic.partitions):
+        out.print(_generations(archive))
     runs = table("run", "began", "ended", "outcome", "records", "size", "segments", "message")
     for run in archive.runs:
         runs.add_row(
@@ -238,7 +242,7 @@ def _partitions(archive: Description) -> Table:
     retained = any(part.removed for topic in archive.topics for part in topic.partitions)
     heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
     snapshots = any(part.snapshots for topic in archive.topics for part in topic.partitions)
-    found = table(*heads, *(["removed"] if retained else []), *(["snapshot", "exact from"] if snapshots else []))
+    found = table(*heads, *(["removed"] if retained else []), *(["exact from"] if snapshots else []))
     for topic in archive.topics:
         for part in topic.partitions:
             lacking = [*((gap.start, gap.end) for gap in part.gaps), *part.holes]
@@ -252,17 +256,33 @@ def _partitions(archive: Description) -> Table:
                 part.times.last_time or "-",
                 _offsets(lacking),
                 *([_offsets(part.removed)] if retained else []),
-                *(_newest_snapshot(part) if snapshots else []),
+                *([_exact_from(part)] if snapshots else []),
             )
     return found
 
 
-def _newest_snapshot(part: InspectedPartition) -> tuple[str, str]:
-    """The newest snapshot of a partition, and the first point from which on all are exact."""
-    if not part.snapshots:
-        return "-", "-"
-    newest = part.snapshots[-1]
-    return f"to {newest.end - 1}, {newest.records} records", "-" if part.exact_from < 0 else str(part.exact_from)
+def _exact_from(part: InspectedPartition) -> str:
+    """The first point of a partition from which on all are exact."""
+    return str(part.exact_from) if part.snapshots and part.exact_from >= 0 else "-"
+
+
+def _snapshots(archive: Description) -> Table:
+    """A table of the snapshots of compacted partitions."""
+    found = table("snapshot of", "partition", "end", "leader epoch", "last record", "records", "size", "parts")
+    for topic in archive.topics:
+        for part in topic.partitions:
+            for item in part.snapshots:
+                found.add_row(
+                    _name(topic),
+                    str(part.partition),
+                    str(item.end),
+                    str(item.leader_epoch),
+                    item.time_text or "-",
+                    str(item.records),
+                    human_bytes(item.bytes),
+                    str(item.parts),
+                )
+    return found
 
 
 def _name(topic: InspectedTopic) -> str:
@@ -299,6 +319,28 @@ def _branches(archive: Description) -> Table:
                 branch.times.first_time or "-",
                 branch.times.last_time or "-",
             )
+    return found
+
+
+def _generations(archive: Description) -> Table:
+    """A table of the generations of compacted partitions."""
+    found = table("generations of", "partition", "active", "began", "active since", "exact from", "being read")
+    for topic in archive.topics:
+        for part in topic.partitions:
+            known = part.generation
+            if known is not None:
+                passive = known.passive
+                found.add_row(
+                    _name(topic),
+                    str(part.partition),
+                    str(known.number),
+                    known.began_time or "-",
+                    known.since_time or "-",
+                    "-" if known.exact < 0 else str(known.exact),
+                    "-"
+                    if passive is None
+                    else f"{passive.number}: {passive.read} of {passive.end - passive.start} offsets",
+                )
     return found
 
 

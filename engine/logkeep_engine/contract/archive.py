@@ -31,11 +31,13 @@ class Cause(StrEnum):
 
 
 class ArchiveSize(Model):
-    """The records that the archive holds. `bytes` are those of record batches; `stored_bytes` are those of the objects
-    that hold them, without indexes. `bytes_per_day` is the growth of `bytes`."""
+    """The records that the archive holds. `objects` are those of segments, indexes included. `bytes` are those of
+    record batches; `stored_bytes` are those of the objects that hold them, without indexes. `bytes_per_day` is the
+    growth of `bytes`."""
 
     topics: Count = 0
     segments: Count = 0
+    objects: Count = 0
     records: Count = 0
     bytes: Count = 0
     stored_bytes: Count = 0

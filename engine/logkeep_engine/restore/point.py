@@ -20,6 +20,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, snapshots_then, with_snapshots
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.packed import pack
+from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.ranges import add_range
@@ -146,7 +147,7 @@ def ends_as_of(
     def end(item: tuple[TopicEntry, int]) -> int | None:
         topic, partition = item
         first = exact_from(archived, (topic.topic_id, partition))
-        if first is not None and first.time >= moment:
+        if first is not None and first.time != NO_TIME and first.time >= moment:
             told = _told_not_exact(archived, (topic.topic_id, partition), topic.name)
             raise SpecError(f"spec.point: {told}", hint="Choose a later point, or leave spec.point out.")
         for entry in archived.segments.get((topic.topic_id, partition), ()):

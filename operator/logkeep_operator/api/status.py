@@ -163,6 +163,7 @@ class ArchiveStatus(StatusPart):
     commit: int | None = None
     topics: int | None = None
     segments: int | None = None
+    objects: int | None = None
     records: int | None = None
     bytes: int | None = None
     stored_bytes: int | None = None

@@ -61,6 +61,7 @@ def _sized(archive: ArchiveStatus, size: ArchiveSize) -> ArchiveStatus:
         archive,
         topics=size.topics,
         segments=size.segments,
+        objects=size.objects,
         records=size.records,
         bytes=size.bytes,
         stored_bytes=size.stored_bytes,

@@ -149,7 +149,18 @@ def camel(name: str) -> str:
 
 SIZES = {
     f"archive.{name}"
-    for name in ("topics", "segments", "records", "bytes", "storedBytes", "size", "bytesPerDay", "growth", "snapshots")
+    for name in (
+        "topics",
+        "segments",
+        "objects",
+        "records",
+        "bytes",
+        "storedBytes",
+        "size",
+        "bytesPerDay",
+        "growth",
+        "snapshots",
+    )
 }
 
 

@@ -19,6 +19,7 @@ from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.archive.catalog.compacted import exact_from
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.generations import unread
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lost_tail import LostTail
 from logkeep_engine.archive.catalog.packed import digests_of
@@ -82,6 +83,32 @@ class SnapshotInfo(AsJson):
 
 
 @dataclass(frozen=True)
+class PassiveInfo(AsJson):
+    """The generation of a compacted partition that is being read: so many offsets of [start, end) are `read`."""
+
+    number: int
+    began: int
+    began_time: str
+    start: int
+    end: int
+    read: int
+
+
+@dataclass(frozen=True)
+class GenerationInfo(AsJson):
+    """The active generation of a compacted partition (0: the first is being archived). It was begun at `began`, is
+    active since `since`, and exact from the offset `exact` on (-1: not known)."""
+
+    number: int
+    began: int
+    began_time: str
+    since: int
+    since_time: str
+    exact: int
+    passive: PassiveInfo | None
+
+
+@dataclass(frozen=True)
 class InspectedPartition(AsJson):
     """`start` and `end`: the catalog accounts for the offsets [start, end), -1 if for none. `holes`: ranges that are
     neither archived nor recorded as lost, in front of `start` too. `removed`: parts that retention has removed.
@@ -100,6 +127,7 @@ class InspectedPartition(AsJson):
     removed: tuple[tuple[int, int], ...]
     snapshots: tuple[SnapshotInfo, ...] = ()
     exact_from: int = -1
+    generation: GenerationInfo | None = None
 
 
 @dataclass(frozen=True)
@@ -367,6 +395,8 @@ def _partition(
     totals = totals_of(state.segments.rows((topic_id, partition)))
     accounted = state.accounted_for(topic_id, partition)
     first = exact_from(state, (topic_id, partition)) if topic_id in state.topics else None
+    generation = _generation(state, (topic_id, partition))
+    exact = -1 if first is None or not accounted else first.offset
     return InspectedPartition(
         partition=partition,
         start=accounted[0][0] if accounted else -1,
@@ -380,8 +410,22 @@ def _partition(
         holes=tuple(holes(state, (topic_id, partition), beginnings)),
         removed=tuple(state.removed.get((topic_id, partition), ())),
         snapshots=tuple(map(_snapshot, state.snapshots.get((topic_id, partition), ()))),
-        exact_from=-1 if first is None or not accounted else first.offset,
+        exact_from=exact if generation is None or exact < 0 else max(exact, generation.exact),
+        generation=generation,
     )
+
+
+def _generation(state: ArchiveState, key: Partition) -> GenerationInfo | None:
+    known = state.generations.get(key)
+    if known is None:
+        return None
+    passive, found = known.passive, None
+    if passive is not None:
+        left = sum(end - start for start, end in unread(state, key, passive))
+        began, size = passive.began, passive.end - passive.start
+        found = PassiveInfo(passive.number, began, moment(began), passive.start, passive.end, size - left)
+    times = known.began, moment(known.began), known.since, moment(known.since)
+    return GenerationInfo(known.number, *times, known.exact, found)
 
 
 def _snapshot(held: HeldSnapshot) -> SnapshotInfo:

@@ -60,6 +60,7 @@ class Files(ABC):
 
     __slots__ = ()
     layout: ClassVar[Layout]
+    least_objects: ClassVar[int]  # of each segment; a transaction index comes besides
     margin: ClassVar[int] = 0
     index_bytes: int = 0
     timeindex_bytes: int = 0
@@ -97,6 +98,7 @@ class KafkaFiles(Files):
     so its hash is kept too ("" if it has none)."""
 
     layout = Layout.KAFKA
+    least_objects = 3
     index_bytes: int = 0
     timeindex_bytes: int = 0
     txnindex_bytes: int = 0
@@ -128,6 +130,7 @@ class RecordsFiles(Files):
     """The two objects of a segment of the Records format."""
 
     layout = Layout.RECORDS
+    least_objects = 2
     index_bytes: int = 0
     sequence_width: int = 0
     generation: int = 0
@@ -162,6 +165,7 @@ class AvroFiles(Files):
     """The one object of a segment of the Avro format."""
 
     layout = Layout.AVRO
+    least_objects = 1
     sequence: int = 0
     sequence_width: int = 0
     generation: int = 0
@@ -185,6 +189,7 @@ class SnapshotFiles(Files):
     header of the snapshot, the last ends with its footer."""
 
     layout = Layout.SNAPSHOT
+    least_objects = 2
     margin = 1
     index_bytes: int = 0
     end: int = 0

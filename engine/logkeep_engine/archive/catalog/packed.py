@@ -56,21 +56,22 @@ def pack(entry: SegmentEntry) -> bytes:
     """The row of a segment. Raises ValueError for what no row can hold: an unknown codec, a digest that is not 256 bits
     in hex, a number of more than 64 bits (32 for counts of batches by codec and sizes of indexes)."""
     layout = entry.layout
+    own = entry.digest.hex, DIGEST_NUMBERS[entry.digest.algorithm]
     return pack_facts(
-        _NUMBERS[layout](entry), entry.codecs, entry.digest, entry.files.txnindex_sha256, _BITS[entry.flags], layout
+        _NUMBERS[layout](entry), entry.codecs, own, entry.files.txnindex_sha256, _BITS[entry.flags], layout
     )
 
 
 def pack_facts(
     numbers: tuple[int, ...],
     codecs: Mapping[str, int],
-    digest: Digest,
+    digest: tuple[str, int],
     txnindex_sha256: str,
     flags: int,
     layout: Layout,
 ) -> bytes:
-    """The row of a segment with the `numbers` of `fields.numbers(layout)`; `flags` has the bits of `fields.FLAGS`.
-    Raises ValueError as `pack` does."""
+    """The row of a segment with the `numbers` of `fields.numbers(layout)`; `flags` has the bits of `fields.FLAGS`, and
+    `digest` is one in hex, with the number of its algorithm. Raises ValueError as `pack` does."""
     if not _KNOWN_CODECS.issuperset(codecs):
         raise ValueError(f"segment with codecs {', '.join(codecs)}")
     count = codecs.get
@@ -82,28 +83,24 @@ def pack_facts(
             count("snappy", 0),
             count("lz4", 0),
             count("zstd", 0),
-            _hash(digest.hex, digest.name),
-            _hash(txnindex_sha256, "SHA-256") if txnindex_sha256 else _NO_HASH,
+            _hash(*digest),
+            _hash(txnindex_sha256) if txnindex_sha256 else _NO_HASH,
             flags | (HAS_TXNINDEX_SHA256 if txnindex_sha256 else 0) | (layout & _LOW_LAYOUT) << LAYOUT_BIT,
-            DIGEST_NUMBERS[digest.algorithm] | layout >> _LOW_LAYOUT_BITS << HIGH_LAYOUT_BIT,
+            digest[1] | layout >> _LOW_LAYOUT_BITS << HIGH_LAYOUT_BIT,
         )
     except struct.error as error:
         raise ValueError(f"segment {numbers[0]}: {error}") from error
 
 
-def in_kafka_layout(flags: int, digest: int) -> bool:
-    """Whether a row, of which these are the last two columns, is of Kafka's layout."""
-    return _layout(flags, digest) == Layout.KAFKA
-
-
-def _layout(flags: int, digest: int) -> int:
+def layout_of(flags: int, digest: int) -> int:
+    """The number of the layout of a row, of which these are the last two columns."""
     return flags >> LAYOUT_BIT | digest >> HIGH_LAYOUT_BIT << _LOW_LAYOUT_BITS
 
 
-def _hash(text: str, name: str) -> bytes:
+def _hash(text: str, number: int = 0) -> bytes:
     raw = bytes.fromhex(text)
     if len(raw) != 32:
-        raise ValueError(f"{text!r} is not a {name}")
+        raise ValueError(f"{text!r} is not a {name_of(_ALGORITHMS[number])}")
     return raw
 
 
@@ -140,7 +137,7 @@ def check_digests(rows: bytes) -> None:
 
 def _check_layouts(rows: bytes) -> None:
     for flags, digest in {(row[-2], row[-1]) for row in _ROW.iter_unpack(rows)}:
-        number = _layout(flags, digest)
+        number = layout_of(flags, digest)
         if number not in set(Layout):
             raise ArchiveMismatch(f"A segment has a layout of number {number}.", hint=NEWER)
 
@@ -156,7 +153,7 @@ def identity_of(row: bytes) -> tuple[int, int, int, int]:
     segments of a partition have had the same."""
     values = _ROW.unpack(row)
     base, epoch, attempt = _IDENTITY(values)
-    return base, epoch, attempt, values[_END_AT] if _layout(*values[-2:]) == Layout.SNAPSHOT else 0
+    return base, epoch, attempt, values[_END_AT] if layout_of(*values[-2:]) == Layout.SNAPSHOT else 0
 
 
 def sums_of(rows: bytes | bytearray) -> tuple[int, int]:
@@ -231,7 +228,7 @@ def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry
     values[_DIGEST_AT] = Digest(_ALGORITHMS[_WITHOUT_LAYOUT[digest]], values[_DIGEST_AT].hex())
     values[_TXNINDEX_SHA256_AT] = values[_TXNINDEX_SHA256_AT].hex() if flags & HAS_TXNINDEX_SHA256 else ""
     transactional, control, gaps, append_time, legacy = _FLAG_VALUES[flags & (HAS_TXNINDEX_SHA256 - 1)]
-    kind, own = _FILES[_layout(flags, digest)]
+    kind, own = _FILES[layout_of(flags, digest)]
     return _entry(
         topic_id,
         partition,

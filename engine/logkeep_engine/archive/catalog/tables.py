@@ -28,13 +28,12 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     TopicEntry,
 )
-from logkeep_engine.archive.catalog.fields import FIELDS, FLAGS, LAYOUT_NAMES, Since
+from logkeep_engine.archive.catalog.fields import DIGEST_NUMBERS, FIELDS, FLAGS, LAYOUT_NAMES, Since
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import SegmentBatch, pack_facts
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.contract.spec import DigestAlgorithm
-from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ArchiveMismatch
 
 T = TypeVar("T")
@@ -150,6 +149,7 @@ def topic_in(item: dict[str, Any]) -> TopicEntry:
     return TopicEntry(*(item[key] for key in _TOPIC))
 
 
+_SHA256, _BLAKE3 = DIGEST_NUMBERS[DigestAlgorithm.SHA256], DIGEST_NUMBERS[DigestAlgorithm.BLAKE3]
 _COLUMNS = fields.columns(max(Since))
 _CODECS_AT, _FLAGS_AT, _LAYOUT_AT, _BLAKE3_AT = map(_COLUMNS.index, ("codecs", "flags", "layout", "blake3"))
 _WIDTHS = {len(fields.columns(since)): since for since in Since}
@@ -267,11 +267,11 @@ def packed_segment(row: list[Any]) -> bytes:
     return pack_facts(_NUMBERS[layout](row), codecs, digest, txnindex_sha256, flags, layout)
 
 
-def _digest_of(sha256: str, blake3: str) -> Digest:
-    """The one digest that the row of a segment has."""
+def _digest_of(sha256: str, blake3: str) -> tuple[str, int]:
+    """The one digest that the row of a segment has, and the number of its algorithm."""
     if sha256 and blake3:
         raise ValueError(f"segment with SHA-256 {sha256} and BLAKE3 {blake3}")
-    return Digest(DigestAlgorithm.BLAKE3, blake3) if blake3 else Digest(DigestAlgorithm.SHA256, sha256)
+    return (blake3, _BLAKE3) if blake3 else (sha256, _SHA256)
 
 
 def _layout_of(name: str) -> Layout:

@@ -6,23 +6,26 @@ import struct
 from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog import fields
-from logkeep_engine.archive.catalog.packed import ROW_BYTES, in_kafka_layout
+from logkeep_engine.archive.catalog.entry import FILES, Layout
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, layout_of
 
 Rows = bytes | bytearray
 
 _ROW = struct.Struct(fields.ROW_LAYOUT)
 _EPOCH, _RECORDS, _BYTES = fields.at("epoch"), fields.at("records"), fields.at("bytes")
 _FIRST, _LAST = fields.at("times.min_base_timestamp"), fields.at("times.max_timestamp")
-_STORED = fields.at("files.stored_bytes")
+_STORED, _TXNINDEX = fields.at("files.stored_bytes"), fields.at("files.txnindex_bytes")
+_OBJECTS = [FILES[layout].least_objects for layout in sorted(Layout)]
 
 
 @dataclass(slots=True)
 class SegmentTotals:
-    """The sums of some segments. `stored_bytes` are those of the objects that hold logs or records. `first` and `last`
-    are times in ms since the epoch, from the earliest first time of a batch to the latest of a record; -1 if there is
-    none. `epochs` are those at which the segments were written."""
+    """The sums of some segments. `objects` are all of them, indexes included. `stored_bytes` are those of the objects
+    that hold logs or records. `first` and `last` are times in ms since the epoch, from the earliest first time of a
+    batch to the latest of a record; -1 if there is none. `epochs` are those at which the segments were written."""
 
     segments: int = 0
+    objects: int = 0
     records: int = 0
     bytes: int = 0
     stored_bytes: int = 0
@@ -37,8 +40,13 @@ class SegmentTotals:
             size, first, stored = row[_BYTES], row[_FIRST], row[_STORED]
             self.records += row[_RECORDS]
             self.bytes += size
-            # In other layouts the place holds another number.
-            self.stored_bytes += stored or size if in_kafka_layout(*row[-2:]) else size
+            layout = layout_of(*row[-2:])
+            self.objects += _OBJECTS[layout]
+            if layout == Layout.KAFKA:
+                self.stored_bytes += stored or size
+                self.objects += row[_TXNINDEX] > 0
+            else:  # these places hold other numbers
+                self.stored_bytes += size
             if first >= 0 and (first < self.first or self.first < 0):
                 self.first = first
             if row[_LAST] > self.last:
@@ -49,6 +57,7 @@ class SegmentTotals:
     def add(self, other: SegmentTotals) -> None:
         """Add the sums of other segments."""
         self.segments += other.segments
+        self.objects += other.objects
         self.records += other.records
         self.bytes += other.bytes
         self.stored_bytes += other.stored_bytes

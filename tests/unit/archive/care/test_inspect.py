@@ -1,6 +1,7 @@
 """`logkeep inspect` shows an archive from the catalog alone."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from logkeep_engine.cli import app
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, TIME, begin, chunk
+from tests.unit.archive.catalog.test_snapshots import snapshot
 
 ID = ORDERS.topic_id
 AGAIN = TopicEntry("orders", "cccccccccccccccccccccc", 1, 3)
@@ -153,3 +155,17 @@ def test_attempts_of_a_run_are_one_run(storage: Storage) -> None:
     archive = Archive.open(storage)
     (topic,) = describe(archive.info, archive.load()).topics
     assert (topic.runs, topic.segments) == (1, 2)
+
+
+def test_snapshots_are_shown_with_their_partitions(storage: Storage) -> None:
+    for number, (end, cuts) in enumerate([(50, ()), (100, (20, 70))], start=1):
+        with begin(storage, f"run-{number}") as writer:
+            writer.commit(topics=[ORDERS], receipts=[chunk(storage, 50 * (number - 1), end, epoch=number)])
+            writer.end(RunOutcome.SUCCEEDED)
+            writer.snapshot([snapshot(end, *cuts, epoch=number)])
+    (topic,) = json.loads(CliRunner().invoke(app, ["inspect", storage.uri, "-o", "json"]).stdout)["topics"]
+    assert [item["end"] for item in topic["partitions"][0]["snapshots"]] == [50, 100]
+    shown = CliRunner().invoke(app, ["inspect", storage.uri, "--partitions"]).stdout
+    assert re.search(r"^snapshot of +partition +end +leader epoch +last record +records +size +parts$", shown, re.M)
+    assert re.search(r"^orders +0 +100 +3 +1970-01-01T00:00:01.100Z +\d+ +\S+ \S+ +3$", shown, re.M)
+    assert "snapshot of" not in CliRunner().invoke(app, ["inspect", storage.uri]).stdout

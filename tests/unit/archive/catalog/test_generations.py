@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.archive import Archive
@@ -286,6 +287,19 @@ def test_a_generation_may_begin_in_the_commit_that_drops_another(storage: Storag
         assert (passive.number, passive.start, passive.end) == (3, 40, 100)
         with pytest.raises(ValueError, match="generation 3 is being read"):
             writer.change_generations([GenerationChange(*KEY, 4, BEGIN, 0, 100)])
+
+
+def test_inspect_tells_generations_and_how_much_of_the_next_one_is_read(storage: Storage) -> None:
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 100)])
+        writer.change_generations([GenerationChange(*KEY, 2, BEGIN, 10, 100)])
+        writer.commit(receipts=[replace(chunk(storage, 40, 60, attempt=1), generation=2)])
+    archive = Archive.open(storage)
+    shown = describe(archive.info, archive.load()).topics[0].partitions[0].to_json()["generation"]
+    assert (shown["number"], shown["exact"], shown["sinceTime"]) == (1, -1, "")
+    passive = shown["passive"]
+    assert (passive["number"], passive["start"], passive["end"], passive["read"]) == (2, 10, 100, 20)
+    assert passive["beganTime"].startswith("20")
 
 
 def test_verify_names_damage_of_a_generation_that_is_being_read(storage: Storage) -> None:

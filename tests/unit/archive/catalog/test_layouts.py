@@ -11,6 +11,8 @@ from logkeep_engine.archive.catalog import commits, documents, tables
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind
+from logkeep_engine.archive.catalog.packed import pack
+from logkeep_engine.archive.catalog.totals import totals_of
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
@@ -73,6 +75,13 @@ def in_layout(layout: Layout, **changes: int) -> SegmentEntry:
 def test_objects_are_named_as_published(found: SegmentEntry, objects: dict[str, int]) -> None:
     assert found.objects("orders") == objects
     assert found.stem("orders") + found.log_suffix in objects
+    assert totals_of(pack(found)).objects == len(objects)
+
+
+@pytest.mark.parametrize("size", [0, 34])
+def test_a_transaction_index_is_an_object_if_there_is_one(size: int) -> None:
+    found = in_layout(Layout.KAFKA, txnindex_bytes=size)
+    assert totals_of(pack(found)).objects == len(found.objects("orders")) == (4 if size else 3)
 
 
 def test_large_numbers_take_more_digits() -> None:
