@@ -17,6 +17,7 @@ SASL: dict[str, Any] = {"mechanism": "PLAIN", "secretRef": {"name": "user"}}
 STRIMZI = {"name": "prod", "listener": "tls"}
 EMIT: dict[str, Any] = {"emit": "KafkaTopics", "emitOptions": {"strimziCluster": "prod"}}
 S3 = "s3://bucket/prefix"
+ERASURE: dict[str, Any] = {"name": "ticket-1", "topic": "customers", "keysSecretRef": {"name": "keys"}}
 RESOURCES = [
     pytest.param(document, id=f"{file.stem}-{document['kind']}")
     for file in sorted(EXAMPLES.glob("*.yaml"))
@@ -112,6 +113,8 @@ REFUSED = [
     ({"formatOptions": {"codec": "none"}}, "formatOptions.codec may be set only with format Avro"),
     ({"format": "Avro", "formatOptions": {"codec": "lz4"}}, 'Unsupported value: "lz4"'),
     ({"format": "Avro", "formatOptions": {"compatibility": "loose"}}, 'Unsupported value: "loose"'),
+    ({"erasures": [ERASURE, ERASURE]}, "duplicate entries for key"),
+    ({"erasures": [{**ERASURE, "encoding": "hex"}]}, 'Unsupported value: "hex"'),
     ({"compactedTopics": "Compact"}, 'Unsupported value: "Compact"'),
     ({"format": "Avro", "compactedTopics": "Snapshot"}, "compactedTopics may be Snapshot only with format Kafka"),
     ({"format": "Records", "snapshots": {}}, "snapshots may be set only where compactedTopics is Snapshot"),
@@ -174,6 +177,10 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert (backup["format"], backup["formatOptions"]) == ("Kafka", {"allowLoss": False})
     assert backup["retention"] == {"grace": "1d", "keepFor": {}, "hold": {"topics": [], "runs": []}}
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
+    assert namespace.apply("KafkaBackup", "e", backup_spec(erasures=[ERASURE])).returncode == 0
+    assert namespace.get("kbak", "e")["spec"]["erasures"] == [
+        {**ERASURE, "encoding": "text", "keysSecretRef": {"name": "keys", "key": "keys"}}
+    ]
     assert "compactedTopics" not in backup
     assert "snapshots" not in backup
     assert namespace.apply("KafkaBackup", "s", backup_spec(snapshots={})).returncode == 0

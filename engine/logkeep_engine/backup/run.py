@@ -28,6 +28,7 @@ from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, gone_warnings, selection_warnings, unmatched_error
 from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
 from logkeep_engine.backup.dry_run import BackupDryRun
+from logkeep_engine.backup.erasing import erase_asked
 from logkeep_engine.backup.generations import generation_warnings, open_changes
 from logkeep_engine.backup.losses import (
     ArchivePieces,
@@ -422,8 +423,7 @@ class BackupRun(ArchivingRun):
         message = "; ".join(filter(None, messages))
         writer.end(RunOutcome.SUCCEEDED, message, groups, cluster_state=self._cluster_state)
         self._groups = len(plan.groups)
-        partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
-        self._tidy(writer, partitions, repeated=self._repeated)
+        self._tidy(writer, ((chunk.topic_id, chunk.partition) for chunk in plan.chunks), repeated=self._repeated)
         made = make_snapshots(writer, self._spec, self._reporter, self._runner_factory, self._expect)
         self._notes += made.notes
         self._message = str(made)
@@ -431,6 +431,7 @@ class BackupRun(ArchivingRun):
             raise missed
         self._retain(writer)
         self._bundle(writer)
+        self._message = erase_asked(writer.archive, self._spec.erasures, self._runner_factory, self._message)
 
     def _retain(self, writer: Writer) -> None:
         """Remove what `spec.retention` does not keep."""

@@ -19,7 +19,7 @@ from logkeep_engine.archive.care.holds import hold_on
 from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import ErasureEntry, Partition, RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import ErasureEntry, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
@@ -245,14 +245,3 @@ def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) ->
                 f"{state.topics[topic_id].name!r} is erased",
                 hint="Release the hold first: `logkeep hold URI` lists all.",
             )
-    _refuse_snapshots(archive, state, topic_ids)
-
-
-def _refuse_snapshots(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
-    held: set[Partition] = {key for key, items in state.snapshots.items() if items}
-    held |= {key for key, some in state.branches.items() if any(branch.held.snapshots for branch in some)}
-    if any(key[0] in topic_ids for key in held):
-        raise SpecError(
-            f"The topic has snapshots in the archive at {archive.storage.uri}, which this version cannot write anew.",
-            hint="Erase with a newer version of Logkeep.",
-        )
