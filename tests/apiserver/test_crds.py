@@ -128,6 +128,8 @@ REFUSED = [
     ({"compactedTopics": "Generations", "generations": {"cycle": "0d"}}, "spec.generations.cycle"),
     ({"snapshots": {"minCleanableRatio": 1.5}}, "should be less than or equal to 1"),
     ({"snapshots": {"minCleanableRatio": -0.1}}, "should be greater than or equal to 0"),
+    ({"reconcile": {}}, "spec.reconcile.cron: Required value"),
+    ({"reconcile": {"cron": "never"}}, "cron must have five fields"),
     ({"retention": {"maxAge": "30"}}, "spec.retention.maxAge"),
     ({"retention": {"maxAge": "0d"}}, "spec.retention.maxAge"),
     ({"retention": {"maxBytes": "1023Ki"}}, "maxBytes must be at least 1Mi"),
@@ -182,6 +184,9 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     ]
     assert "compactedTopics" not in backup
     assert "snapshots" not in backup
+    assert "reconcile" not in backup
+    assert namespace.apply("KafkaBackup", "r", backup_spec(reconcile={"cron": "@weekly"})).returncode == 0
+    assert namespace.get("kbak", "r")["spec"]["reconcile"] == {"cron": "@weekly", "timeZone": "UTC"}
     assert namespace.apply("KafkaBackup", "s", backup_spec(snapshots={})).returncode == 0
     assert namespace.get("kbak", "s")["spec"]["snapshots"] == {
         "maxRecordBytesBetweenSnapshots": "20Mi",
