@@ -416,6 +416,17 @@ class DataLoss(LogkeepError):
     exit_code = ExitCode.DATA_LOSS
 
 
+class ErasureFailed(LogkeepError):
+    """An erasure that a backup asks for has failed. The backup itself has succeeded."""
+
+    code = "ErasureFailed"
+
+    def that_ends_with(self, exit_code: int) -> ErasureFailed:
+        """The same error with the exit code of the erasure."""
+        self.exit_code = ExitCode(exit_code)
+        return self
+
+
 class KeysMissing(LogkeepError):
     """The archive lacks the last record of a key of a compacted topic, though it accounts for its offset."""
 

@@ -17,6 +17,7 @@ SASL: dict[str, Any] = {"mechanism": "PLAIN", "secretRef": {"name": "user"}}
 STRIMZI = {"name": "prod", "listener": "tls"}
 EMIT: dict[str, Any] = {"emit": "KafkaTopics", "emitOptions": {"strimziCluster": "prod"}}
 S3 = "s3://bucket/prefix"
+ERASURE: dict[str, Any] = {"name": "ticket-1", "topic": "customers", "keysSecretRef": {"name": "keys"}}
 RESOURCES = [
     pytest.param(document, id=f"{file.stem}-{document['kind']}")
     for file in sorted(EXAMPLES.glob("*.yaml"))
@@ -112,6 +113,8 @@ REFUSED = [
     ({"formatOptions": {"codec": "none"}}, "formatOptions.codec may be set only with format Avro"),
     ({"format": "Avro", "formatOptions": {"codec": "lz4"}}, 'Unsupported value: "lz4"'),
     ({"format": "Avro", "formatOptions": {"compatibility": "loose"}}, 'Unsupported value: "loose"'),
+    ({"erasures": [ERASURE, ERASURE]}, "duplicate entries for key"),
+    ({"erasures": [{**ERASURE, "encoding": "hex"}]}, 'Unsupported value: "hex"'),
     ({"compactedTopics": "Compact"}, 'Unsupported value: "Compact"'),
     ({"format": "Avro", "compactedTopics": "Snapshot"}, "compactedTopics may be Snapshot only with format Kafka"),
     ({"format": "Records", "snapshots": {}}, "snapshots may be set only where compactedTopics is Snapshot"),
@@ -125,6 +128,8 @@ REFUSED = [
     ({"compactedTopics": "Generations", "generations": {"cycle": "0d"}}, "spec.generations.cycle"),
     ({"snapshots": {"minCleanableRatio": 1.5}}, "should be less than or equal to 1"),
     ({"snapshots": {"minCleanableRatio": -0.1}}, "should be greater than or equal to 0"),
+    ({"reconcile": {}}, "spec.reconcile.cron: Required value"),
+    ({"reconcile": {"cron": "never"}}, "cron must have five fields"),
     ({"retention": {"maxAge": "30"}}, "spec.retention.maxAge"),
     ({"retention": {"maxAge": "0d"}}, "spec.retention.maxAge"),
     ({"retention": {"maxBytes": "1023Ki"}}, "maxBytes must be at least 1Mi"),
@@ -173,8 +178,15 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
         {"grace": "1d"},
     )
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
+    assert namespace.apply("KafkaBackup", "e", backup_spec(erasures=[ERASURE])).returncode == 0
+    assert namespace.get("kbak", "e")["spec"]["erasures"] == [
+        {**ERASURE, "encoding": "text", "keysSecretRef": {"name": "keys", "key": "keys"}}
+    ]
     assert "compactedTopics" not in backup
     assert "snapshots" not in backup
+    assert "reconcile" not in backup
+    assert namespace.apply("KafkaBackup", "r", backup_spec(reconcile={"cron": "@weekly"})).returncode == 0
+    assert namespace.get("kbak", "r")["spec"]["reconcile"] == {"cron": "@weekly", "timeZone": "UTC"}
     assert namespace.apply("KafkaBackup", "s", backup_spec(snapshots={})).returncode == 0
     assert namespace.get("kbak", "s")["spec"]["snapshots"] == {
         "maxRecordBytesBetweenSnapshots": "20Mi",

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
+from logkeep_engine.contract.prices import Prices
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from tests.apiserver.operator import Namespace
 from tests.cluster.logkeep import CHART, ROOT
@@ -77,7 +78,13 @@ def test_a_file_of_the_command_line_is_valid(document: dict[str, Any]) -> None:
 
 def test_values_in_a_document_are_those_of_the_chart() -> None:
     schema = jsonschema.Draft7Validator(json.loads((CHART / "values.schema.json").read_text()))
-    values = [document for _, document in shown() if "spec" not in document]
+    values = [document for _, document in shown() if "spec" not in document and "currency" not in document]
     assert values
     for part in values:
         schema.validate(part)
+
+
+def test_prices_in_a_document_are_those_of_the_example() -> None:
+    prices = [document for _, document in shown() if "currency" in document]
+    assert prices == [yaml.safe_load((ROOT / "examples/prices/aws-us-east-1.yaml").read_text())]
+    assert Prices.model_validate(prices[0])

@@ -31,6 +31,7 @@ from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, gone_warnings, selection_warnings, unmatched_error
 from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
 from logkeep_engine.backup.dry_run import BackupDryRun
+from logkeep_engine.backup.erasing import erase_asked
 from logkeep_engine.backup.generations import generation_warnings, open_changes
 from logkeep_engine.backup.losses import (
     ArchivePieces,
@@ -71,6 +72,7 @@ from logkeep_engine.contract.everything import ClusterStateMode
 from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import (
     ArchiveMismatch,
     BrokerRefused,
@@ -424,8 +426,7 @@ class BackupRun(ArchivingRun):
         message = "; ".join(filter(None, messages))
         writer.end(RunOutcome.SUCCEEDED, message, groups, cluster_state=self._cluster_state)
         self._groups = len(plan.groups)
-        partitions = ((chunk.topic_id, chunk.partition) for chunk in plan.chunks)
-        self._tidy(writer, partitions, repeated=self._repeated)
+        self._tidy(writer, ((chunk.topic_id, chunk.partition) for chunk in plan.chunks), repeated=self._repeated)
         made = make_snapshots(writer, self._spec, self._reporter, self._runner_factory, self._expect)
         self._notes += made.notes
         self._message = str(made)
@@ -433,6 +434,7 @@ class BackupRun(ArchivingRun):
             raise missed
         self._retain(writer)
         self._bundle(writer)
+        self._message = erase_asked(writer.archive, self._spec.erasures, self._runner_factory, self._message)
 
     def _retain(self, writer: Writer) -> None:
         """Remove the segments that `spec.retention` does not keep."""
@@ -443,8 +445,7 @@ class BackupRun(ArchivingRun):
         try:
             removed = remove_expired(writer, *self._by_the_clock(writer, limits))
             if removed.segments:
-                word = "segment" if removed.segments == 1 else "segments"
-                told = f"retention removed {removed.segments} {word}, {removed.bytes} bytes"
+                told = f"retention removed {so_many(removed.segments, 'segment')}, {removed.bytes} bytes"
                 self._message = "; ".join(filter(None, (self._message, told)))
             purge(writer, retention.grace_seconds * 1000)
         except LogkeepError as error:

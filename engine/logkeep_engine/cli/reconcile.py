@@ -65,7 +65,8 @@ def reconcile(
         if heal:
             raise SpecError(
                 "--heal is not in this version",
-                hint="Stale keys go when a new archive is made of the topic: another storage.uri. See docs/cli.md.",
+                hint="Stale keys go with the next generation where compactedTopics is Generations, or with a new "
+                "archive (another storage.uri). See docs/cli.md.",
             )
         from logkeep_engine.cli.documents import read_document
         from logkeep_engine.spark.conf import planned_for, uses_s3

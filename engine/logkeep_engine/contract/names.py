@@ -72,10 +72,12 @@ PATH_KAFKA_CA_DIR = "/etc/logkeep/kafka-ca"
 PATH_KAFKA_CLIENT_DIR = "/etc/logkeep/kafka-client"
 PATH_S3_CA_DIR = "/etc/logkeep/s3-ca"
 PATH_STATE_CA_DIR = "/etc/logkeep/state-ca"
+PATH_ERASURES_DIR = "/etc/logkeep/erasures"  # a folder for each erasure, of its name; in the driver only
 # Names of the files there, whatever their keys in a Secret are.
 FILE_CA = "ca.crt"
 FILE_CLIENT_CERT = "tls.crt"
 FILE_CLIENT_KEY = "tls.key"
+FILE_ERASED_KEYS = "keys"
 PATH_TERMINATION_LOG = "/dev/termination-log"
 
 # Keys of the run's ConfigMap (written by the operator, read-only) and of the progress ConfigMap (written by the

@@ -16,6 +16,7 @@ from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.compacted import CompactedTopics, Generations, Snapshots
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.emitting import Emit, EmitOptions
+from logkeep_engine.contract.erasures import MAX_ERASURES, Erasure
 from logkeep_engine.contract.everything import ClusterStateMode, SchemaTopic, refuse_contradictions
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
@@ -229,6 +230,7 @@ class KafkaBackupSpec(Model):
     generations: Generations | None = None
     reconcile: ReconcileSpec | None = None
     retention: Retention = Retention()
+    erasures: Annotated[tuple[Erasure, ...], Field(max_length=MAX_ERASURES)] | None = None
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_divergence: OnDivergence = OnDivergence.FAIL
     on_unmatched: OnUnmatched | None = None
@@ -256,6 +258,8 @@ class KafkaBackupSpec(Model):
             raise ValueError("compactedTopics may be Snapshot only with format Kafka")
         if self.snapshots is not None and self.how_compacted is not CompactedTopics.SNAPSHOT:
             raise ValueError("snapshots may be set only where compactedTopics is Snapshot")
+        if len({item.name for item in self.erasures or ()}) < len(self.erasures or ()):
+            raise ValueError("each of erasures must have a name of its own")
         if self.generations is not None and self.how_compacted is not CompactedTopics.GENERATIONS:
             raise ValueError("generations may be set only where compactedTopics is Generations")
         return self

@@ -7,9 +7,10 @@ that no commit names (a killed run has left them, and whoever reads the bucket f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.care.catalog_check import all_branches, all_snapshots
 from logkeep_engine.archive.care.kept_digests import DigestsPlace
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
@@ -71,15 +72,13 @@ def originals(storage: Storage, topic: str) -> list[str]:
 
 
 def _entries(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[SegmentEntry]:
-    """All segments of these incarnations that have objects: of branches, and those that are to be deleted, too."""
-    for table in (state.segments, *(item.segments for item in state.unpurged)):
-        for key, entries in table.items():
-            if key[0] in topic_ids:
-                yield from entries
-    for key, branches in state.branches.items():
-        if key[0] in topic_ids:
-            for branch in branches:
-                yield from branch.segments
+    """All segments of these incarnations that have objects: of branches, of snapshots, and those that are to be
+    deleted, too."""
+    tables: list[tuple[Partition, Iterable[SegmentEntry]]] = [*state.segments.items()]
+    tables += [item for removed in state.unpurged for item in removed.segments.items()]
+    tables += [(branch.key, branch.segments) for branch in all_branches(state)]
+    tables += [((parts[0].topic_id, parts[0].partition), parts) for parts in all_snapshots(state)]
+    return (entry for key, entries in tables if key[0] in topic_ids for entry in entries)
 
 
 def _at_root(state: ArchiveState, keys: Collection[Partition]) -> bool:

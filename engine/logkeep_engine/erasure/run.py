@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import ErasureEntry, Partition, RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import ErasureEntry, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
@@ -100,7 +100,7 @@ class _ErasureRun(ArchivingRun):
             self._earlier = earlier
             return
         topic_ids = topic_ids_of(archive, state, self._asked.topic)
-        refuse(archive, state, topic_ids)
+        refuse(archive, state)
         writer = self._writer = begin_run(archive, self._run_id, kind=ERASURE)
         faults = self._rewrite(writer, topic_ids)
         self._reporter.phase("Finishing")
@@ -222,7 +222,7 @@ def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str
     return found
 
 
-def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
+def refuse(archive: Archive, state: ArchiveState) -> None:
     """Raises if the archive is in no state in which records can be erased."""
     lost = archive.lost_tails(state, thorough=True)
     if lost:
@@ -230,15 +230,4 @@ def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) ->
             f"The catalog at {archive.storage.uri} has lost its last commits ({lost[0]}): objects that they named may "
             "hold records of the keys, and be the only copy of others.",
             hint="Put the lost commits back, or delete the witnesses that logkeep verify names, then erase again.",
-        )
-    _refuse_snapshots(archive, state, topic_ids)
-
-
-def _refuse_snapshots(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
-    held: set[Partition] = {key for key, items in state.snapshots.items() if items}
-    held |= {key for key, some in state.branches.items() if any(branch.held.snapshots for branch in some)}
-    if any(key[0] in topic_ids for key in held):
-        raise SpecError(
-            f"The topic has snapshots in the archive at {archive.storage.uri}, which this version cannot write anew.",
-            hint="Erase with a newer version of Logkeep.",
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.care.rewriting import RewritePlace, Rewritten, without_keys
+from logkeep_engine.archive.care.rewriting import RewritePlace, Rewritten, SnapshotFrame, without_keys
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged
@@ -20,7 +21,8 @@ _ATTEMPTS = 1000  # names of the newest log and of its branches must differ, and
 @dataclass(frozen=True, slots=True)
 class ErasureWork:
     """Some segments, packed, of the partition or of a branch of it. `lane` is the number of the branch from 1 on, 0 for
-    the newest log: a copy of a segment has the offsets of the segment, and gets another name by it."""
+    the newest log: a copy of a segment has the offsets of the segment, and gets another name by it. `time`: the
+    segments are all parts of a snapshot of that time."""
 
     number: int
     place: RewritePlace
@@ -29,6 +31,7 @@ class ErasureWork:
     branch_id: str
     lane: int
     rows: bytes
+    time: int | None = None
 
     @property
     def segments(self) -> PackedSegments:
@@ -49,9 +52,12 @@ def erase_task(work: ErasureWork, context: TaskContext) -> ErasureDone:
     rewritten: list[Rewritten] = []
     faults: list[str] = []
     records = size = 0
-    for entry in work.segments:
+    attempt = work.lane * _ATTEMPTS + context.attempt
+    last = len(work.segments) - 1
+    for number, entry in enumerate(work.segments):
+        frame = None if work.time is None else SnapshotFrame(work.time, number == last)
         try:
-            found = without_keys(work.place, work.topic, entry, work.lane * _ATTEMPTS + context.attempt)
+            found = without_keys(work.place, work.topic, entry, attempt, frame)
         except ArchiveDamaged as error:
             faults.append(error.message)
         else:
@@ -69,6 +75,10 @@ def works_of(place: RewritePlace, state: ArchiveState, topic: str, topic_ids: It
         if key[0] in wanted:
             for rows in _groups(segments):
                 found.append(ErasureWork(len(found), place, topic, key, branch_id, lane, rows))
+    for key, branch_id, lane, snapshot in _snapshots(state):
+        if key[0] in wanted:
+            work = ErasureWork(len(found), place, topic, key, branch_id, lane, snapshot.rows, snapshot.time)
+            found.append(work)
     return found
 
 
@@ -78,6 +88,14 @@ def _tables(state: ArchiveState) -> Iterator[tuple[Partition, str, int, PackedSe
     for key in sorted(state.branches):
         for lane, branch in enumerate(state.branches[key], start=1):
             yield key, branch.id, lane, branch.segments
+
+
+def _snapshots(state: ArchiveState) -> Iterator[tuple[Partition, str, int, HeldSnapshot]]:
+    for key in sorted(state.snapshots):
+        yield from ((key, "", 0, snapshot) for snapshot in state.snapshots[key])
+    for key in sorted(state.branches):
+        for lane, branch in enumerate(state.branches[key], start=1):
+            yield from ((key, branch.id, lane, snapshot) for snapshot in branch.held.snapshots)
 
 
 def _groups(segments: PackedSegments) -> Iterator[bytes]:

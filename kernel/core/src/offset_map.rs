@@ -26,7 +26,7 @@ impl Share {
     /// Whether the pass looks at keys of this hash.
     #[inline]
     pub fn has(&self, hash: Hash) -> bool {
-        hash.0 / TABLES as u64 & (self.parts - 1) == self.part
+        (hash.0 / TABLES as u64) & (self.parts - 1) == self.part
     }
 
     /// Two shares that together have its keys.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -232,6 +232,7 @@ def _driver_template(run: RunToStart) -> dict[str, Any]:
 def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
     """The fields of the driver's pod that the operator needs."""
     parts = run.access
+    erasures = list(_erasures(run.spec))
     spark = run.spec.spark
     memory_request = f"{memory.split(spark.driver.memory, 1).pod}Mi"
     limits = {"memory": memory_request}
@@ -258,6 +259,7 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
             {"name": "request", "mountPath": names.PATH_REQUEST_DIR, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
             *parts.mounts,
+            *(mount for mount, _ in erasures),
         ],
     }
     return {
@@ -270,8 +272,20 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
             {"name": "request", "configMap": {"name": request_name(run.resource.key.name, run.id)}},
             {"name": "tmp", "emptyDir": {}},
             *parts.volumes,
+            *(volume for _, volume in erasures),
         ],
     }
+
+
+def _erasures(spec: KafkaBackupSpec | KafkaRestoreSpec) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """A mount and a volume for the keys of each erasure. The Secret may be gone: it is wanted once."""
+    if isinstance(spec, KafkaBackupSpec):
+        for number, item in enumerate(spec.erasures or ()):
+            name, reference = f"erasure-{number}", item.keys_secret_ref
+            items = [{"key": reference.key, "path": names.FILE_ERASED_KEYS}]
+            secret = {"secretName": reference.name, "items": items, "optional": True}
+            path = f"{names.PATH_ERASURES_DIR}/{item.name}"
+            yield {"name": name, "mountPath": path, "readOnly": True}, {"name": name, "secret": secret}
 
 
 def _pull_secrets(run: RunToStart) -> list[dict[str, str]]:

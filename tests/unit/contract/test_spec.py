@@ -250,6 +250,7 @@ def on(**cluster: Any) -> dict[str, Any]:
 
 STRIMZI = {"name": "prod", "listener": "tls"}
 USER = {"name": "logkeep"}
+ERASURE = {"name": "ticket-1", "topic": "customers", "keysSecretRef": {"name": "keys"}}
 SASL = {"mechanism": "PLAIN", "secretRef": {"name": "login"}}
 NAMED = {"name": "login", "usernameKey": "user"}
 BAD_BACKUPS = [
@@ -295,6 +296,8 @@ BAD_BACKUPS = [
         "spec",
         "segment.compression may be Zstd only with format Kafka",
     ),
+    (backup(erasures=[ERASURE, ERASURE]), "spec", "each of erasures must have a name of its own"),
+    (backup(erasures=[{**ERASURE, "name": "A"}]), "spec.erasures[0].name", "match pattern"),
     (backup(compactedTopics="Compact"), "spec.compactedTopics", "'Snapshot', 'Generations' or 'Log'"),
     *(
         (backup(format=name, compactedTopics="Snapshot"), "spec", "compactedTopics may be Snapshot only with format")

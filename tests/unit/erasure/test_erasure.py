@@ -1,6 +1,7 @@
 """Erasures in archives of all formats: what is gone, what stays, and what a kill leaves."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,25 @@ from hypothesis import strategies as st
 from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import GroupEntry, RunOutcome, TopicEntry, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading import view
+from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, compact_partition
 from logkeep_engine.contract.spec import Compatibility, Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import LocalStorage, Storage
 from tests.examples import scaled
+from tests.runners import Context
 from tests.unit.archive.build import FAST, ORDERS
 from tests.unit.erasure.erasing import (
     KEY,
     Inside,
     Killed,
     Mortal,
+    Seen,
     archive_batches,
     archive_records,
     batch_of,
@@ -238,6 +243,37 @@ def test_branches_lose_the_key_too_and_so_do_the_copies_in_their_place(storage: 
     found = view.at_end_of(archive, archive.load(), "backup-1")
     assert found is not None
     assert records_in(storage, found.state) == without(whole, GONE)
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 20, 400], ids=["one part", "several parts"])
+def test_snapshots_of_compacted_partitions_lose_the_key_too(storage: LocalStorage, max_bytes: int) -> None:
+    keys = [ALICE, GONE, BOB, ALICE, b"carol-carol", GONE]
+    compacted = replace(ORDERS, configs={"cleanup.policy": "compact"})
+    log_of = [[batch_of(at, [key], leader_epoch=0)] for at, key in enumerate(keys)]
+    archive = archive_batches(storage, log_of, topics=[compacted])
+    with begin_run(archive, "backup-2", wait=FAST) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        state = writer.state
+        dirty = list(state.segments[KEY])
+        setting = CompactionSetting(storage, writer.epoch, 0, max_bytes, DigestAlgorithm.BLAKE3)
+        work = CompactionWork(0, "orders", *KEY, None, tuple(dirty), tuple(state.kept(*KEY)), 6, 1000)
+        writer.snapshot([compact_partition(setting, work, Context()).snapshot])
+    held = archive.load().snapshots[KEY][0]
+    assert (len(held.parts(KEY)) > 1) is (max_bytes < 1 << 20)
+
+    def of_snapshot() -> list[Seen]:
+        return records_in(storage, with_snapshots(view.choose(archive).state))
+
+    before, log = of_snapshot(), seen(storage)
+    assert sorted(item[2] or b"" for item in before) == sorted({ALICE, GONE, BOB, b"carol-carol"})
+    erase_whole(storage, GONE)
+    assert of_snapshot() == without(before, GONE)
+    assert seen(storage) == without(log, GONE)
+    erase_whole(storage, ALICE, b"carol-carol", run_id="erase-2")
+    assert of_snapshot() == without(before, GONE, ALICE, b"carol-carol")
+    (after,) = archive.load().snapshots[KEY]
+    assert (after.end, after.leader_epoch, after.time) == (held.end, held.leader_epoch, held.time)
+    assert len(after.parts(KEY)) == len(held.parts(KEY))
 
 
 def test_other_incarnations_of_the_name_lose_it_and_other_topics_do_not(storage: LocalStorage) -> None:

@@ -121,6 +121,17 @@ def test_a_file_archive_is_mounted_at_the_path_of_its_uri() -> None:
         assert {"name": "archive", "persistentVolumeClaim": {"claimName": "backups"}} in pod["volumes"]
 
 
+def test_keys_to_be_erased_are_mounted_into_the_driver_alone_and_may_be_gone() -> None:
+    erasure = {"name": "ticket-1", "topic": "customers", "keysSecretRef": {"name": "customers", "key": "list"}}
+    driver, executor = pods_of(run(backup_spec(erasures=[erasure])))
+    items = [{"key": "list", "path": "keys"}]
+    secret = {"secretName": "customers", "items": items, "optional": True}
+    assert {"name": "erasure-0", "secret": secret} in driver["volumes"]
+    mount = {"name": "erasure-0", "mountPath": "/etc/logkeep/erasures/ticket-1", "readOnly": True}
+    assert mount in driver["containers"][0]["volumeMounts"]
+    assert "erasure" not in str(executor)
+
+
 def test_the_job_never_has_two_drivers_and_never_repeats_what_cannot_help() -> None:
     spec = job(run(backup_spec(runPolicy={"backoffLimit": 5, "activeDeadlineSeconds": 60})))["spec"]
     assert (spec["podReplacementPolicy"], spec["parallelism"], spec["completions"]) == ("Failed", 1, 1)

@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from logkeep_engine.contract.reconcile import ReconcileFacts
-from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import ReconcileStatus, SpecInvalid, Status
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.checked import Unreadable, read
 from logkeep_operator.reconcile.stale_keys import reconcile_status, reconciles, stale_keys_condition
 from logkeep_operator.resources import check_spec
+from tests.unit.operator.world import World, backup_spec
 from tests.unit.test_report import RESULT
 
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
@@ -79,6 +81,40 @@ def test_the_result_of_a_run_keeps_its_findings_on_the_way_to_the_status() -> No
     assert (shown.run_id, shown.stale, shown.end_time) == (RESULT.run_id, 12, "2026-11-24T12:00:00Z")
     with pytest.raises(Unreadable, match="stale"):
         read(RunResult, replace(RESULT, reconciled=replace(FACTS, stale=-1)).to_json())
+
+
+def test_the_second_run_of_a_backup_is_told_to_look_and_its_findings_are_shown() -> None:
+    world = World(spec=backup_spec(reconcile={"cron": "@yearly"}))
+    world.settle()
+    assert requests(world)[-1].reconcile is None
+    end(world)
+    assert world.status.reconcile is None
+    world.annotate("again")
+    world.settle()
+    assert requests(world)[-1].reconcile is True
+    end(world, reconciled=replace(FACTS, end_time=world.now.timestamp()))
+    assert world.status.reconcile is not None
+    assert (world.status.reconcile.stale, world.status.reconcile.run_id) == (12, world.run_id)
+    assert world.condition("StaleKeys") == ("True", "StaleKeysFound")
+    assert ("Warning", "StaleKeysFound") in world.events
+    world.annotate("once more")
+    world.settle()
+    assert requests(world)[-1].reconcile is None  # no time of the cron expression has come since
+    end(world)
+    assert world.condition("StaleKeys") == ("True", "StaleKeysFound")  # it stays until a run has looked again
+
+
+def requests(world: World) -> list[RunRequest]:
+    bodies = [body for body in world.created if "request.json" in (body.get("data") or {})]
+    return [RunRequest.from_json(body["data"]["request.json"]) for body in bodies]
+
+
+def end(world: World, **facts: Any) -> None:
+    """The driver tells that it has succeeded, and ends."""
+    world.pass_time(minutes=1)
+    world.reports(result=world.result(**facts))
+    world.job_is(active=0, complete=True)
+    world.settle()
 
 
 def test_a_cron_expression_that_is_none_is_refused_with_its_field() -> None:

@@ -24,7 +24,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
 from logkeep_engine.archive.reading.partition import fetched_epoch, is_batched, open_partition, sound
-from logkeep_engine.archive.writing.log_writer import LogSegment
+from logkeep_engine.archive.writing.log_writer import LogSegment, SnapshotPlace, SnapshotSegment
 from logkeep_engine.archive.writing.record_writer import RewrittenObjects, entry_of
 from logkeep_engine.contract.spec import AvroCodec, Compatibility, Compression, FormatOptions
 from logkeep_engine.formats import records as records_format
@@ -35,6 +35,7 @@ from logkeep_engine.log.batch import BatchHeader, Headers, Stretch, headers_of, 
 from logkeep_engine.log.keys import Keys, WantedKeys, emptied, remains
 from logkeep_engine.log.rows import as_rows
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.log.snapshot import footer_batch, header_batch
 from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 from logkeep_engine.storage import Storage
 
@@ -65,31 +66,53 @@ class Rewritten:
         return self.entry.bytes - (self.left.bytes if self.left is not None else 0)
 
 
-def without_keys(place: RewritePlace, topic: str, entry: SegmentEntry, attempt: int) -> Rewritten | None:
-    """Write a segment anew without the records of the keys. None if it has none of them: then nothing is written.
+@dataclass(frozen=True, slots=True)
+class SnapshotFrame:
+    """The frame of a part of a snapshot: the first has a header with the `time` of the snapshot, the
+    `last` a footer."""
+
+    time: int
+    last: bool
+
+
+def without_keys(
+    place: RewritePlace, topic: str, entry: SegmentEntry, attempt: int, frame: SnapshotFrame | None = None
+) -> Rewritten | None:
+    """Write a segment, or a part of a snapshot with its `frame`, anew without the records of the keys. None if it has
+    none of them: then nothing is written.
 
     All of it is read, and once more if it has one. Raises ArchiveDamaged, since nobody knows what damage hides, and
     what the storage raises.
     """
     keys = place.keys.kernel()
     if is_batched(entry.layout):
-        return _LogRewriting(place, topic, entry, attempt, keys).done()
+        return _LogRewriting(place, topic, entry, attempt, keys, frame).done()
     return _RecordsRewriting(place, topic, entry, attempt, keys).done()
 
 
 class _LogRewriting:
     """One segment of batches."""
 
-    def __init__(self, place: RewritePlace, topic: str, entry: SegmentEntry, attempt: int, keys: Keys) -> None:
+    def __init__(
+        self,
+        place: RewritePlace,
+        topic: str,
+        entry: SegmentEntry,
+        attempt: int,
+        keys: Keys,
+        frame: SnapshotFrame | None,
+    ) -> None:
         self._place, self._topic, self._entry, self._attempt, self._keys = place, topic, entry, attempt, keys
         self._reader = open_partition(place.storage, topic, (entry,))
+        self._frame = frame
         self._erased = 0
 
     def done(self) -> Rewritten | None:
         with sound(self._place.storage, self._topic, self._entry):
             if not any(self._has(stretch, headers) for stretch, headers in self._reader.batches()):
                 return None
-            return Rewritten(self._entry, self._write(), self._erased)
+            left = self._write() if self._frame is None else self._write_part(self._frame)
+            return Rewritten(self._entry, left, self._erased)
 
     def _has(self, stretch: memoryview, headers: Headers) -> bool:
         return any(
@@ -125,6 +148,24 @@ class _LogRewriting:
             segment.abort()
             raise
 
+    def _write_part(self, frame: SnapshotFrame) -> SegmentEntry:
+        place, entry, files = self._place, self._entry, self._entry.files
+        key, leader = (entry.topic_id, entry.partition), files.leader_epoch
+        where = SnapshotPlace(self._topic, *key, place.epoch, self._attempt, files.end, leader)
+        segment = SnapshotSegment(place.storage, where, files.part, entry.base_offset, entry.digest.algorithm)
+        try:
+            builder = segment.builder
+            if not files.part:
+                builder.frame(header_batch(entry.base_offset, frame.time, leader))
+            for stretch, headers in self._left():
+                builder.append(stretch, headers)
+            if frame.last:
+                builder.frame(footer_batch(builder.next_offset, frame.time, leader))
+            return segment.finish()
+        except BaseException:
+            segment.abort()
+            raise
+
     def _left(self) -> Iterator[Stretch]:
         """The batches that are left, as they are or made anew."""
         emptied_last: BatchHeader | None = None
@@ -149,7 +190,7 @@ class _LogRewriting:
                 any_left = True
                 yield _part(stretch, headers[start:])
         # A snapshot has all of its parts, however little is in them.
-        if emptied_last is not None and (any_left or self._entry.layout is Layout.SNAPSHOT):
+        if emptied_last is not None and (any_left or self._frame is not None):
             yield _one(emptied(emptied_last))
 
 

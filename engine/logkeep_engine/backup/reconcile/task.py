@@ -33,7 +33,7 @@ from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress
 
 _FETCH_BYTES = 8 << 20
-_MAP_SHARE = 4, 5  # of a task's memory; fetches and blocks of objects take the rest
+_MAP_SHARE = 2, 3  # of a task's memory; fetches and blocks of objects take the rest
 _ROUNDS = 3  # the log's start may move while it is read
 _MAY_HAPPEN_TO_ONE = (ArchiveDamaged, BatchTooLarge, BrokerUnavailable, CorruptBatch, OffsetOutOfRange, TopicGone)
 _TOO_FAST = (
