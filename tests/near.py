@@ -48,7 +48,16 @@ PACKAGES: Mapping[str, Near] = {
     "archive": Near(
         _engine("archive", "archiving*", "digest*", "frame*"),
         _unit("archive/*", "test_archiving.py", "test_frame.py"),
-        _broker("archive_s3", "compressed_segments", "cost", "generations", "retention", "transactions", "toolbox_s3"),
+        _broker(
+            "archive_s3",
+            "compressed_segments",
+            "cost",
+            "generations",
+            "object_lock",
+            "retention",
+            "transactions",
+            "toolbox_s3",
+        ),
     ),
     "backup": Near(
         _engine("backup", "archiving*", "frame*"),

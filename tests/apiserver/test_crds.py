@@ -136,6 +136,10 @@ REFUSED = [
     ({"retention": {"maxBytes": "much"}}, "spec.retention.maxBytes"),
     ({"retention": {"grace": "0"}}, "spec.retention.grace"),
     ({"retention": {"grace": "0d"}}, "spec.retention.grace"),
+    ({"retention": {"keepRuns": 0}}, "spec.retention.keepRuns"),
+    ({"retention": {"keepFor": {"daily": 0}}}, "spec.retention.keepFor.daily"),
+    ({"retention": {"hold": {"runs": ["../x"]}}}, "spec.retention.hold.runs"),
+    ({"retention": {"hold": {"topics": [""]}}}, "spec.retention.hold.topics"),
     ({"limits": {"bytesPerSecond": "63Ki"}}, "bytesPerSecond must be at least 64Ki"),
     ({"limits": {"bytesPerSecond": "fast"}}, "spec.limits.bytesPerSecond"),
     ({"limits": {"readersPerBroker": 0}}, "should be greater than or equal to 1"),
@@ -172,11 +176,8 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert (restore["offsets"], restore["verify"], restore["everything"]) == ("Any", "Counts", False)
     assert (restore["emit"], restore["emitOptions"]) == ("None", {})
     assert (backup["limits"], backup["clusterState"]) == ({"readersPerBroker": 16}, "Archive")
-    assert (backup["format"], backup["formatOptions"], backup["retention"]) == (
-        "Kafka",
-        {"allowLoss": False},
-        {"grace": "1d"},
-    )
+    assert (backup["format"], backup["formatOptions"]) == ("Kafka", {"allowLoss": False})
+    assert backup["retention"] == {"grace": "1d", "keepFor": {}, "hold": {"topics": [], "runs": []}}
     assert restore["consumerGroups"] == {"restore": "None", "include": [".*"], "exclude": [], "rename": []}
     assert namespace.apply("KafkaBackup", "e", backup_spec(erasures=[ERASURE])).returncode == 0
     assert namespace.get("kbak", "e")["spec"]["erasures"] == [
@@ -259,7 +260,14 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
     changed: dict[str, Any] = {
         "format": "Avro",
         "formatOptions": {"compatibility": "strict", "codec": "zstandard", "allowLoss": True},
-        "retention": {"maxAge": "52w", "maxBytes": "1Mi", "grace": "0s"},
+        "retention": {
+            "maxAge": "52w",
+            "maxBytes": "1Mi",
+            "grace": "0s",
+            "keepRuns": 3,
+            "keepFor": {"daily": 7, "weekly": 4, "monthly": 12},
+            "hold": {"topics": ["orders.*"], "runs": ["nightly-1"]},
+        },
     }
     assert namespace.apply("KafkaBackup", "b", backup_spec(**changed)).returncode == 0
     assert parse_backup(namespace.get("kbak", "b")["spec"]) == parse_backup(backup_spec(**changed))

@@ -4,7 +4,9 @@ import json
 import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +92,32 @@ class S3Server:
         """Create a bucket and return its name."""
         self._client.create_bucket(Bucket=name)
         return name
+
+    def create_locked_bucket(self, name: str) -> str:
+        """Create a bucket whose objects may be locked, and return its name. Without versions, as this server has them,
+        a locked object cannot be deleted at all."""
+        self._client.create_bucket(Bucket=name, ObjectLockEnabledForBucket=True)
+        return name
+
+    def retain(self, bucket: str, key: str, until: datetime | None) -> None:
+        """Lock an object until a time, or, with the right to do so, no longer."""
+        if until is not None:
+            self._client.put_object_retention(
+                Bucket=bucket, Key=key, Retention={"Mode": "GOVERNANCE", "RetainUntilDate": until}
+            )
+        else:
+            now = datetime.now(UTC) + timedelta(seconds=1)
+            self._client.put_object_retention(
+                Bucket=bucket,
+                Key=key,
+                Retention={"Mode": "GOVERNANCE", "RetainUntilDate": now},
+                BypassGovernanceRetention=True,
+            )
+            time.sleep(1.1)  # the lock has to end by the server's own clock
+
+    def hold(self, bucket: str, key: str, *, on: bool) -> None:
+        """Put a legal hold on an object, or take it away."""
+        self._client.put_object_legal_hold(Bucket=bucket, Key=key, LegalHold={"Status": "ON" if on else "OFF"})
 
     def create_user(self, bucket: str, *rights: tuple[Sequence[str], str]) -> tuple[str, str]:
         """A user of its own, by access key and secret key, who may do in the bucket what the rights say and nothing

@@ -1,5 +1,9 @@
 """Generations of compacted topics: read again from the log start, active when whole, healed."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,3 +83,34 @@ def test_points_are_exact_from_the_end_that_a_generation_caught_up_with(keyed: M
     point["offsets"][0]["offset"] = exact
     assert topic.restored("offsets", point=point)[b"a"] == b"2"
     assert topic.verified().orphans == []
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_kill_behind_any_step_leaves_one_whole_generation(keyed: MakeKeyed, tmp_path: Path, format_name: str) -> None:
+    topic = keyed(format_name)
+    topic.put({"a": "1", "b": "1"})
+    topic.back_up()
+    topic.put({"a": None, "b": "2"})
+    topic.clean_until_gone(2)
+    topic.back_up()
+    before = topic.archived
+    assert before[b"a"] == b"1"
+    topic.put({"c": "1"})
+    topic.wait_for_the_cycle()
+    spec = topic.spec("1s", retention={"grace": AT_ONCE})
+    command = [sys.executable, "-m", "tests.kafka.generations_killed", json.dumps(spec), str(tmp_path)]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    steps = int(subprocess.run(command, check=True, capture_output=True, text=True, env=environ).stdout)
+    assert steps > 12
+    seen = []
+    for step in range(1, steps):
+        topic.root = tmp_path / f"killed-{step}"
+        topic.verified()
+        assert topic.archived in (before, topic.live), step
+        known = topic.generation
+        seen.append((known.number, known.passive is not None))
+        topic.back_up(run_id="killed", generations={"cycle": "1s"})
+        assert topic.archived == topic.live, step
+        assert topic.generation.number >= 2
+        topic.verified()
+    assert {(1, False), (1, True), (2, False)} == set(seen), "it was killed before, while and behind"

@@ -10,15 +10,12 @@ come back, so an unchanged id means the bytes are of that incarnation.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.clock import checked_now
-from logkeep_engine.archive.care.removal import purge, remove_expired
-from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules, retain, unknown_runs, with_spec_holds
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Gap, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
@@ -72,11 +69,9 @@ from logkeep_engine.contract.everything import ClusterStateMode
 from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import MAX_LIST, LossFact, RunRequest, RunResult
 from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
-from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import (
     ArchiveMismatch,
     BrokerRefused,
-    ClockDoubtful,
     LogkeepError,
 )
 from logkeep_engine.formats.base import Loss
@@ -143,6 +138,7 @@ class BackupRun(ArchivingRun):
         self._message = ""
         self._connected: KafkaConnection | None = None
         self._report: ArchiveReport | None = None
+        self._retained: RetentionDone | None = None
         self._reconciles = bool(request.reconcile)
         self._reconciled: ReconcileFacts | None = None
 
@@ -159,6 +155,7 @@ class BackupRun(ArchivingRun):
             self._connected = connection
             writer = self._writer = begin_run(self._archive, self._run_id, wait=self._timing)
             self._notes += writer.warnings
+            self._hold(writer)
             if writer.before is not None and writer.before.outcome is RunOutcome.SUCCEEDED:
                 self._notes.append(done_already(self._run_id))
             self._topics_before = dict(writer.state.topics)
@@ -437,30 +434,22 @@ class BackupRun(ArchivingRun):
         self._message = erase_asked(writer.archive, self._spec.erasures, self._runner_factory, self._message)
 
     def _retain(self, writer: Writer) -> None:
-        """Remove the segments that `spec.retention` does not keep."""
-        retention = self._spec.retention
-        limits = RetentionLimits(
-            None if retention.max_age_seconds is None else retention.max_age_seconds * 1000, retention.max_bytes_int
-        )
+        """Remove what `spec.retention` does not keep."""
         try:
-            removed = remove_expired(writer, *self._by_the_clock(writer, limits))
-            if removed.segments:
-                told = f"retention removed {so_many(removed.segments, 'segment')}, {removed.bytes} bytes"
-                self._message = "; ".join(filter(None, (self._message, told)))
-            purge(writer, retention.grace_seconds * 1000)
+            done = self._retained = retain(writer, RetentionRules.of(self._spec.retention))
         except LogkeepError as error:
             self._note("retention could not be finished, the next run goes on with it", error)
+            return
+        self._notes += done.notes
+        if done.removed.bytes:
+            self._message = "; ".join(filter(None, (self._message, f"retention removed {done.removed}")))
 
-    def _by_the_clock(self, writer: Writer, limits: RetentionLimits) -> tuple[RetentionLimits, int]:
-        """The limits, without that of age if the driver's clock may be wrong, and the time now in ms."""
-        now = time.time_ns() // 1_000_000
-        if limits.max_age is None:
-            return limits, now
-        try:
-            return limits, checked_now(writer)
-        except ClockDoubtful as error:
-            self._note("nothing was removed for its age", error)
-            return replace(limits, max_age=None), now
+    def _hold(self, writer: Writer) -> None:
+        """Note in the archive which topics and runs `spec.retention` holds."""
+        writer.hold(with_spec_holds(writer.state.retention_holds, self._spec.retention.hold))
+        self._notes += [
+            f"spec.retention.hold.runs: {run_id} is no run of the archive" for run_id in unknown_runs(writer.state)
+        ]
 
     def _loss(self) -> list[LossFact]:
         """Everything this run, in all its attempts, found gone."""

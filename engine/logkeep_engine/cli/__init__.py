@@ -29,6 +29,7 @@ from logkeep_engine.cli import (
     log,
     reconcile,
     restore,
+    retention,
     verify,
 )
 from logkeep_engine.cli.errors import EXIT_CODES, open_stdout
@@ -56,6 +57,7 @@ for command in (
     inspect,
     verify,
     reconcile,
+    retention,
     convert,
     import_,
     erase,

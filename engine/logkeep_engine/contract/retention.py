@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from logkeep_engine.contract.model import Model
-from logkeep_engine.contract.values import ArchiveBytes, Duration, parse_duration, parse_quantity
+from logkeep_engine.contract.values import ArchiveBytes, Duration, Regex, parse_duration, parse_quantity
 
 AT_ONCE = "0s"
+MAX_KEPT = 10_000
+MAX_HOLDS = 100
+RunId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 
 
 def _grace(text: str) -> str:
@@ -18,15 +21,38 @@ def _grace(text: str) -> str:
     return text
 
 
+Kept = Annotated[int, Field(ge=1, le=MAX_KEPT)]
+
+
+class KeepFor(Model):
+    """Numbers of days, weeks and months: of each of the last that have one, the newest run that succeeded stays
+    restorable."""
+
+    daily: Kept | None = None
+    weekly: Kept | None = None
+    monthly: Kept | None = None
+
+
+class RetentionHold(Model):
+    """Topics, by regular expressions for their whole names, and runs of which nothing may be removed."""
+
+    topics: Annotated[tuple[Regex, ...], Field(max_length=MAX_HOLDS)] = ()
+    runs: Annotated[tuple[RunId, ...], Field(max_length=MAX_HOLDS)] = ()
+
+
 class Retention(Model):
     """Limits of the archive: a run that succeeded removes at its end what lies beyond them. No limit removes nothing.
 
     `maxAge`: segments whose newest record is older. `maxBytes`: the oldest segments, until the rest is not larger.
-    `grace`: so long after the removal their objects are deleted.
+    `keepRuns`, `keepFor` and `hold`: runs whose states stay restorable, and what may not be removed at all. `grace`: so
+    long after the removal objects are deleted.
     """
 
     max_age: Duration | None = None
     max_bytes: ArchiveBytes | None = None
+    keep_runs: Kept | None = None
+    keep_for: KeepFor = KeepFor()
+    hold: RetentionHold = RetentionHold()
     grace: Annotated[str, AfterValidator(_grace)] = "1d"
 
     @property

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
+from logkeep_engine.archive.care.holds import hold_on
 from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.catalog.archive import Archive
@@ -35,7 +36,7 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, write_indexes
 from logkeep_engine.erasure.work import ErasureDone, ErasureWork, erase_task, works_of
-from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, NoTopicMatches, SpecError
+from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, NoTopicMatches, SpecError, StorageRefused
 from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.report import ProgressRange, Reporter, told_warnings
 from logkeep_engine.storage import Storage
@@ -107,7 +108,7 @@ class _ErasureRun(ArchivingRun):
             self._earlier = earlier
             return
         topic_ids = topic_ids_of(archive, state, self._asked.topic)
-        refuse(archive, state)
+        refuse(archive, state, topic_ids)
         writer = self._writer = begin_run(archive, self._run_id, kind=ERASURE)
         faults = self._rewrite(writer, topic_ids)
         self._reporter.phase("Finishing")
@@ -175,6 +176,12 @@ class _ErasureRun(ArchivingRun):
         ArchiveBusy if somebody still does after a while."""
         deadline = time.monotonic() + READERS_SECONDS
         while (purged := purge(writer)).waiting:
+            if purged.locked:
+                raise StorageRefused(
+                    f"The archive at {self._storage.uri} does not name the records of the keys any more. But the store "
+                    f"keeps {so_many(len(purged.locked), 'object')} locked that had them: first {purged.locked[0]}.",
+                    hint="The same erasure again goes on when their retention or legal hold has ended.",
+                )
             if time.monotonic() > deadline:
                 readers = ", ".join(purged.readers)
                 raise ArchiveBusy(
@@ -239,7 +246,7 @@ def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str
     return found
 
 
-def refuse(archive: Archive, state: ArchiveState) -> None:
+def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
     """Raises if the archive is in no state in which records can be erased."""
     lost = archive.lost_tails(state, thorough=True)
     if lost:
@@ -248,3 +255,10 @@ def refuse(archive: Archive, state: ArchiveState) -> None:
             "hold records of the keys, and be the only copy of others.",
             hint="Put the lost commits back, or delete the witnesses that logkeep verify names, then erase again.",
         )
+    for topic_id in topic_ids:
+        if (hold := hold_on(state, topic_id)) is not None:
+            raise SpecError(
+                f"There is a {hold} in the archive at {archive.storage.uri}, so nothing of topic "
+                f"{state.topics[topic_id].name!r} is erased",
+                hint="Release the hold first: `logkeep hold URI` lists all.",
+            )

@@ -30,7 +30,7 @@ from logkeep_engine.archive.reading.incarnations import Shows
 from logkeep_engine.archive.reading.partition import first_since
 from logkeep_engine.archive.reading.view import ArchiveView
 from logkeep_engine.archive.reading.visible import shows
-from logkeep_engine.contract.names import ERASURE
+from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import KafkaRestoreSpec
@@ -53,7 +53,9 @@ def choose(archive: Archive, point: PointSpec | None) -> ArchiveView:
     newest = archive.load()
     run = newest.runs.get(point.run)
     if run is None:
-        ended = [run for run in newest.runs.values() if run.outcome is RunOutcome.SUCCEEDED and run.kind != ERASURE]
+        ended = [
+            run for run in newest.runs.values() if run.outcome is RunOutcome.SUCCEEDED and run.kind not in CARE_KINDS
+        ]
         names = [run.run_id for run in ended[-_RUNS_SHOWN:]]
         raise SpecError(
             f"spec.point.run: the archive has no run {point.run!r}",
@@ -318,7 +320,7 @@ def end_before(archive: Archive, archived: ArchiveState, point: PointSpec | None
         run
         for run in archived.runs.values()
         if run.outcome is RunOutcome.SUCCEEDED
-        and run.kind != ERASURE
+        and run.kind not in CARE_KINDS
         and run.end_time is not None
         and run.end_time <= moment
     ]

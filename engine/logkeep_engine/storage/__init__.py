@@ -16,7 +16,16 @@ connections to S3 are made again in the child.
 the keys, `retry` sends a failed request again.
 """
 
-from logkeep_engine.storage.base import ANYTHING, DEFAULT_BLOCK, PART_BYTES, Buffer, ObjectInfo, ObjectWriter, Storage
+from logkeep_engine.storage.base import (
+    ANYTHING,
+    DEFAULT_BLOCK,
+    PART_BYTES,
+    Buffer,
+    LockedObject,
+    ObjectInfo,
+    ObjectWriter,
+    Storage,
+)
 from logkeep_engine.storage.local import LocalStorage
 from logkeep_engine.storage.opening import open_storage, open_uri
 from logkeep_engine.storage.s3 import S3Storage
@@ -27,6 +36,7 @@ __all__ = [
     "PART_BYTES",
     "Buffer",
     "LocalStorage",
+    "LockedObject",
     "ObjectInfo",
     "ObjectWriter",
     "S3Storage",

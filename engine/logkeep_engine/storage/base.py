@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,6 +36,20 @@ class ObjectInfo:
     path: str
     size: int
     modified: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LockedObject:
+    """An object that the store refuses to delete: it is retained until a time (seconds since the epoch), or has a legal
+    hold, which has no end by itself."""
+
+    path: str
+    until: float | None
+    legal_hold: bool
+
+    def __str__(self) -> str:
+        until = "" if self.until is None else f" until {datetime.fromtimestamp(self.until, UTC).isoformat()}"
+        return f"{self.path}{until}{' with a legal hold' if self.legal_hold else ''}"
 
 
 class ObjectWriter(ABC):
@@ -147,6 +162,11 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; one that is not there is no error."""
+
+    def delete_unlocked(self, paths: Iterable[str]) -> tuple[LockedObject, ...]:
+        """Delete objects, but for those that the store keeps because they are locked: these are returned."""
+        self.delete(paths)
+        return ()
 
     def read(self, path: str) -> bytes:
         """A whole object. Raises ObjectMissing."""

@@ -328,7 +328,7 @@ BAD_BACKUPS = [
     (backup(retention={"maxAge": "0d"}), "spec.retention.maxAge", "not a duration"),
     (backup(retention={"maxBytes": "1023Ki"}), "spec.retention.maxBytes", "must be at least 1Mi"),
     (backup(retention={"maxBytes": "much"}), "spec.retention.maxBytes", "not a whole quantity"),
-    (backup(retention={"keepRuns": 3}), "spec.retention.keepRuns", "unknown field"),
+    (backup(retention={"keepDays": 3}), "spec.retention.keepDays", "unknown field"),
     (backup(onDataLoss="Ignore"), "spec.onDataLoss", "'Fail' or 'Record'"),
     (backup(onDivergence="Ignore"), "spec.onDivergence", "'Fail' or 'Branch'"),
     *(

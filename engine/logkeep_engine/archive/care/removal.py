@@ -24,15 +24,18 @@ from dataclasses import dataclass
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.leases import running_readers
+from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
-from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.writing.record_files import write_partition_indexes
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.storage import Storage
+from logkeep_engine.contract.values import so_many
+from logkeep_engine.storage import LockedObject, Storage
 
 log = logging.getLogger(__name__)
 
@@ -41,35 +44,47 @@ SEGMENTS_AT_ONCE = 1000  # a commit, and four requests of S3's DeleteObjects
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The segments that were removed, and the `bytes` of their objects."""
+    """The segments and snapshots that were removed, and the `bytes` of their objects."""
 
     segments: int
     bytes: int
+    snapshots: int = 0
+
+    def __str__(self) -> str:
+        snapshots = f" and {so_many(self.snapshots, 'snapshot')}" if self.snapshots else ""
+        return f"{so_many(self.segments, 'segment')}{snapshots}, {self.bytes} bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class Purged:
     """The removed segments whose objects were deleted, and the `bytes` of these. `waiting` are those that are there
-    still, for their grace or for the runs `readers`, which may read them."""
+    still: for their grace, for the runs `readers`, which may read them, or for objects that the store keeps `locked`.
+    """
 
     segments: int = 0
     bytes: int = 0
     waiting: int = 0
     readers: tuple[str, ...] = ()
+    locked: tuple[LockedObject, ...] = ()
 
 
-def remove_expired(writer: Writer, limits: RetentionLimits, now: int) -> Removed:
-    """Remove the segments that `retention` finds too old or too much at `now` (ms since the epoch). Their objects stay
+def remove_expired(writer: Writer, limits: RetentionLimits, now: int, keep: KeepRules = LAST_ONLY) -> Removed:
+    """Remove the segments and snapshots that `retention` finds to go at `now` (ms since the epoch). Their objects stay
     until `purge` deletes them.
 
     Raises storage errors, and ArchiveFenced if another run has taken over; what is left then is for the next run.
     """
-    found = expired(writer.state, limits, now)
+    found = expired(writer.state, limits, now, keep)
     for batch in _batches(found):
-        writer.remove(item.segment for item in batch)
-    removed = Removed(len(found), sum(item.bytes for item in found))
+        facts = [item.segment for item in batch]
+        writer.remove(
+            [fact for fact in facts if isinstance(fact, RemovedSegment)],
+            [fact for fact in facts if isinstance(fact, RemovedSnapshot)],
+        )
+    snapshots = sum(isinstance(item.segment, RemovedSnapshot) for item in found)
+    removed = Removed(len(found) - snapshots, sum(item.bytes for item in found), snapshots)
     if found:
-        log.info("retention removed %d segments, %d bytes", removed.segments, removed.bytes)
+        log.info("retention removed %s", removed)
     return removed
 
 
@@ -83,18 +98,17 @@ def purge(writer: Writer, grace: int = 0) -> Purged:
     readers = running_readers(writer.archive.storage, writer.store_time()) if over else []
     held = {item.commit: [reader.run_id for reader in readers if reader.needs(item.commit)] for item in over}
     due = [item for item in over if not held[item.commit]]
-    purged = Purged(
-        sum(item.segments.count for item in due),
-        sum(object_bytes(entry) for item in due for entries in item.segments.values() for entry in entries),
-        sum(item.segments.count for item in removals if item not in due),
+    locked = {item.commit: _delete_objects(writer, item) for item in due}
+    done = [item for item in due if not locked[item.commit]]
+    if done:
+        writer.purged([item.commit for item in done])
+    return Purged(
+        sum(item.segments.count for item in done),
+        sum(object_bytes(entry) for item in done for entries in item.segments.values() for entry in entries),
+        sum(item.segments.count for item in removals if item not in done),
         tuple(sorted({run_id for run_ids in held.values() for run_id in run_ids})),
+        tuple(found for some in locked.values() for found in some),
     )
-    for item in due:
-        _delete_objects(writer, item)
-    if due:
-        writer.purged([item.commit for item in due])
-        log.info("deleted the objects of %d removed segments, %d bytes", purged.segments, purged.bytes)
-    return purged
 
 
 def _with_grace_over(writer: Writer, removals: Sequence[Unpurged], grace: int) -> list[Unpurged]:
@@ -112,12 +126,15 @@ def _removed_at(storage: Storage, item: Unpurged, now: int) -> int:
     return max((time for time in (*written, item.time) if time <= now), default=now)
 
 
-def _delete_objects(writer: Writer, item: Unpurged) -> None:
+def _delete_objects(writer: Writer, item: Unpurged) -> tuple[LockedObject, ...]:
+    """Delete the objects of a removal, and return those that the store keeps because they are locked."""
     state, storage = writer.state, writer.archive.storage
     if writer.archive.info.segments is FormatName.RECORDS:
         adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for some in item.segments.values() for entry in some)
         write_partition_indexes(storage, state, list(item.segments), root="" if adopted else names.TOPICS)
-    storage.delete(path for key, entries in item.segments.items() for path in _not_named(state, key, entries))
+    return storage.delete_unlocked(
+        path for key, entries in item.segments.items() for path in _not_named(state, key, entries)
+    )
 
 
 def _not_named(state: ArchiveState, key: Partition, entries: Iterable[SegmentEntry]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from logkeep_engine.archive.catalog.facts import Gap, Partition
+from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Lineage
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments, split_rows
@@ -108,3 +108,13 @@ def _together(below: Sequence[Range], above: Sequence[Range]) -> list[Range]:
     for start, end in (*below, *above):
         add_range(ranges, start, end)
     return ranges
+
+
+def in_branch(group: GroupEntry, branch: Branch) -> GroupEntry:
+    """The position of a group in the log as it was before the fork. Behind the fork only the leader epoch tells in
+    which log a position lies."""
+    if (group.topic_id, group.partition) != branch.key or group.offset <= branch.offset:
+        return group
+    if 0 <= group.leader_epoch <= branch.lineage.newest:
+        return group
+    return replace(group, offset=branch.offset)

@@ -21,6 +21,7 @@ Layout 6 is written once there is a fact for its objects `more`: frame 0 has the
 object more than in layout 5. The rows that it counts follow the others. A fact that is not there has no key:
     frame 0        "removals":[[commit,time],…]   the commits that have removed segments whose objects may be there
                    still
+                   "holds":{…}   as in a commit
     a partition    "unpurged":[[commit,<segments>],…]   how many of them are of the partition. Those of which no commit
                    is known are counted where layout 3 has them
     a partition    "snapshots":[[end,leader epoch,time,<parts>],…]
@@ -66,9 +67,9 @@ _NONE: list[Any] = [(), 0, (), UNKNOWN, (), {}]  # what the older layouts do not
 _BODY_KEYS = {"epoch", "topics", "groups", "runs"}
 _BETWEEN = "\0"
 _SPLIT = b',"\\u0000",'  # no JSON of an item has this: a quotation mark within a string is escaped
-_REMOVALS, _UNPURGED = "removals", "unpurged"
+_REMOVALS, _UNPURGED, _HOLDS = "removals", "unpurged", "holds"
 _SNAPSHOTS, _BRANCH_SNAPSHOTS, _REPLACED = "snapshots", "branchSnapshots", "replaced"
-_MORE_OF_ARCHIVE: set[str] = {_REMOVALS}
+_MORE_OF_ARCHIVE: set[str] = {_REMOVALS, _HOLDS}
 _MORE_OF_PARTITION: set[str] = {_UNPURGED, _SNAPSHOTS, _BRANCH_SNAPSHOTS, _REPLACED, "generation"}
 
 
@@ -119,7 +120,8 @@ def layout_of_partition(state: ArchiveState, key: Partition) -> int:
 def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
     """The facts of the whole archive that only layout 6 has."""
     removals = [[item.commit, item.time] for item in state.unpurged if item.is_known]
-    return {_REMOVALS: removals} if removals else {}
+    found = {_REMOVALS: removals, _HOLDS: tables.HOLDS.out(state.retention_holds) if state.retention_holds else None}
+    return {name: value for name, value in found.items() if value}
 
 
 def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
@@ -156,6 +158,7 @@ def _unknown_unpurged(state: ArchiveState, key: Partition) -> bytes:
 def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
     """Add what `_more_of_archive` has written."""
     state.unpurged = tuple(Unpurged(commit, time) for commit, time in more.get(_REMOVALS, ()))
+    state.retention_holds = tuple(tables.HOLDS.read(more, _HOLDS, "more"))
 
 
 def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str, Any], rows: memoryview) -> int:

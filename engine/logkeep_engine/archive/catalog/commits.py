@@ -8,10 +8,10 @@ key, so that an altered commit is never mistaken for another:
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,
      "purgedCommits":[…],"epochs":{…},"leaders":{…},"branches":{…},"removedFromBranches":{…},
-     "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"replaced":{…},
+     "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"replaced":{…},"holds":{…},
      "generations":{…},"passive":{"coverage":{…},"segments":{…},"epochs":{…}},"groups":{…},
      "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"erasure":{"sha256":…,"records":…,"segments":…},
-     "sha256":…}
+     "care":true,"sha256":…}
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ _KIND_KEYS = {
         "removed",
         "purged",
         "purgedCommits",
+        "holds",
         "epochs",
         "leaders",
         "branches",
@@ -70,7 +71,7 @@ _KIND_KEYS = {
         "removedSnapshots",
         "replaced",
     },
-    CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState", "erasure"},
+    CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState", "erasure", "care"},
 }
 _CLUSTER_STATE = ("sha256", "acls", "quotas", "users")
 _ERASURE = ("sha256", "records", "segments")
@@ -96,6 +97,8 @@ def dump_commit(commit: Commit) -> bytes:
         document["groups"] = tables.GROUPS.out(commit.groups)
         if commit.partial:  # versions that do not know it would restore an older state, and refuse
             document["partial"] = True
+        if commit.care:  # versions that do not know it would take it for a backup
+            document["care"] = True
         if commit.cluster_state is not None:
             document["clusterState"] = {key: getattr(commit.cluster_state, key) for key in _CLUSTER_STATE}
         if commit.erasure is not None:  # versions that do not know it would take the groups for gone
@@ -115,6 +118,7 @@ def _extensions(commit: Commit) -> dict[str, Any]:
         "removedFromBranches": tables.REMOVED_FROM_BRANCHES.out(branches) if branches else None,
         "purged": commit.purged or None,
         "purgedCommits": list(commit.purged_commits) or None,
+        "holds": None if commit.holds is None else tables.HOLDS.out(commit.holds),
         "epochs": tables.EPOCHS.out(commit.epochs) if commit.epochs else None,
         "leaders": tables.LEADERS.out(commit.leaders) if commit.leaders else None,
         "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
@@ -185,10 +189,12 @@ def load_commit(data: bytes, name: str) -> Commit:
             ),
             purged=document.get("purged", False),
             purged_commits=tuple(document.get("purgedCommits", ())),
+            holds=tuple(tables.HOLDS.read(document, "holds", name)) if "holds" in document else None,
             epochs=tuple(tables.EPOCHS.read(document, "epochs", name)),
             leaders=tuple(tables.LEADERS.read(document, "leaders", name)),
             branchings=tuple(tables.BRANCHES.read(document, "branches", name)),
             partial=document.get("partial", False),
+            care=document.get("care", False),
             cluster_state=_cluster_state(document, name),
             generations=tuple(tables.GENERATIONS.read(document, "generations", name)),
             passive=_passive_in(document, name),

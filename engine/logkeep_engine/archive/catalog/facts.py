@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 
@@ -277,15 +278,16 @@ class Commit:
     begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
     segments. `purged`: the objects of all segments that were removed before are deleted; `purged_commits`: those of
     the segments that these commits have removed. `snapshots` are new ones of compacted partitions, and
-    `removed_snapshots` are there no more. `generations` are steps of generations; what the commit adds to those that
-    are being read is `passive`.
+    `removed_snapshots` are there no more. `holds` are all that there are from now on; None: they stay as they were.
+    `generations` are steps of generations; what the commit adds to those that are being read is `passive`.
 
     With `replaced`, an erasure's, its `segments` are those that take their place, and nothing is added.
 
     An End has `outcome`, `message` and `groups`, which replace the groups of earlier runs if the run succeeded, and
     `cluster_state`, if the run has archived it.
     `erasure`: the run has erased records and archived nothing, so groups stay as they were.
-    `partial`: the run failed, but it has tried everything, so all that it could archive is archived.
+    `partial`: the run failed, but it has tried everything, so all that it could archive is archived. `care`: the run
+    has taken care of the archive and added nothing, so groups stay as they were, and its end is no point.
     """
 
     number: int
@@ -312,17 +314,20 @@ class Commit:
     branchings: tuple[Branching, ...] = ()
     partial: bool = False
     cluster_state: ClusterStateEntry | None = None
+    care: bool = False
     generations: tuple[GenerationChange, ...] = ()
     passive: PassiveFacts = PassiveFacts()
     snapshots: tuple[SnapshotEntry, ...] = ()
+    holds: tuple[Hold, ...] | None = None
     removed_snapshots: tuple[RemovedSnapshot, ...] = ()
     replaced: tuple[ReplacedSegment, ...] = ()
     erasure: ErasureEntry | None = None
 
     @property
     def ends_backup(self) -> bool:
-        """True if it ends a run that has archived something, with success."""
-        return self.kind is CommitKind.END and self.outcome is RunOutcome.SUCCEEDED and self.erasure is None
+        """True if it ends a run that may have archived something, with success."""
+        succeeded = self.kind is CommitKind.END and self.outcome is RunOutcome.SUCCEEDED
+        return succeeded and self.erasure is None and not self.care
 
     @property
     def restorable(self) -> bool:

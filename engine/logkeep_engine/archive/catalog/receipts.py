@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 
-from logkeep_engine.archive.catalog.facts import Partition, PassiveFacts, Receipt, TopicEntry
+from logkeep_engine.archive.catalog.facts import Partition, PassiveFacts, Receipt, RemovedSegment, TopicEntry
 from logkeep_engine.archive.catalog.generations import passive_of
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen, news
 from logkeep_engine.archive.catalog.packed import SegmentTable
-from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, add_range, without
 
@@ -135,6 +135,24 @@ def check_snapshot(state: ArchiveState, snapshot: SnapshotEntry, epoch: int) -> 
     held = state.snapshots.get(snapshot.key)
     if held and held[-1].end >= end:
         raise ValueError(f"{where}: there is a snapshot {held[-1].end}")
+
+
+def check_removal(
+    state: ArchiveState, segments: Iterable[RemovedSegment], snapshots: Iterable[RemovedSnapshot]
+) -> None:
+    """Raises ValueError for a segment or a snapshot that the state does not have."""
+    for item in segments:
+        key = (item.topic_id, item.partition)
+        branch = state.branch(key, item.branch_id) if item.branch_id else None
+        entries = state.segments.get(key) if branch is None else branch.segments
+        at = entries.position(item.base_offset) if entries is not None else 0
+        if entries is None or at == len(entries) or entries[at].base_offset != item.base_offset:
+            raise ValueError(f"there is no segment {item}")
+    for old in snapshots:
+        key = (old.topic_id, old.partition)
+        held = state.branch(key, old.branch_id).held.snapshots if old.branch_id else state.snapshots.get(key, ())
+        if all(found.end != old.end for found in held):
+            raise ValueError(f"there is no snapshot {old}")
 
 
 def read_aside(state: ArchiveState, receipts: Sequence[Receipt]) -> PassiveFacts:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, rejoined
+from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, in_branch, rejoined
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
     Branching,
@@ -28,6 +28,7 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.generations import Generation, change_generations, end_passive_behind
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
+from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
 from logkeep_engine.archive.catalog.packed import (
     ROW_BYTES,
@@ -57,6 +58,7 @@ class ArchiveState:
     epochs    by (topic id, partition), sorted: leader epochs of what is archived, and where each begins
     leaders   by (topic id, partition): the epoch of the last leader whose log began with all that the
               archive accounted for then
+    retention_holds  topics and runs of which nothing may be removed, sorted
     branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
     replaced  by (topic id, partition), in order: segments that erasures have replaced, and by what
     followed  the branches that stand in the place of the newest logs, see `with_branch`
@@ -78,6 +80,7 @@ class ArchiveState:
         self.unpurged: tuple[Unpurged, ...] = ()
         self.epochs: dict[Partition, list[EpochStart]] = {}
         self.leaders: dict[Partition, int] = {}
+        self.retention_holds: tuple[Hold, ...] = ()
         self.branches: dict[Partition, list[Branch]] = {}
         self.replaced: dict[Partition, list[Replacement]] = {}
         self.followed: tuple[Branch, ...] = ()
@@ -108,6 +111,7 @@ class ArchiveState:
             and same_unpurged(self.unpurged, other.unpurged)
             and self.epochs == other.epochs
             and self.leaders == other.leaders
+            and self.retention_holds == other.retention_holds
             and self.branches == other.branches
             and self.generations == other.generations
             and all(self._passive_held(key) == other._passive_held(key) for key in self.generations)
@@ -226,7 +230,7 @@ class ArchiveState:
             if key[0] == topic_id and at is not None:
                 view.hold(key, rejoined(self.held(key), branches[at:]))
                 view.followed = (*view.followed, branches[at])
-                view.groups = tuple(_in_branch(group, branches[at]) for group in view.groups)
+                view.groups = tuple(in_branch(group, branches[at]) for group in view.groups)
         return view
 
     def following(self, later: ArchiveState) -> ArchiveState:
@@ -270,7 +274,7 @@ class ArchiveState:
     def in_branches(self, groups: Iterable[GroupEntry]) -> tuple[GroupEntry, ...]:
         """Positions as they were archived, in the branches that this state shows: see `with_branch`."""
         for branch in self.followed:
-            groups = [_in_branch(group, branch) for group in groups]
+            groups = [in_branch(group, branch) for group in groups]
         return tuple(groups)
 
     def held(self, key: Partition) -> PartitionFacts:
@@ -338,6 +342,8 @@ class ArchiveState:
         for entry in commit.snapshots:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
         self._remove_snapshots(commit)
+        if commit.holds is not None:
+            self.retention_holds = commit.holds
         change_generations(self, commit)
         if not commit.branchings:  # else the segments are copies
             records, size = erased if commit.replaced else sums_of_segments(commit.segments)
@@ -472,16 +478,6 @@ class ArchiveState:
 
 REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were archived"
 _OF_PARTITIONS = ("coverage", "gaps", "removed", "epochs", "leaders", "snapshots")
-
-
-def _in_branch(group: GroupEntry, branch: Branch) -> GroupEntry:
-    """The position of a group in the log as it was before the fork. Behind the fork only the leader epoch tells in
-    which log a position lies."""
-    if (group.topic_id, group.partition) != branch.key or group.offset <= branch.offset:
-        return group
-    if 0 <= group.leader_epoch <= branch.lineage.newest:
-        return group
-    return replace(group, offset=branch.offset)
 
 
 def _set(table: dict[Partition, list[T]], key: Partition, items: list[T]) -> None:

@@ -29,6 +29,7 @@ from logkeep_engine.archive.catalog.facts import (
     TopicEntry,
 )
 from logkeep_engine.archive.catalog.fields import DIGEST_NUMBERS, FIELDS, FLAGS, LAYOUT_NAMES, Since
+from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import SegmentBatch, pack_facts
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
@@ -78,6 +79,10 @@ def _removed_from_branch(topic_id: str, partition: int, branch_id: str, base_off
     return RemovedSegment(topic_id, partition, base_offset, branch_id)
 
 
+def _hold(kind: str, name: str, origin: str) -> Hold:
+    return Hold(HoldKind(kind), name, HoldOrigin(origin))
+
+
 _PARTITION = {"topicId": "topic_id", "partition": "partition"}
 _RANGE = {**_PARTITION, "start": "start", "end": "end"}
 _LEADER = {**_PARTITION, "leaderEpoch": "epoch"}
@@ -87,6 +92,7 @@ COVERAGE = Table(Coverage, _RANGE)
 GAPS = Table(Gap, {**_RANGE, "reason": "reason"})
 REMOVED = Table(RemovedSegment, {**_PARTITION, "baseOffset": "base_offset"})
 REMOVED_FROM_BRANCHES = Table(_removed_from_branch, {**_BRANCH, "baseOffset": "base_offset"})
+HOLDS = Table(_hold, {"kind": "kind", "name": "name", "origin": "origin"})
 REPLACED = Table(ReplacedSegment, {**_BRANCH, "baseOffset": "base_offset", "by": "by"}, {"snapshotEnd": "snapshot"})
 BRANCHES = Table(Branching, {**_BRANCH, "offset": "offset"})
 GENERATIONS = Table(_generation, {**_PARTITION, "generation": "number", "step": "step", "start": "start", "end": "end"})

@@ -43,11 +43,13 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.generations import checked
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
+from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.receipts import (
     ReceiptCheck,
+    check_removal,
     check_snapshot,
     new_epochs,
     partition_of,
@@ -58,7 +60,7 @@ from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEn
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import without_commits
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.contract.names import BACKUP, CARE_KINDS, HOLD, RETENTION
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveFenced,
@@ -316,6 +318,7 @@ class Writer:
                         partial=partial and outcome is RunOutcome.FAILED,
                         cluster_state=cluster_state if outcome is RunOutcome.SUCCEEDED else None,
                         erasure=erasure if outcome is RunOutcome.SUCCEEDED else None,
+                        care=self.state.runs[self.run_id].kind in (RETENTION, HOLD),
                     )
                 )
             self._checkpoint_if_due()
@@ -344,20 +347,8 @@ class Writer:
         with self._lock:
             self._confirm_last()
             self._refuse_before_end()
-            wanted = tuple(segments)
-            for item in wanted:
-                key = (item.topic_id, item.partition)
-                branch = self.state.branch(key, item.branch_id) if item.branch_id else None
-                entries = self.state.segments.get(key) if branch is None else branch.segments
-                at = entries.position(item.base_offset) if entries is not None else 0
-                if entries is None or at == len(entries) or entries[at].base_offset != item.base_offset:
-                    raise ValueError(f"there is no segment {item}")
-            gone = tuple(snapshots)
-            for old in gone:
-                key = (old.topic_id, old.partition)
-                held = self.state.branch(key, old.branch_id).held.snapshots if old.branch_id else None
-                if all(item.end != old.end for item in (self.state.snapshots.get(key, ()) if held is None else held)):
-                    raise ValueError(f"there is no snapshot {old}")
+            wanted, gone = tuple(segments), tuple(snapshots)
+            check_removal(self.state, wanted, gone)
             number = self._append(replace(self._draft(CommitKind.DATA), removed=wanted, removed_snapshots=gone))
             self._checkpoint_if_due()
             return number
@@ -379,8 +370,17 @@ class Writer:
             self._checkpoint_if_due()
             return number
 
+    def hold(self, holds: Iterable[Hold]) -> None:
+        """Make these all the holds that there are, in one commit, unless they are. Raises what `commit` does."""
+        with self._lock:
+            self._confirm_last()
+            wanted = tuple(sorted(set(holds)))
+            if wanted != self.state.retention_holds:
+                self._append(replace(self._draft(CommitKind.DATA), holds=wanted))
+
     def _refuse_before_end(self) -> None:
-        if self.state.runs[self.run_id].outcome is not RunOutcome.SUCCEEDED:
+        run = self.state.runs[self.run_id]
+        if run.kind not in CARE_KINDS and run.outcome is not RunOutcome.SUCCEEDED:
             raise ValueError(f"run {self.run_id} has not ended with success")
 
     def purged(self, commits: Collection[int]) -> None:

@@ -19,7 +19,7 @@ from itertools import chain
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Commit, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.names import ERASURE
+from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.errors import ArchiveDamaged
 
 
@@ -85,19 +85,19 @@ def _told_partial(end: Commit) -> tuple[str, ...]:
 def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
     end = _last_end(archive, newest.commit)
     if end is None:
-        if any(run.outcome is RunOutcome.SUCCEEDED for run in newest.runs.values()):
+        if any(run.outcome is RunOutcome.SUCCEEDED and run.kind not in CARE_KINDS for run in newest.runs.values()):
             raise ArchiveDamaged(
                 f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
                 hint="Restore the catalog from a copy of the archive.",
             )
         told = "no backup of this archive has succeeded yet: what has been archived so far is taken"
         return ArchiveView(newest, (told,) if newest.segments else (), finished=False)
-    commit = _with_removals(archive, end.number, newest)
+    commit = _with_care(archive, end.number, newest)
     state = state_at(archive, commit, newest)
     warnings = [*_told_partial(end)]
     for run in newest.runs.values():
         before = state.runs.get(run.run_id)
-        if run.kind != ERASURE and run.segments > (before.segments if before is not None else 0):
+        if run.kind not in CARE_KINDS and run.segments > (before.segments if before is not None else 0):
             warnings.append(
                 f"run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
                 f"the state is that of {'run ' + end.run_id if end.partial else 'the last successful run'}"
@@ -121,12 +121,12 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
     return None
 
 
-def _with_removals(archive: Archive, commit: int, newest: ArchiveState) -> int:
-    """Retention removes segments right after the end of a run, so the state that is left by it is as complete. So is
-    one that an erasure leaves."""
+def _with_care(archive: Archive, commit: int, newest: ArchiveState) -> int:
+    """Retention removes segments right after the end of a run, or in a run of its own, so the state that is left by it
+    is as complete. So is one that an erasure leaves."""
     while commit < newest.commit:
         found = archive.read_commit(commit + 1)
-        if not found.is_care and newest.runs[found.run_id].kind != ERASURE:
+        if not found.is_care and newest.runs[found.run_id].kind not in CARE_KINDS:
             break
         commit += 1
     return commit

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.errors import ObjectMissing, StorageRefused, StorageUnavailable
-from logkeep_engine.storage.base import ANYTHING, ObjectInfo, ObjectWriter, Storage
+from logkeep_engine.storage.base import ANYTHING, LockedObject, ObjectInfo, ObjectWriter, Storage
 from logkeep_engine.storage.s3.errors import MAY_PASS, BehindEnd
 from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
 from logkeep_engine.storage.s3.writer import S3Writer
 
 _DELETE_AT_ONCE = 1000  # S3's limit of DeleteObjects
+_LOOKS_AT_ONCE = 16
 
 
 def _s3_storage(
@@ -108,16 +110,45 @@ class S3Storage(Storage):
             page = {"ContinuationToken": answer["NextContinuationToken"]}
 
     def delete(self, paths: Iterable[str]) -> None:
+        for failed in self._delete(paths):
+            raise self._not_deleted(failed)
+
+    def delete_unlocked(self, paths: Iterable[str]) -> tuple[LockedObject, ...]:
+        failed = [*self._delete(paths)]
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="logkeep-locks") as pool:
+            found = [*pool.map(self._lock_of, failed)]
+        for item, lock in zip(failed, found, strict=True):
+            if lock is None:
+                raise self._not_deleted(item)
+        return tuple(lock for lock in found if lock is not None)
+
+    def _delete(self, paths: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Delete objects; what the store answers of each that it has not deleted."""
         keys = [self._place.key(path) for path in paths]
         for start in range(0, len(keys), _DELETE_AT_ONCE):
             batch = keys[start : start + _DELETE_AT_ONCE]
             answer = self._requests.call_aside(
                 "delete_objects", batch[0], Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
             )
-            for failed in answer.get("Errors", ()):
-                name = f"s3://{self._place.bucket}/{failed.get('Key')}"
-                if failed.get("Code") in MAY_PASS:
-                    raise StorageUnavailable(f"{name} was not deleted: {failed.get('Code')}.", hint="Try again.")
-                raise StorageRefused(
-                    f"{name} was not deleted: {failed.get('Code')}.", hint="The credentials need s3:DeleteObject."
-                )
+            yield from answer.get("Errors", ())
+
+    def _not_deleted(self, failed: dict[str, Any]) -> StorageUnavailable | StorageRefused:
+        told = f"s3://{self._place.bucket}/{failed.get('Key')} was not deleted: {failed.get('Code')}."
+        if failed.get("Code") in MAY_PASS:
+            return StorageUnavailable(told, hint="Try again.")
+        return StorageRefused(told, hint="The credentials need s3:DeleteObject.")
+
+    def _lock_of(self, failed: dict[str, Any]) -> LockedObject | None:
+        """The lock of an object that was not deleted; None if it has none, or the store does not tell."""
+        key = str(failed.get("Key"))
+        if failed.get("Code") in MAY_PASS:
+            return None
+        path = key[len(self._place.prefix) :]
+        try:
+            answer = self._requests.call("head_object", path, Key=key)
+        except (StorageRefused, ObjectMissing):
+            return None
+        until, legal_hold = answer.get("ObjectLockRetainUntilDate"), answer.get("ObjectLockLegalHoldStatus") == "ON"
+        if until is None and not legal_hold:
+            return None
+        return LockedObject(path, None if until is None else until.timestamp(), legal_hold)

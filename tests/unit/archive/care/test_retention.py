@@ -39,7 +39,8 @@ def holding(*entries: SegmentEntry) -> ArchiveState:
 def gone(state: ArchiveState, *, age: int | None = None, size: int | None = None) -> list[tuple[str, int]]:
     found = expired(state, RetentionLimits(age, size), NOW)
     names = {topic_id: topic.name for topic_id, topic in state.topics.items()}
-    return [(names[item.segment.topic_id], item.segment.base_offset) for item in found]
+    gone = [item.segment for item in found if isinstance(item.segment, RemovedSegment)]
+    return [(names[item.topic_id], item.base_offset) for item in gone]
 
 
 def test_without_a_limit_everything_stays() -> None:

@@ -1,0 +1,169 @@
+"""Tells what retention would remove from an archive, by which rule, what stays and why, and which runs can be restored
+whole. Nothing is written."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from logkeep_engine.archive.care.as_json import AsJson
+from logkeep_engine.archive.care.points import KeptPoint, kept_points
+from logkeep_engine.archive.care.retaining import RetentionRules, with_spec_holds
+from logkeep_engine.archive.care.retention import Judged, judged, object_bytes
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.compacted import exact_from
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.moments import moment
+from logkeep_engine.archive.reading import view
+from logkeep_engine.contract.retention import RetentionHold
+
+_NO_TIME = -1
+
+
+@dataclass(frozen=True)
+class JudgedTopic(AsJson):
+    """The segments and snapshots of a topic that go, or stay, by one rule or reason. `first_time` and
+    `last_time`: the oldest and the youngest of them."""
+
+    topic: str
+    goes: bool
+    why: str
+    segments: int
+    snapshots: int
+    bytes: int
+    first_time: str
+    last_time: str
+
+
+@dataclass(frozen=True)
+class GoingItem(AsJson):
+    """A segment (by its base offset) or a snapshot (by its end) that would go. `branch_id` "": of the newest log."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    branch_id: str
+    offset: int
+    snapshot: bool
+    bytes: int
+    why: str
+
+
+@dataclass(frozen=True)
+class RestorablePoint(AsJson):
+    """A kept point. `restorable`: spec.point.run can name it. `whole`: nothing of it was removed. Else it has every
+    record that is younger than `since`, or lacks what nobody can tell the time of ("")."""
+
+    run_id: str
+    end_time: str
+    rules: tuple[str, ...]
+    restorable: bool
+    whole: bool
+    since: str
+
+
+@dataclass(frozen=True)
+class WaitingRemoval(AsJson):
+    """Segments that a commit has removed, and whose objects are there still."""
+
+    commit: int
+    time: str
+    segments: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RetentionPreview(AsJson):
+    """Tells what retention would do now."""
+
+    time: str
+    topics: tuple[JudgedTopic, ...]
+    points: tuple[RestorablePoint, ...]
+    waiting: tuple[WaitingRemoval, ...]
+    holds: tuple[str, ...]
+    goes: tuple[GoingItem, ...]
+
+
+def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> RetentionPreview:
+    """Find out what retention by these rules and holds would do to the archive now. Raises ArchiveDamaged, and storage
+    errors."""
+    now = time.time_ns() // 1_000_000
+    state = archive.load()
+    state.retention_holds = tuple(sorted(set(with_spec_holds(state.retention_holds, hold))))
+    found = judged(state, rules.limits, now, rules.keep)
+    points = kept_points(state, rules.keep)
+    return RetentionPreview(
+        moment(now),
+        tuple(_by_topic(state, found)),
+        tuple(_point(archive, state, point) for point in points),
+        tuple(
+            WaitingRemoval(
+                item.commit,
+                moment(item.time) if item.is_known else "",
+                item.segments.count,
+                sum(object_bytes(entry) for entries in item.segments.values() for entry in entries),
+            )
+            for item in state.unpurged
+        ),
+        tuple(map(str, state.retention_holds)),
+        tuple(_going(state, item) for item in found if item.goes),
+    )
+
+
+def _by_topic(state: ArchiveState, found: list[Judged]) -> list[JudgedTopic]:
+    groups: dict[tuple[str, bool, str], list[Judged]] = {}
+    for one in found:
+        topic = state.topics[one.item.topic_id].name
+        groups.setdefault((topic, not one.goes, one.why), []).append(one)
+    return [
+        JudgedTopic(
+            topic,
+            not stays,
+            why,
+            sum(not one.item.is_snapshot for one in some),
+            sum(one.item.is_snapshot for one in some),
+            sum(one.item.bytes for one in some),
+            moment(min(one.item.time for one in some)),
+            moment(max(one.item.time for one in some)),
+        )
+        for (topic, stays, why), some in sorted(groups.items())
+    ]
+
+
+def _going(state: ArchiveState, found: Judged) -> GoingItem:
+    item = found.item
+    topic = state.topics[item.topic_id].name
+    return GoingItem(
+        topic, item.topic_id, item.partition, item.branch_id, item.offset, item.is_snapshot, item.bytes, found.why
+    )
+
+
+def _point(archive: Archive, newest: ArchiveState, point: KeptPoint) -> RestorablePoint:
+    end = view.end_of(archive, newest.runs[point.run_id], newest.commit)
+    if end is None:
+        return RestorablePoint(point.run_id, moment(point.time), point.rules, False, False, "")
+    left = end.number  # and what retention has removed right behind it the run has not left
+    while left < newest.commit and archive.read_commit(left + 1).run_id == point.run_id:
+        left += 1
+    lacks = _lacks(archive.load_at(left), newest)
+    return RestorablePoint(
+        point.run_id, moment(point.time), point.rules, True, lacks is None, "" if lacks is None else moment(lacks)
+    )
+
+
+def _lacks(then: ArchiveState, newest: ArchiveState) -> int | None:
+    """The time of the youngest record that a point has had and that is removed now; None if nothing is. -1: nobody
+    knows the time."""
+    found: list[int] = []
+    for key, entries in then.segments.items():
+        if newest.segments.rows(key) == then.segments.rows(key):
+            continue
+        if newest.topics[key[0]].policies == {"compact"}:
+            exact, accounted = exact_from(newest, key), then.accounted_for(*key)
+            if exact is None or not accounted or exact.offset > accounted[-1][1]:
+                found.append(_NO_TIME if exact is None else exact.time)
+            continue
+        there = {entry.base_offset for entry in newest.segments.get(key, ())}
+        there |= {entry.base_offset for branch in newest.branches.get(key, ()) for entry in branch.segments}
+        found += [entry.times.max_timestamp for entry in entries if entry.base_offset not in there]
+    return max(found, default=None)

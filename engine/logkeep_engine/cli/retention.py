@@ -1,0 +1,169 @@
+"""The commands `logkeep retention` and `logkeep hold`: what an archive keeps."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logkeep_engine.cli.errors import EXIT_CODES, errors
+from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, pattern, spread
+from logkeep_engine.cli.output import byte_count, print_json, say, stdout, table
+from logkeep_engine.cli.resource import File
+from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.errors import SpecError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from logkeep_engine.archive.care.retaining import RetentionDone
+    from logkeep_engine.archive.care.retention_report import RetentionPreview
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing: print what would go, and what stays and why.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="REGEX", help="Topics whose whole names this matches. Repeatable."),
+]
+Runs = Annotated[
+    list[str] | None, typer.Option("--run", metavar="ID", help="A run: all that the archive held then. Repeatable.")
+]
+Release = Annotated[bool, typer.Option("--release", help="Release these holds.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `logkeep`."""
+    app.command(epilog=EXIT_CODES)(retention)
+    app.command(epilog=EXIT_CODES)(hold)
+
+
+@spread
+def retention(file: File, dry_run: DryRun = False, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+    """Remove from the archive of a KafkaBackup what its spec.retention does not keep, now and without a backup.
+
+    The last backup must have succeeded. Nothing of Kafka is asked. Secrets that the file refers to are not read from
+    Kubernetes: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead.
+    """
+    with errors(debug):
+        from logkeep_engine.archive.care.retaining import RetentionRules, run_retention
+        from logkeep_engine.archive.care.retention_report import preview
+        from logkeep_engine.archive.catalog.archive import Archive
+        from logkeep_engine.cli.documents import read_document
+        from logkeep_engine.contract.spec import parse_backup
+        from logkeep_engine.storage import open_storage
+
+        spec = parse_backup(read_document(file, BACKUP)["spec"])
+        storage = open_storage(spec.storage, os.environ)
+        storage.check()
+        archive, rules = Archive.open(storage), RetentionRules.of(spec.retention)
+        if dry_run:
+            found = preview(archive, rules, spec.retention.hold)
+            if output is Output.JSON:
+                print_json(found.to_json())
+            else:
+                _show_preview(found)
+            return
+        done = run_retention(archive, _run_id("retention"), rules, spec.retention.hold)
+        if output is Output.JSON:
+            print_json(_json_of(done))
+            return
+        for note in done.notes:
+            say(f"warning: {note}")
+        print(f"removed {done.removed}")
+        print(f"deleted the objects of {done.purged.segments} removed segments, {done.purged.waiting} wait")
+
+
+@spread
+def hold(
+    uri: Uri,
+    *,
+    server: Server,
+    topic: Topics = None,
+    run: Runs = None,
+    release: Release = False,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Hold topics and runs in an archive: neither retention nor an erasure takes anything of them. Without --topic and
+    --run the holds are listed. Those of a KafkaBackup (spec.retention.hold) are released there.
+    """
+    with errors(debug):
+        from logkeep_engine.archive.care.retaining import change_holds
+        from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
+
+        archive = server.archive(uri)
+        for text in topic or ():
+            pattern("--topic", text)
+        try:
+            wanted = [
+                *(Hold(HoldKind.TOPIC, name, HoldOrigin.COMMAND) for name in topic or ()),
+                *(Hold(HoldKind.RUN, name, HoldOrigin.COMMAND) for name in run or ()),
+            ]
+        except ValueError as error:
+            raise SpecError(f"--run: {error}", hint="`logkeep inspect` lists the runs of an archive.") from error
+        state = archive.load()
+        for name in run or ():
+            if not release and name not in state.runs:
+                raise SpecError(f"--run {name!r} is no run of the archive", hint="`logkeep inspect` lists them.")
+        holds = change_holds(archive, _run_id("hold"), wanted, release=release) if wanted else state.retention_holds
+        if output is Output.JSON:
+            print_json([{"kind": one.kind, "name": one.name, "origin": one.origin} for one in holds])
+            return
+        shown = table("hold on", "name", "asked for by")
+        for one in holds:
+            shown.add_row(one.kind.lower(), one.name, one.origin.lower())
+        stdout().print(shown if holds else "no holds")
+
+
+def _run_id(kind: str) -> str:
+    return f"{kind}-{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def _json_of(done: RetentionDone) -> dict[str, object]:
+    removed, purged = done.removed, done.purged
+    return {
+        "removed": {"segments": removed.segments, "snapshots": removed.snapshots, "bytes": removed.bytes},
+        "purged": {"segments": purged.segments, "bytes": purged.bytes, "waiting": purged.waiting},
+        "readers": list(purged.readers),
+        "locked": [{"path": item.path, "until": item.until, "legalHold": item.legal_hold} for item in purged.locked],
+        "notes": list(done.notes),
+    }
+
+
+def _show_preview(found: RetentionPreview) -> None:
+    console = stdout()
+    for part in (_topics(found), _points(found), _waiting(found)):
+        console.print(part)
+        console.print()
+    for one in found.holds:
+        console.print(one)
+
+
+def _topics(found: RetentionPreview) -> Table:
+    shown = table("topic", "would", "why", "segments", "snapshots", "size", "from", "to")
+    for row in found.topics:
+        would = "go" if row.goes else "stay"
+        size = byte_count(row.bytes)
+        shown.add_row(
+            row.topic, would, row.why, str(row.segments), str(row.snapshots), size, row.first_time, row.last_time
+        )
+    return shown
+
+
+def _points(found: RetentionPreview) -> Table:
+    shown = table("restorable point", "ended", "kept by", "has")
+    for point in found.points:
+        has = "everything" if point.whole else f"what is younger than {point.since or 'nobody knows what'}"
+        shown.add_row(
+            point.run_id, point.end_time, ", ".join(point.rules), has if point.restorable else "it cannot be restored"
+        )
+    return shown
+
+
+def _waiting(found: RetentionPreview) -> Table:
+    shown = table("removed by commit", "at", "segments", "size")
+    for item in found.waiting:
+        shown.add_row(str(item.commit), item.time, str(item.segments), byte_count(item.bytes))
+    return shown

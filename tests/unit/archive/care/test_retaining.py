@@ -1,0 +1,151 @@
+"""Retention as a run of its own, holds, and what its dry run tells."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive.care.points import KeepRules
+from logkeep_engine.archive.care.retaining import RetentionRules, change_holds, retain, run_retention, with_spec_holds
+from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
+from logkeep_engine.archive.care.retention_report import preview
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog import checkpoint
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import GroupEntry, RunOutcome
+from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
+from logkeep_engine.archive.reading import view
+from logkeep_engine.contract.retention import Retention, RetentionHold
+from logkeep_engine.errors import BackupUnfinished, SpecError
+from logkeep_engine.storage import LockedObject, Storage, open_uri
+from tests.unit.archive.build import ORDERS, begin, chunk
+
+ID = ORDERS.topic_id
+NO_HOLD = RetentionHold()
+OLD = RetentionRules(RetentionLimits(max_age=1000), KeepRules(), 0)
+"""The records of these archives are years old."""
+TOPIC = Hold(HoldKind.TOPIC, "ord.*", HoldOrigin.COMMAND)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+@pytest.fixture
+def archive(storage: Storage) -> Archive:
+    """Three runs, each of which has archived a segment; the last has the position of a group."""
+    for number in range(3):
+        with begin(storage, f"run-{number}") as writer:
+            start = number * 20
+            writer.commit(topics=[ORDERS], receipts=[chunk(storage, start, start + 20, epoch=writer.epoch)])
+            writer.end(RunOutcome.SUCCEEDED, groups=[GroupEntry("readers", "orders", ID, 0, start)])
+    return Archive.open(storage)
+
+
+def bases(archive: Archive) -> list[int]:
+    return [entry.base_offset for entry in view.choose(archive).state.segments.get((ID, 0), ())]
+
+
+def test_a_run_of_retention_removes_and_its_end_is_no_point(archive: Archive) -> None:
+    before = archive.load()
+    rules = replace(OLD, limits=RetentionLimits(max_bytes=2 * object_bytes(before.segments[ID, 0][0]) + 1))
+    done = run_retention(archive, "care", rules, NO_HOLD)
+    assert done.removed.segments == done.purged.segments > 0
+    seen = view.choose(archive)
+    assert seen.warnings == ()
+    assert seen.state.groups == before.groups
+    assert bases(archive) in ([20, 40], [40])
+    ends = view.ends_of_runs(archive, archive.load().commit)
+    assert [end.run_id for end in ends] == ["run-2", "run-1", "run-0"]
+    assert (verify(archive).faults, verify(archive).orphans) == ([], [])
+    with begin(archive.storage, "run-3") as writer:
+        writer.commit(receipts=[chunk(archive.storage, 60, 80, epoch=writer.epoch)])
+        writer.end(RunOutcome.SUCCEEDED)
+    assert bases(archive)[-1] == 60
+
+
+def test_it_waits_for_a_backup_that_succeeds(archive: Archive, tmp_path: Path) -> None:
+    with begin(archive.storage, "failed") as writer:
+        writer.end(RunOutcome.FAILED)
+    commit = archive.load().commit
+    with pytest.raises(BackupUnfinished, match="run failed has not succeeded"):
+        run_retention(archive, "care", OLD, NO_HOLD)
+    assert archive.load().commit == commit
+    with begin(archive.storage, "run-3") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+    assert run_retention(archive, "care", OLD, NO_HOLD).removed.segments == 3
+
+
+def test_one_that_was_killed_behind_a_removal_leaves_what_it_has_removed(archive: Archive) -> None:
+    with begin(archive.storage, "care", kind="Retention") as writer:
+        retain(writer, replace(OLD, grace=86_400_000))
+    assert bases(archive) == []
+    assert run_retention(archive, "care", OLD, NO_HOLD).purged.segments == 3
+    assert (verify(archive).faults, verify(archive).orphans) == ([], [])
+
+
+def test_holds_are_in_the_catalog_and_bind_every_writer(archive: Archive) -> None:
+    assert change_holds(archive, "hold-1", [TOPIC], release=False) == (TOPIC,)
+    assert change_holds(archive, "hold-2", [TOPIC], release=False) == (TOPIC,)
+    state = archive.load()
+    assert checkpoint.load(checkpoint.dump(state, "a"), "c")[1].retention_holds == (TOPIC,)
+    assert run_retention(archive, "care", OLD, NO_HOLD).removed.segments == 0
+    assert bases(archive) == [0, 20, 40]
+    assert change_holds(archive, "hold-3", [TOPIC], release=True) == ()
+    hold = RetentionHold(runs=("run-1",))
+    assert run_retention(archive, "care-2", OLD, hold).removed.segments == 1
+    assert bases(archive) == [0, 20]
+
+
+def test_a_hold_is_released_where_it_was_asked_for(archive: Archive) -> None:
+    run = Hold(HoldKind.RUN, "run-1", HoldOrigin.SPEC)
+    with begin(archive.storage, "run-3") as writer:
+        writer.hold([run, TOPIC])
+        writer.end(RunOutcome.SUCCEEDED)
+    with pytest.raises(SpecError, match="the hold on run run-1 is that of a KafkaBackup"):
+        change_holds(archive, "hold-1", [replace(run, origin=HoldOrigin.COMMAND)], release=True)
+    with pytest.raises(SpecError, match="there is no hold on topics x to release"):
+        change_holds(archive, "hold-2", [Hold(HoldKind.TOPIC, "x", HoldOrigin.COMMAND)], release=True)
+    assert with_spec_holds(archive.load().retention_holds, NO_HOLD) == [TOPIC]
+    assert bases(archive) == [0, 20, 40]
+
+
+def test_a_dry_run_tells_what_would_go_what_stays_and_which_points_are_whole(archive: Archive) -> None:
+    spec = Retention.model_validate({"maxAge": "30d", "keepRuns": 2, "hold": {"topics": ["other"]}})
+    found = preview(archive, RetentionRules.of(spec), spec.hold)
+    (goes,) = found.topics
+    assert (goes.topic, goes.goes, goes.why, goes.segments) == ("orders", True, "maxAge", 3)
+    assert [(point.run_id, point.rules, point.whole) for point in found.points] == [
+        ("run-1", ("keepRuns",), True),
+        ("run-2", ("last", "keepRuns"), True),
+    ]
+    assert [(item.offset, item.snapshot, item.why) for item in found.goes] == [
+        (base, False, "maxAge") for base in (0, 20, 40)
+    ]
+    assert found.holds == ("hold on topics other",)
+    assert json.loads(json.dumps(found.to_json()))["points"][0]["runId"] == "run-1"
+    commit = archive.load().commit
+    with begin(archive.storage, "run-3") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        retain(writer, replace(OLD, limits=RetentionLimits(max_bytes=1), grace=86_400_000))
+    later = preview(archive, RetentionRules.of(spec), spec.hold)
+    assert [(point.run_id, point.whole, point.since[:4]) for point in later.points] == [
+        ("run-2", False, "2023"),
+        ("run-3", True, ""),
+    ]
+    assert [(item.segments, item.commit > commit) for item in later.waiting] == [(3, True)]
+
+
+def test_what_the_store_keeps_locked_is_told_and_tried_again(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = LockedObject("topics/orders/x.log", 2_000_000_000.0, True)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(archive.storage), "delete_unlocked", lambda _, paths: (list(paths), (lock,))[1])
+        done = run_retention(archive, "care", OLD, NO_HOLD)
+    assert (done.removed.segments, done.purged.segments, done.purged.waiting) == (3, 0, 3)
+    assert done.notes == (
+        "the store keeps 1 removed object locked, the last until 2033-05-18T03:33:20.000Z, "
+        "1 of them with a legal hold; a later run tries again: first topics/orders/x.log",
+    )
+    assert run_retention(archive, "care-2", OLD, NO_HOLD).purged.segments == 3
