@@ -24,8 +24,10 @@ object more than in layout 5. The rows that it counts follow the others. A fact 
                    "holds":{…}   as in a commit
     a partition    "unpurged":[[commit,<segments>],…]   how many of them are of the partition. Those of which no commit
                    is known are counted where layout 3 has them
-    a partition    "snapshots":[[end,leader epoch,time,<parts>],…]
+                   "snapshots":[[end,leader epoch,time,<parts>],…]
                    "branchSnapshots":[[branch id,end,leader epoch,time,<parts>],…]
+                   "replaced":[…]   see `replacements`
+                   "generation":{…}   see `generations`
 Layout 1, without the keys `layout` and `frames`, is one frame of JSON with a row of JSON for each segment; it is read,
 not written. Versions that do not know a layout refuse it.
 """
@@ -126,7 +128,7 @@ def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
 
 def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, Any], bytes]:
     """The facts of a partition that only layout 6 has, and the rows of segments that they count."""
-    if not (state.unpurged or state.snapshots or state.branches or state.replaced):
+    if not (state.unpurged or state.snapshots or state.branches or state.replaced or state.generations):
         return {}, b""  # most archives have none of it, and may have a million partitions
     gone = [(item.commit, item.segments.rows(key)) for item in state.unpurged if item.is_known and key in item.segments]
     own: list[tuple[list[str], HeldSnapshot]] = [([], item) for item in state.snapshots.get(key, ())]

@@ -70,6 +70,15 @@ def test_what_is_archived_without_generations_is_the_first_one() -> None:
     assert generation_of(state, KEY) == Generation(1, last=1)
 
 
+def test_a_checkpoint_has_generations_where_it_has_no_other_new_fact() -> None:
+    state = hundred()
+    read(state, 0, 60)
+    assert not state.unpurged
+    found = checkpoint.load(checkpoint.dump(state, "a"), "c")[1]
+    assert found.same_facts(state)
+    assert found.generations == state.generations != {}
+
+
 def test_nobody_sees_a_passive_generation_before_it_is_active() -> None:
     state = hundred()
     before = bounds(state)
