@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from logkeep_engine.archive.care.holds import hold_on
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
-from logkeep_engine.archive.catalog.generations import generation_of, passive_of, unread
+from logkeep_engine.archive.catalog.generations import PassiveGeneration, generation_of, passive_of, unread
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.plan import BackupPlan
@@ -96,6 +97,11 @@ def whole_generations(state: ArchiveState, topic_ids: Collection[str]) -> list[P
     ]
 
 
+def is_held(state: ArchiveState, topic_id: str) -> bool:
+    """Whether a hold keeps what a new generation of the topic would replace."""
+    return bool(state.retention_holds) and topic_id in state.topics and hold_on(state, topic_id) is not None
+
+
 def activation(state: ArchiveState, key: Partition) -> GenerationChange:
     """The step by which the passive generation of a partition becomes active: it is exact from the archived end on."""
     passive = passive_of(state, key)
@@ -105,18 +111,22 @@ def activation(state: ArchiveState, key: Partition) -> GenerationChange:
     return GenerationChange(*key, passive.number, GenerationStep.ACTIVATE, passive.start, end)
 
 
+def _why_passive(state: ArchiveState, key: Partition, passive: PassiveGeneration) -> str:
+    left = unread(state, key, passive)
+    if left:
+        return f"offsets {left[0][0]} to {left[-1][1] - 1} are not read yet"
+    if is_held(state, key[0]):
+        return "a hold keeps what it would replace"
+    return "its log was compacted faster than its end could be read"
+
+
 def generation_warnings(plan: BackupPlan, state: ArchiveState) -> list[str]:
     """The warnings for generations that a run could not make active, and for what a new one leaves behind."""
     names, told = plan.topic_names, []
     for (topic_id, partition), known in state.generations.items():
         if topic_id in names and known.passive is not None:
             passive = known.passive
-            left = unread(state, (topic_id, partition), passive)
-            why = (
-                f"offsets {left[0][0]} to {left[-1][1] - 1} are not read yet"
-                if left
-                else "its log was compacted faster than its end could be read"
-            )
+            why = _why_passive(state, (topic_id, partition), passive)
             told.append(
                 f"Topic {names[topic_id]!r} partition {partition}: generation {passive.number} is not active yet: "
                 f"{why}. The next run goes on with it; until then restores have generation {known.number}."

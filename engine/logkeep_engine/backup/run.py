@@ -199,6 +199,8 @@ class BackupRun(ArchivingRun):
         self._describe(writer)
         if self._reconciles:
             self._reconcile(writer, connection)
+        # The writer's state names what an erasure deletes, so nothing may follow that reads the archive by it.
+        self._message = erase_asked(writer.archive, self._spec.erasures, self._runner_factory, self._message)
 
     def _reconcile(self, writer: Writer, connection: KafkaConnection) -> None:
         """Look for stale keys in the archive as this run has left it."""
@@ -431,7 +433,6 @@ class BackupRun(ArchivingRun):
             raise missed
         self._retain(writer)
         self._bundle(writer)
-        self._message = erase_asked(writer.archive, self._spec.erasures, self._runner_factory, self._message)
 
     def _retain(self, writer: Writer) -> None:
         """Remove what `spec.retention` does not keep."""

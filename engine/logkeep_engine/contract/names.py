@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 BACKUP, RESTORE, BACKUP_RUN = "KafkaBackup", "KafkaRestore", "KafkaBackupRun"
-ERASURE = "KafkaErasure"
+ERASURE = "Erasure"
 RETENTION, HOLD = "Retention", "Hold"
 CARE_KINDS = frozenset({RETENTION, HOLD, ERASURE})
 """The kinds of runs that take care of an archive and add no records to it: their ends are no points."""

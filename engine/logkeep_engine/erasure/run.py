@@ -162,7 +162,7 @@ class _ErasureRun(ArchivingRun):
         """Delete what held the records. After a kill the next erasure, or the next run that removes, does it."""
         state, storage = writer.state, writer.archive.storage
         write_indexes(writer, {key for key in state.replaced if key[0] in topic_ids})
-        self._wait_and_purge(writer)
+        self._wait_and_purge(writer, topic_ids)
         drop_digests(storage, state, {key for key in state.replaced if key[0] in topic_ids})
         left = unnamed(writer, self._asked.topic, topic_ids)
         if writer.archive.info.imported:
@@ -171,11 +171,11 @@ class _ErasureRun(ArchivingRun):
             storage.delete(left)
             log.info("deleted %d objects of the topic that no commit names", len(left))
 
-    def _wait_and_purge(self, writer: Writer) -> None:
-        """Delete the objects that were replaced, and others that were removed before, once nobody reads them. Raises
-        ArchiveBusy if somebody still does after a while."""
+    def _wait_and_purge(self, writer: Writer, topic_ids: tuple[str, ...]) -> None:
+        """Delete the objects that were replaced, and others of the topic that were removed before, once nobody reads
+        them. Raises ArchiveBusy if somebody still does after a while."""
         deadline = time.monotonic() + READERS_SECONDS
-        while (purged := purge(writer)).waiting:
+        while (purged := purge(writer, topic_ids=topic_ids)).waiting:
             if purged.locked:
                 raise StorageRefused(
                     f"The archive at {self._storage.uri} does not name the records of the keys any more. But the store "

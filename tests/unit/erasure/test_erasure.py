@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.archive.care.branching import branch_off
+from logkeep_engine.archive.care.retaining import change_holds
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import with_snapshots
@@ -19,10 +20,12 @@ from logkeep_engine.archive.catalog.facts import (
     GenerationStep,
     GroupEntry,
     Receipt,
+    RemovedSegment,
     RunOutcome,
     TopicEntry,
     branch_id,
 )
+from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading import view
@@ -111,6 +114,29 @@ def test_kill_before_any_change_leaves_a_whole_archive_and_the_next_start_ends_t
         assert seen(reader) == expected
         assert (result.records, result.segments) == (3, 2)
     raise AssertionError("it never comes to its end")
+
+
+def test_a_hold_on_a_run_keeps_its_records_after_an_erasure_too(storage: LocalStorage) -> None:
+    archive = archived(storage, FormatName.KAFKA)
+    erase_whole(storage, GONE)
+    change_holds(archive, "hold-1", [Hold(HoldKind.RUN, "backup-1", HoldOrigin.COMMAND)], release=False)
+    result = erased(storage, ALICE, run_id="erase-2")
+    assert result.outcome == "Failed"
+    assert "run backup-1" in result.message
+
+
+def test_removals_of_other_topics_keep_their_grace(storage: LocalStorage) -> None:
+    other = replace(ORDERS, name="audit", topic_id="b" * 22)
+    archive = archived(storage, FormatName.KAFKA)
+    with begin_run(archive, "backup-2", wait=FAST) as writer:
+        entry = write_segment(storage, [batch_of(0, [ALICE])], topic=other, epoch=writer.epoch)
+        writer.commit(topics=[other], receipts=[Receipt((Coverage(other.topic_id, 0, 0, 1),), (entry,))])
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove([RemovedSegment(other.topic_id, 0, 0)])
+    erase_whole(storage, GONE)
+    after = Archive.open(storage).load()
+    assert [list(item.segments) for item in after.unpurged] == [[(other.topic_id, 0)]]
+    assert all(storage.list(path) for path in entry.objects("audit"))
 
 
 @pytest.mark.parametrize("key", [GONE, b"a-key-that-only-the-generation-has"])

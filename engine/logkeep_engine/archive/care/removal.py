@@ -18,7 +18,7 @@ is later and not in the future. If the clocks are doubtful, nothing is deleted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive import names
@@ -88,12 +88,17 @@ def remove_expired(writer: Writer, limits: RetentionLimits, now: int, keep: Keep
     return removed
 
 
-def purge(writer: Writer, grace: int = 0) -> Purged:
+def purge(writer: Writer, grace: int = 0, topic_ids: Collection[str] | None = None) -> Purged:
     """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs.
+    `topic_ids`: only removals with segments of these topics.
 
     Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and nobody knows whether it is over.
     """
-    removals = writer.state.unpurged
+    removals = [
+        item
+        for item in writer.state.unpurged
+        if topic_ids is None or any(topic_id in topic_ids for topic_id, _ in item.segments)
+    ]
     over = _with_grace_over(writer, removals, grace) if removals else []
     readers = running_readers(writer.archive.storage, writer.store_time()) if over else []
     held = {item.commit: [reader.run_id for reader in readers if reader.needs(item.commit)] for item in over}

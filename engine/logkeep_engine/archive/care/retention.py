@@ -25,7 +25,7 @@ Nothing goes that no commit names yet (it is in no state), nor of topics and run
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -35,6 +35,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment, TopicEntry
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.holds import Hold, topic_hold
+from logkeep_engine.archive.catalog.replacements import first_epochs
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 
@@ -219,7 +220,8 @@ def _items(state: ArchiveState, points: Sequence[KeptPoint], limits: RetentionLi
     archived_times = _ArchivedTimes(state, now)
     epochs = [point.epoch for point in points]
     for key, branch_id, entries, snapshots in _tables(state):
-        table = _Table(key, branch_id, list(entries), list(snapshots), epochs, archived_times)
+        epoch_of = first_epochs(state.replaced.get(key, ()))
+        table = _Table(key, branch_id, list(entries), list(snapshots), epochs, archived_times, epoch_of)
         if not compacted_only(state.topics[key[0]]):
             yield from table.segments("" if limits.is_set else WITHIN, None)
             yield from table.snapshots(table.held if state.branches.get(key) else table.in_use(None))
@@ -243,12 +245,13 @@ class _Table:
         held: Sequence[HeldSnapshot],
         epochs: Sequence[int],
         archived: _ArchivedTimes,
+        epoch_of: Callable[[SegmentEntry], int],
     ) -> None:
         self.key, self.branch_id, self.entries, self.held = key, branch_id, entries, held
-        self._archived = archived
+        self._archived, self._epoch_of = archived, epoch_of
         ends = [0] * len(epochs)
-        of_segments = ((entry.epoch, entry.next_offset) for entry in entries)
-        of_snapshots = ((_epoch_of(item, key), item.end) for item in held)
+        of_segments = ((epoch_of(entry), entry.next_offset) for entry in entries)
+        of_snapshots = ((self._epoch(item), item.end) for item in held)
         for epoch, end in (*of_segments, *of_snapshots):
             at = bisect_left(epochs, epoch)
             if at < len(ends):
@@ -273,7 +276,7 @@ class _Table:
         """The segments. Those that do not end at the floor or below stay, if there is a reason."""
         held = held_by_size = _NO_TIME
         for entry in self.entries:
-            archived = self._archived.of(entry.epoch)
+            archived = self._archived.of(self._epoch_of(entry))
             newest = archived if entry.times.max_timestamp < 0 else entry.times.max_timestamp
             time, size_time = max(newest, held), max(min(newest, archived), held_by_size)
             if entry.transactional:  # markers are, too
@@ -312,11 +315,10 @@ class _Table:
             )
 
     def _made(self, item: HeldSnapshot) -> int:
-        return self._archived.of(_epoch_of(item, self.key))
+        return self._archived.of(self._epoch(item))
 
-
-def _epoch_of(item: HeldSnapshot, key: Partition) -> int:
-    return item.parts(key)[0].epoch
+    def _epoch(self, item: HeldSnapshot) -> int:
+        return self._epoch_of(item.parts(self.key)[0])
 
 
 def _tables(

@@ -55,6 +55,21 @@ class HoldsSegments(Protocol):
     def branch(self, key: Partition, branch_id: str) -> Branch: ...
 
 
+def first_epochs(replaced: Iterable[Replacement]) -> Callable[[SegmentEntry], int]:
+    """A function that tells at which epoch the records of a segment of the partition were archived first: an erasure
+    that has written the segment anew has archived nothing."""
+    found: dict[Identity, int] = {}
+    for item in replaced:
+        if item.row:
+            found[identity_of(item.row)] = found.get(item.segment, item.segment[1])
+
+    def epoch_of(entry: SegmentEntry) -> int:
+        end = entry.files.end if entry.layout is Layout.SNAPSHOT else 0
+        return found.get((entry.base_offset, entry.epoch, entry.attempt, end), entry.epoch)
+
+    return epoch_of
+
+
 def put_in_place(
     state: HoldsSegments,
     replaced: Iterable[ReplacedSegment],

@@ -24,8 +24,11 @@ from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import RemovedSegment, RunEntry, RunOutcome, branch_id
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
+from logkeep_engine.archive.catalog.packed import identity_of, pack
+from logkeep_engine.archive.catalog.replacements import Replacement
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.names import ERASURE
 from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.care.test_retention import AUDIT, ID, STATE, at
 
@@ -66,6 +69,18 @@ def gone(state: ArchiveState, now: float, *, age: int | None = None, size: int |
 
 def why(judgements: Iterable[Judged]) -> dict[int, str]:
     return {item.offset // 10: why for item, _, why in judgements}
+
+
+def test_a_segment_that_an_erasure_has_written_anew_is_as_old_as_it_was() -> None:
+    state = daily(10)
+    before = of_archive(state, RetentionLimits(3 * DAY), 9.5, KeepRules(runs=3))
+    state.runs["erase"] = RunEntry("erase", 11, ERASURE, day(9.5), day(9.5), RunOutcome.SUCCEEDED)
+    for number in range(10):
+        old = of_day(number)
+        new = replace(old, epoch=11)
+        state.replaced.setdefault((ID, 0), []).append(Replacement(identity_of(pack(old)), pack(new)))
+    state.segments.replace_rows((ID, 0), b"".join(pack(replace(of_day(number), epoch=11)) for number in range(10)))
+    assert of_archive(state, RetentionLimits(3 * DAY), 9.5, KeepRules(runs=3)) == before
 
 
 def test_a_kept_point_keeps_what_was_not_too_old_when_its_run_ended() -> None:

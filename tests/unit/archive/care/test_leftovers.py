@@ -6,10 +6,12 @@ import pytest
 
 from logkeep_engine.archive.care.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.care.record_check import verify_record_segment
+from logkeep_engine.archive.care.retaining import change_holds
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.writing.record_writer import RecordSink
 from logkeep_engine.contract.spec import FormatName, FormatOptions
@@ -200,6 +202,10 @@ def test_folders_are_looked_at_only_after_an_attempt_that_did_not_come_to_its_en
             if outcome is not None:
                 writer.end(outcome)
     assert found == [False, False, True, True]
+    change_holds(Archive.open(storage), "hold-1", [Hold(HoldKind.TOPIC, "x", HoldOrigin.COMMAND)], release=False)
+    with begin(storage, Layout.AVRO, "behind-a-hold") as writer:
+        assert may_have_leftovers(writer), "a hold is no backup"
+        writer.end(RunOutcome.FAILED)
     with begin(storage, Layout.AVRO, "three") as writer:
         writer.end(RunOutcome.SUCCEEDED)
     with begin(storage, Layout.AVRO, "four") as writer:
