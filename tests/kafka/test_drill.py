@@ -123,9 +123,8 @@ class TestDrill:
         assert Path(report["page"].removeprefix("file://")).read_text().startswith("<!DOCTYPE html>")
         assert json.loads(Path(report["verification"].removeprefix("file://")).read_bytes())["outcome"] == "Verified"
         left = {path.name for path in archive.rglob("*") if path.is_file() and path not in before}
-        assert left == {"drill.json", "result.json", "started.json", "verification.json", "verification.html"} | {
-            path.name for path in (archive / "digests").rglob("*.json")
-        }
+        written = {"alive.json", "drill.json", "result.json", "started.json", "verification.json", "verification.html"}
+        assert left == written | {path.name for path in (archive / "digests").rglob("*.json")}
         assert remembered(archive) == []
 
     def test_the_same_offsets(self, kafka: KafkaBroker, archive: Path, prefix: str) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.care.holds import hold_on
 from logkeep_engine.archive.care.removal import purge
+from logkeep_engine.archive.care.retaining import refuse_unfinished
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
@@ -110,6 +111,7 @@ class _ErasureRun(ArchivingRun):
         topic_ids = topic_ids_of(archive, state, self._asked.topic)
         refuse(archive, state, topic_ids)
         writer = self._writer = begin_run(archive, self._run_id, kind=ERASURE)
+        refuse(archive, writer.state, topic_ids)
         faults = self._rewrite(writer, topic_ids)
         self._reporter.phase("Finishing")
         self._purge(writer, topic_ids)
@@ -165,6 +167,8 @@ class _ErasureRun(ArchivingRun):
         self._wait_and_purge(writer, topic_ids)
         drop_digests(storage, state, {key for key in state.replaced if key[0] in topic_ids})
         left = unnamed(writer, self._asked.topic, topic_ids)
+        # What was listed is none of a run that begins later.
+        writer.archive.refuse_overtaken(state.commit)
         if writer.archive.info.imported:
             left += originals(storage, self._asked.topic)
         if left:
@@ -248,6 +252,7 @@ def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str
 
 def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
     """Raises if the archive is in no state in which records can be erased."""
+    refuse_unfinished(state, "An erasure", archive.storage.uri)
     lost = archive.lost_tails(state, thorough=True)
     if lost:
         raise ArchiveDamaged(

@@ -33,7 +33,7 @@ from logkeep_engine.compaction.partition import CompactionSetting, CompactionWor
 from logkeep_engine.contract.spec import Compatibility, Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.storage import LocalStorage, Storage
+from logkeep_engine.storage import LocalStorage, ObjectInfo, Storage
 from tests.examples import scaled
 from tests.runners import Context
 from tests.unit.archive.build import FAST, ORDERS, write_segment
@@ -139,6 +139,35 @@ def test_removals_of_other_topics_keep_their_grace(storage: LocalStorage) -> Non
     assert all(storage.list(path) for path in entry.objects("audit"))
 
 
+def test_an_erasure_waits_for_a_backup_that_succeeds(storage: LocalStorage) -> None:
+    archive = archived(storage, FormatName.KAFKA)
+    begin_run(archive, "backup-2", wait=FAST).close()
+    before = storage.list()
+    result = erased(storage, GONE)
+    assert (result.outcome, "run backup-2 has not succeeded" in result.message) == ("Failed", True)
+    assert len(storage.list()) == len(before)
+
+
+def test_an_erasure_that_slept_deletes_nothing_of_another_run(storage: LocalStorage, tmp_path: Path) -> None:
+    archive = archived(storage, FormatName.KAFKA)
+
+    class Sleepy(LocalStorage):
+        """Another run takes over before the topic's folder is listed."""
+
+        def list(self, prefix: str = "") -> list[ObjectInfo]:
+            if prefix == "topics/orders/":
+                with begin_run(archive, "backup-2", wait=FAST) as writer:
+                    entry = write_segment(storage, [batch_of(12, [BOB])], epoch=writer.epoch)
+                    writer.commit(receipts=[Receipt((Coverage(*KEY, 12, 13),), (entry,))])
+                    writer.end(RunOutcome.SUCCEEDED)
+            return super().list(prefix)
+
+    result = erased(Sleepy(storage.uri), GONE, runner=Inside())
+    assert (result.outcome, "Another run has taken over" in result.message) == ("Failed", True)
+    assert [str(fault) for fault in verify(Archive.open(storage)).faults] == []
+    assert len(seen(storage)) == 10
+
+
 @pytest.mark.parametrize("key", [GONE, b"a-key-that-only-the-generation-has"])
 def test_a_generation_that_is_being_read_ends(storage: LocalStorage, key: bytes) -> None:
     archive = archived(storage, FormatName.KAFKA)
@@ -147,6 +176,7 @@ def test_a_generation_that_is_being_read_ends(storage: LocalStorage, key: bytes)
         writer.change_generations([GenerationChange(*KEY, 2, GenerationStep.BEGIN, 0, 12)])
         entry = write_segment(storage, [batch_of(0, [ALICE, key])], epoch=writer.epoch)
         writer.commit(receipts=[Receipt((Coverage(*KEY, 0, 2),), (entry,), generation=2)])
+        writer.end(RunOutcome.SUCCEEDED)
     erase_whole(storage, key)
     assert seen(storage) == expected
     after = Archive.open(storage).load()

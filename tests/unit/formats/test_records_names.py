@@ -58,7 +58,6 @@ def test_names_are_parsed_back(partition: int, offset: int) -> None:
         "segment_partition_00_from_offset_0000000000_records",
         "segment_partition_000_from_offset_000000000_records",
         "segment_partition_0001_from_offset_0000000000_records",
-        "segment_partition_000_from_offset_00000000001_records",
         "segment_partition_000_from_offset_0000000000",
         "segment_partition_000_from_offset_0000000000_records.tmp",
         "segment_partition_000_from_offset_0000000000_records\n",
@@ -84,6 +83,14 @@ def test_numbers_out_of_range_have_no_name() -> None:
     for name in (partition_index_name, consumer_offsets_name):
         with pytest.raises(ValueError, match="-1 is not the number of a partition"):
             name(-1)
+
+
+def test_name_with_more_zeros_is_that_of_a_segment_that_an_erasure_has_written() -> None:
+    name = "segment_partition_000_from_offset_00000000001_records"
+    assert parse_name(name) == FileName(FileKind.RECORDS, 0, 1, width=11)
+    (segment,) = segments_of([name])[0]
+    assert read_partition_index(pack_partition_index([segment])) == [segment]
+    assert segment.records == name
 
 
 def test_golden_partition_index_is_read_and_written_to_the_byte() -> None:

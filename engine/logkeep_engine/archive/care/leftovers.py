@@ -75,6 +75,7 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
         return 0
     found = sorted(_leftovers(storage, state, layout, set(keys)))
     if found:
+        writer.archive.refuse_overtaken(state.commit)  # what was listed is none of a run that begins later
         storage.delete(found)
         log.info("removed %d objects that an earlier attempt had left, first %s", len(found), found[0])
     return len(found)

@@ -28,6 +28,7 @@ from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
     ArchiveDamaged,
+    ArchiveFenced,
     ArchiveMismatch,
     ArchiveMissing,
     ObjectExists,
@@ -139,6 +140,11 @@ class Archive:
     def checked_bytes(self, numbers: Sequence[int]) -> Iterable[bytes]:
         """The commits as they were written, in this order. Raises what `read_commit` does."""
         return self._commits.read_checked(numbers)
+
+    def refuse_overtaken(self, last: int) -> None:
+        """Raises ArchiveFenced if there is a commit behind `last`, which is a writer's own last one."""
+        if self.read_or_none(names.commit_path(last + 1)) is not None or self.bundled_commit(last + 1) is not None:
+            raise ArchiveFenced(f"Another run has taken over the archive at {self.storage.uri}.")
 
     def check_bundle(self, number: int) -> None:
         """Read a bundle from the storage, whole. Raises ArchiveDamaged if it is not what was written, or if one of its
