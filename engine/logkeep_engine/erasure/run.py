@@ -252,7 +252,8 @@ def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str
 
 def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
     """Raises if the archive is in no state in which records can be erased."""
-    refuse_unfinished(state, "An erasure", archive.storage.uri)
+    if any(topic_id in topic_ids for item in state.unpurged for topic_id, _ in item.segments):
+        refuse_unfinished(state, "An erasure", archive.storage.uri)  # restores may still need what was replaced
     lost = archive.lost_tails(state, thorough=True)
     if lost:
         raise ArchiveDamaged(

@@ -141,7 +141,11 @@ def test_removals_of_other_topics_keep_their_grace(storage: LocalStorage) -> Non
 
 def test_an_erasure_waits_for_a_backup_that_succeeds(storage: LocalStorage) -> None:
     archive = archived(storage, FormatName.KAFKA)
-    begin_run(archive, "backup-2", wait=FAST).close()
+    with begin_run(archive, "backup-2", wait=FAST) as writer:
+        writer.change_generations([GenerationChange(*KEY, 2, GenerationStep.BEGIN, 0, 12)])
+        entry = write_segment(storage, [batch_of(0, [ALICE])], epoch=writer.epoch)
+        writer.commit(receipts=[Receipt((Coverage(*KEY, 0, 12),), (entry,), generation=2)])
+        writer.change_generations([GenerationChange(*KEY, 2, GenerationStep.ACTIVATE, 0, 12)])
     before = storage.list()
     result = erased(storage, GONE)
     assert (result.outcome, "run backup-2 has not succeeded" in result.message) == ("Failed", True)
