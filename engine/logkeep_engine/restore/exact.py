@@ -24,18 +24,23 @@ def identity(entry: SegmentEntry) -> Identity:
     return entry.base_offset, entry.epoch, entry.attempt
 
 
-def refuse_inexact(archived: ArchiveState, topics: Iterable[TopicEntry], ends: Mapping[Partition, int]) -> None:
-    """Raises SpecError if a partition of these topics ends where its generation is not exact."""
+def refuse_inexact(
+    archived: ArchiveState, topics: Iterable[TopicEntry], ends: Mapping[Partition, int], before: int | None = None
+) -> None:
+    """Raises SpecError if a partition of these topics ends where its generation is not exact: at the offset in `ends`,
+    or at records of the time `before` (ms) or later."""
     found = [
         (topic, key, known)
         for topic, key, known in _generations(archived, topics)
-        if ends.get(key, known.exact) < known.exact and not _is_dense(archived, key, known.exact)
+        if (ends.get(key, known.exact) < known.exact or _has_since(archived, key, known.exact, before))
+        and not _is_dense(archived, key, known.exact)
     ]
     if found:
         topic, key, known = found[0]
+        where = f"offset {ends[key]}" if before is None else iso(before)
         raise SpecError(
             f"spec.point: topic {topic.name!r} partition {key[1]} is compacted, and generation {known.number} of it is "
-            f"exact from offset {known.exact} on, not at offset {ends[key]}: records are missing there that had been "
+            f"exact from offset {known.exact} on, not at {where}: records are missing there that had been "
             f"overwritten when the log was read{_and_more(len(found))}",
             hint=_hint(known for _, _, known in found),
         )
@@ -79,6 +84,14 @@ def _generations(
     for key, known in sorted(state.generations.items()):
         if key[0] in chosen:
             yield chosen[key[0]], key, known
+
+
+def _has_since(state: ArchiveState, key: Partition, end: int, before: int | None) -> bool:
+    """Whether records below offset `end` may have that time (ms) or a later one."""
+    entries = state.segments.get(key, ())
+    return before is not None and any(
+        entry.times.max_timestamp >= before for entry in entries if entry.base_offset < end
+    )
 
 
 def _is_dense(state: ArchiveState, key: Partition, end: int) -> bool:

@@ -110,7 +110,7 @@ def plan_point(
         plan = PointPlan(archived.commit, _ends(archived, topics, point))
     else:
         plan = PointPlan(archived.commit, since=point.since, before=point.before)
-    refuse_inexact(archived, topics, plan.ends)
+    refuse_inexact(archived, topics, plan.ends, plan.before)
     _refuse_not_exact(archived, topics, plan)
     return PlannedPoint(plan, tuple(warnings))
 
