@@ -37,7 +37,7 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, write_indexes
 from logkeep_engine.erasure.work import ErasureDone, ErasureWork, erase_task, works_of
-from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, NoTopicMatches, SpecError, StorageRefused
+from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, ArchiveFenced, NoTopicMatches, SpecError, StorageRefused
 from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.report import ProgressRange, Reporter, told_warnings
 from logkeep_engine.storage import Storage
@@ -167,8 +167,8 @@ class _ErasureRun(ArchivingRun):
         self._wait_and_purge(writer, topic_ids)
         drop_digests(storage, state, {key for key in state.replaced if key[0] in topic_ids})
         left = unnamed(writer, self._asked.topic, topic_ids)
-        # What was listed is none of a run that begins later.
-        writer.archive.refuse_overtaken(state.commit)
+        if writer.archive.goes_on_behind(state.commit):
+            raise ArchiveFenced(f"Another run has taken over the archive at {self._storage.uri}.")
         if writer.archive.info.imported:
             left += originals(storage, self._asked.topic)
         if left:

@@ -74,8 +74,10 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
         log.warning("objects that no commit names are left, for commits are lost: %s", lost[0])
         return 0
     found = sorted(_leftovers(storage, state, layout, set(keys)))
+    if found and writer.archive.goes_on_behind(state.commit):
+        log.info("objects that an earlier attempt has left are for the next run to remove: another one has begun")
+        return 0
     if found:
-        writer.archive.refuse_overtaken(state.commit)  # what was listed is none of a run that begins later
         storage.delete(found)
         log.info("removed %d objects that an earlier attempt had left, first %s", len(found), found[0])
     return len(found)

@@ -28,7 +28,6 @@ from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
     ArchiveDamaged,
-    ArchiveFenced,
     ArchiveMismatch,
     ArchiveMissing,
     ObjectExists,
@@ -141,10 +140,10 @@ class Archive:
         """The commits as they were written, in this order. Raises what `read_commit` does."""
         return self._commits.read_checked(numbers)
 
-    def refuse_overtaken(self, last: int) -> None:
-        """Raises ArchiveFenced if there is a commit behind `last`, which is a writer's own last one."""
-        if self.read_or_none(names.commit_path(last + 1)) is not None or self.bundled_commit(last + 1) is not None:
-            raise ArchiveFenced(f"Another run has taken over the archive at {self.storage.uri}.")
+    def goes_on_behind(self, last: int) -> bool:
+        """Whether there is a commit behind `last`. Objects that were listed before the answer No are none of a run that
+        begins later."""
+        return self.read_or_none(names.commit_path(last + 1)) is not None or self.bundled_commit(last + 1) is not None
 
     def check_bundle(self, number: int) -> None:
         """Read a bundle from the storage, whole. Raises ArchiveDamaged if it is not what was written, or if one of its
