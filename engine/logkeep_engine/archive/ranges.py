@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 Range = tuple[int, int]
 """Offsets [start, end)."""
@@ -21,6 +21,14 @@ def add_range(ranges: list[Range], start: int, end: int) -> None:
         end = max(end, ranges[last][1])
         last += 1
     ranges[first:last] = [(start, end)]
+
+
+def together(below: Iterable[Range], above: Iterable[Range]) -> list[Range]:
+    """The ranges of both, merged and sorted."""
+    ranges: list[Range] = []
+    for start, end in (*below, *above):
+        add_range(ranges, start, end)
+    return ranges
 
 
 def without(start: int, end: int, ranges: Sequence[Range]) -> list[Range]:

@@ -8,7 +8,7 @@ the end of the log into the active generation, which the passive one will share.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from logkeep_engine.archive.care.holds import hold_on
@@ -65,11 +65,6 @@ def to_read(state: ArchiveState, key: Partition, changes: Collection[GenerationC
             return change.number, [(change.start, change.end)] if change.start < change.end else []
     passive = passive_of(state, key)
     return (0, []) if passive is None or changes else (passive.number, unread(state, key, passive))
-
-
-def is_compacted(configs: Mapping[str, str]) -> bool:
-    """Whether the topic's cleanup.policy contains compact."""
-    return "compact" in {word.strip() for word in configs.get("cleanup.policy", "").split(",")}
 
 
 def open_changes(state: ArchiveState, changes: Collection[GenerationChange]) -> list[GenerationChange]:

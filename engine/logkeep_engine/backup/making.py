@@ -6,11 +6,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from logkeep_engine.archive.catalog.facts import Gap, GenerationChange, GroupEntry, Partition, TopicEntry, branch_id
+from logkeep_engine.archive.catalog.facts import (
+    Gap,
+    GenerationChange,
+    GroupEntry,
+    Partition,
+    TopicEntry,
+    branch_id,
+    is_compacted,
+)
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, LogStanding
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, cut
-from logkeep_engine.backup.generations import GenerationPolicy, is_compacted, to_read
+from logkeep_engine.backup.generations import GenerationPolicy, to_read
 from logkeep_engine.backup.plan import CHUNK_BYTES, REASON_RETENTION, BackupPlan, Chunk, TopicPartition
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 

@@ -94,7 +94,7 @@ def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[Co
     number = 0
     for key in sorted(state.segments):
         topic = state.topics.get(key[0])
-        if topic is None or "compact" not in topic.policies:
+        if topic is None or not topic.is_compacted:
             continue
         last = snapshot_of(state, key)
         entries = state.segments[key]

@@ -16,7 +16,6 @@ had. Batches of magic 0 and 1 become batches of magic 2.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 
 from logkeep_kernel import Compaction
@@ -24,6 +23,7 @@ from logkeep_kernel import Compaction
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.codec import listed_rows, packed_batch
+from logkeep_engine.log.key_comparison import new_secret
 from logkeep_engine.log.memory import task_bytes, unpacked_most
 from logkeep_engine.log.transactions import Spans
 
@@ -39,7 +39,7 @@ class Compactor:
 
     def __init__(self, *, now: int, horizon: int, aborted: Spans, map_bytes: int | None = None) -> None:
         self._compaction = Compaction(
-            secret=(secrets.randbits(64), secrets.randbits(64)),
+            secret=new_secret(),
             map_bytes=task_bytes() * 5 // 8 if map_bytes is None else map_bytes,
             unpacked=unpacked_most(),
             now=now,

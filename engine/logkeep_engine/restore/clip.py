@@ -63,8 +63,7 @@ class Clip:
 def clipped(archived: ArchiveState, clip_of: Callable[[Partition], Clip | None]) -> ArchiveState:
     """The archive without the segments of which nothing is wanted. A partition with transactions keeps all: how one
     ended may stand in a later segment."""
-    view = ArchiveState()
-    view.__dict__.update(archived.__dict__)
+    view = archived.shared()
     view.segments = archived.segments.copy()
     for key in archived.segments:
         clip = clip_of(key)

@@ -268,8 +268,7 @@ def state_at_point(
 
 def _without_gone(archived: ArchiveState, later: ArchiveState) -> ArchiveState:
     """The earlier state without the segments that the later one has no more, and with its snapshots."""
-    found = ArchiveState()
-    found.__dict__.update(archived.__dict__)
+    found = archived.shared()
     found.segments, found.removed = archived.segments.copy(), dict(archived.removed)
     found.snapshots = snapshots_then(archived, later)
     for key in archived.segments:

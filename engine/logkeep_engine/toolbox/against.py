@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.facts import Partition, is_compacted
 from logkeep_engine.archive.catalog.lineage import EpochStart
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
@@ -111,7 +111,7 @@ def compare(archive: Archive, connection: KafkaConnection) -> AgainstReport:
         live = {topic.topic_id: topic for topic in control.topics()}
         here = {topic_id: topic for topic_id, topic in state.topics.items() if topic_id in live}
         configs = control.topic_configs([topic.name for topic in here.values()])
-    compacted = {topic_id for topic_id, topic in here.items() if _is_compacted(configs.get(topic.name, {}))}
+    compacted = {topic_id for topic_id, topic in here.items() if is_compacted(configs.get(topic.name, {}))}
     led = {(topic_id, part.id): part.leader >= 0 for topic_id, topic in live.items() for part in topic.partitions}
     partitions: list[ComparedPartition] = []
     wanted: list[ComparedPartition] = []
@@ -130,10 +130,6 @@ def compare(archive: Archive, connection: KafkaConnection) -> AgainstReport:
             wanted.append(item)
     asyncio.run(_compare(connection, state, wanted, compacted))
     return AgainstReport(connection.bootstrap, partitions)
-
-
-def _is_compacted(configs: Mapping[str, str]) -> bool:
-    return "compact" in configs.get("cleanup.policy", "")
 
 
 async def _compare(

@@ -12,14 +12,13 @@ from random import Random
 import pytest
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, GenerationStep, PassiveFacts
+from logkeep_engine.archive.catalog.facts import Coverage, GenerationStep, PassiveFacts, is_compacted
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.generations import (
     GenerationPolicy,
     activation,
-    is_compacted,
     is_held,
     open_changes,
     to_read,

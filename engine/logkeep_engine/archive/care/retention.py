@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules, KeptPoint, kept_points
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment, TopicEntry
+from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.holds import Hold, topic_hold
 from logkeep_engine.archive.catalog.replacements import first_epochs
@@ -222,7 +222,7 @@ def _items(state: ArchiveState, points: Sequence[KeptPoint], limits: RetentionLi
     for key, branch_id, entries, snapshots in _tables(state):
         epoch_of = first_epochs(state.replaced.get(key, ()))
         table = _Table(key, branch_id, list(entries), list(snapshots), epochs, archived_times, epoch_of)
-        if not compacted_only(state.topics[key[0]]):
+        if not state.topics[key[0]].is_compacted_only:
             yield from table.segments("" if limits.is_set else WITHIN, None)
             yield from table.snapshots(table.held if state.branches.get(key) else table.in_use(None))
         elif state.branches.get(key):
@@ -331,12 +331,6 @@ def _tables(
     for key, branches in state.branches.items():
         for branch in branches:
             yield key, branch.id, branch.segments, branch.held.snapshots
-
-
-def compacted_only(topic: TopicEntry) -> bool:
-    """Kafka keeps the last record of every key of the topic for ever."""
-    policy = {word.strip() for word in topic.configs.get("cleanup.policy", "").split(",")}
-    return "compact" in policy and "delete" not in policy
 
 
 def object_bytes(entry: SegmentEntry) -> int:

@@ -158,7 +158,7 @@ def _lacks(then: ArchiveState, newest: ArchiveState) -> int | None:
     for key, entries in then.segments.items():
         if newest.segments.rows(key) == then.segments.rows(key):
             continue
-        if newest.topics[key[0]].policies == {"compact"}:
+        if newest.topics[key[0]].is_compacted_only:
             exact, accounted = exact_from(newest, key), then.accounted_for(*key)
             if exact is None or not accounted or exact.offset > accounted[-1][1]:
                 found.append(_NO_TIME if exact is None else exact.time)

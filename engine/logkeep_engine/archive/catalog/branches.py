@@ -18,7 +18,7 @@ from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Lineage
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments, split_rows
-from logkeep_engine.archive.ranges import Range, add_range, cut
+from logkeep_engine.archive.ranges import Range, cut, together
 
 
 @dataclass(slots=True)
@@ -94,20 +94,13 @@ def _joined(front: PartitionFacts, branch: Branch) -> PartitionFacts:
     stay, _ = replace(front, rows=b"").cut(branch.offset)
     return PartitionFacts(
         bytes(front.rows[: kept * ROW_BYTES]) + bytes(own.rows),
-        _together(stay.coverage, own.coverage),
+        together(stay.coverage, own.coverage),
         [*stay.gaps, *own.gaps],
-        _together(stay.removed, own.removed),
+        together(stay.removed, own.removed),
         list(own.epochs),
         own.leader,
         [*stay.snapshots, *own.snapshots],
     )
-
-
-def _together(below: Sequence[Range], above: Sequence[Range]) -> list[Range]:
-    ranges: list[Range] = []
-    for start, end in (*below, *above):
-        add_range(ranges, start, end)
-    return ranges
 
 
 def in_branch(group: GroupEntry, branch: Branch) -> GroupEntry:

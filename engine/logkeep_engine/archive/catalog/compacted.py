@@ -50,8 +50,7 @@ def with_snapshots(
     chosen = {key: snapshot_of(state, key, ends.get(key), before, where_needed=where_needed) for key in state.snapshots}
     if not any(chosen.values()):
         return state
-    view = ArchiveState()
-    view.__dict__.update(state.__dict__)
+    view = state.shared()
     view.segments, view.removed = state.segments.copy(), dict(state.removed)
     for key, snapshot in chosen.items():
         if snapshot is not None:
@@ -72,7 +71,7 @@ def snapshot_of(
 ) -> HeldSnapshot | None:
     """The snapshot with which the state of a partition begins, see `with_snapshots`; None: with the log."""
     found = list(_usable(state, key, end, before))
-    if where_needed or "compact" not in state.topics[key[0]].policies:
+    if where_needed or not state.topics[key[0]].is_compacted:
         removed = state.removed.get(key)
         return next((item for item in found if item.end > removed[0][0]), None) if removed else None
     return found[-1] if found else None
@@ -97,14 +96,14 @@ def not_exact(
     log, and no snapshot stands for it. Elsewhere retention removes records because nobody wants them any more."""
     for key in state.removed:
         end = ends.get(key)
-        is_gone = state.topics[key[0]].policies == {"compact"} and _is_removed(state, key, 0, end)
+        is_gone = state.topics[key[0]].is_compacted_only and _is_removed(state, key, 0, end)
         if is_gone and not any(_usable(state, key, end, before)):
             yield key
 
 
 def exact_from(state: ArchiveState, key: Partition) -> ExactFrom | None:
     """The first points of a partition from which on all are exact; None: not even the newest is."""
-    if not state.removed.get(key) or state.topics[key[0]].policies != {"compact"}:
+    if not state.removed.get(key) or not state.topics[key[0]].is_compacted_only:
         accounted = state.accounted_for(*key)
         return ExactFrom(accounted[0][0] if accounted else 0, NO_TIME)
     first = next(_usable(state, key, None, None), None)

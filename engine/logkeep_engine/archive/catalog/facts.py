@@ -54,9 +54,23 @@ class TopicEntry:
             raise ValueError(f"topic {self.name} with {self.partitions} partitions")
 
     @property
-    def policies(self) -> set[str]:
-        """The words of its `cleanup.policy`; none if only the brokers' default is known not to compact it."""
-        return {word.strip() for word in self.configs.get("cleanup.policy", "").split(",")} - {""}
+    def is_compacted(self) -> bool:
+        """Whether the topic is compacted, whatever else is done with its records."""
+        return is_compacted(self.configs)
+
+    @property
+    def is_compacted_only(self) -> bool:
+        """Whether Kafka keeps the last record of every key of the topic for ever."""
+        return self.is_compacted and "delete" not in _policies(self.configs)
+
+
+def is_compacted(configs: Mapping[str, str]) -> bool:
+    """Whether the `cleanup.policy` of a topic's configuration contains compact."""
+    return "compact" in _policies(configs)
+
+
+def _policies(configs: Mapping[str, str]) -> set[str]:
+    return {word.strip() for word in configs.get("cleanup.policy", "").split(",")}
 
 
 @dataclass(frozen=True, slots=True)

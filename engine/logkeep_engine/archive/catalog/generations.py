@@ -32,7 +32,7 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, offsets_of
-from logkeep_engine.archive.ranges import Range, add_range
+from logkeep_engine.archive.ranges import Range, together
 
 PASSIVE = -1
 """Stands for all passive generations, see `ArchiveState.of_generation`."""
@@ -239,7 +239,7 @@ def _swapped(
         return None
     whole = PartitionFacts(
         bytes(front.rows) + bytes(tail.rows),
-        _together(front.coverage, tail.coverage),
+        together(front.coverage, tail.coverage),
         tail.gaps,
         tail.removed,
         tail.epochs or front.epochs,
@@ -259,10 +259,3 @@ def _retire(state: KeepsGenerations, commit: Commit, key: Partition, rows: bytes
     """Note that the objects of these segments are to be deleted."""
     for at in range(0, len(rows), ROW_BYTES):
         state.unname(commit, key, bytes(rows[at : at + ROW_BYTES]))
-
-
-def _together(below: Iterable[Range], above: Iterable[Range]) -> list[Range]:
-    ranges: list[Range] = []
-    for start, end in (*below, *above):
-        add_range(ranges, start, end)
-    return ranges

@@ -216,12 +216,17 @@ class ArchiveState:
         found = (branch.id for (owner, _), some in self.branches.items() if owner == topic_id for branch in some)
         return sorted(set(found))
 
+    def shared(self) -> ArchiveState:
+        """A state of the same facts. A fact that is to be another is replaced as a whole, never changed."""
+        view = ArchiveState()
+        view.__dict__.update(self.__dict__)
+        return view
+
     def with_branch(self, topic_id: str, branch_id: str) -> ArchiveState:
         """The same archive with the partitions of a branch as they were before the log was cut off. All other
         partitions are as they are now. A group that has read on in a later log gets the offset where the two logs
         part."""
-        view = ArchiveState()
-        view.__dict__.update(self.__dict__)
+        view = self.shared()
         view.segments = self.segments.copy()
         for name in _OF_PARTITIONS:
             setattr(view, name, dict(getattr(self, name)))
@@ -236,8 +241,7 @@ class ArchiveState:
     def following(self, later: ArchiveState) -> ArchiveState:
         """The same archive with what a later state of it has in the place of segments that were replaced since. A
         segment of which nothing is left is not there."""
-        view = ArchiveState()
-        view.__dict__.update(self.__dict__)
+        view = self.shared()
         follow(view, later.replaced)
         return view
 
@@ -248,8 +252,7 @@ class ArchiveState:
 
     def without(self, partitions: Collection[Partition]) -> ArchiveState:
         """The same archive as if it held nothing of some partitions."""
-        view = ArchiveState()
-        view.__dict__.update(self.__dict__)
+        view = self.shared()
         view.segments = self.segments.copy()
         for key in partitions:
             view.segments.replace_rows(key, b"")

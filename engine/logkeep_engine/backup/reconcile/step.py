@@ -15,7 +15,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.leases import reading
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import with_snapshots
-from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.facts import Partition, is_compacted
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.ranges import Range, add_range, without
@@ -90,7 +90,7 @@ class Reconciliation:
         chosen = select_topics(self.control.topics(), self.spec.topics, also=added_topics(self.spec))
         chosen = [topic for topic in chosen if not self.only or topic.name in self.only]
         configs = effective_topic_configs(self.control, [topic.name for topic in chosen])
-        compacted = [topic for topic in chosen if "compact" in configs.get(topic.name, {}).get("cleanup.policy", "")]
+        compacted = [topic for topic in chosen if is_compacted(configs.get(topic.name, {}))]
         archived = [topic for topic in compacted if topic.topic_id in self.state.topics]
         self._refuse_others(chosen, compacted, archived)
         return archived, tuple(topic.name for topic in compacted if topic not in archived)

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from logkeep_engine.archive.care.retention import Expired, RetentionLimits, compacted_only, expired, object_bytes
+from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
 from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Coverage, RemovedSegment, RunEntry, RunOutcome
@@ -140,8 +140,8 @@ def test_topics_that_are_only_compacted_are_neither_removed_nor_counted() -> Non
     [("compact", True), ("delete", False), ("compact,delete", False), ("delete, compact", False), ("", False)],
 )
 def test_a_topic_is_compacted_only_if_its_policy_says_nothing_of_delete(policy: str, only: bool) -> None:
-    assert compacted_only(replace(ORDERS, configs={"cleanup.policy": policy})) is only
-    assert not compacted_only(replace(ORDERS, configs={}))
+    assert replace(ORDERS, configs={"cleanup.policy": policy}).is_compacted_only is only
+    assert not replace(ORDERS, configs={}).is_compacted_only
 
 
 def test_a_segment_without_times_is_as_old_as_the_end_of_the_run_that_archived_it() -> None:

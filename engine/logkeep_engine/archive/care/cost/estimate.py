@@ -40,7 +40,7 @@ from logkeep_engine.archive.care.cost.requests import (
 )
 from logkeep_engine.archive.care.growth import DAY_MS, growth
 from logkeep_engine.archive.care.inspect import runs_by_epoch
-from logkeep_engine.archive.care.retention import Expired, RetentionLimits, compacted_only, expired, object_bytes
+from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import snapshot_of
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
@@ -215,7 +215,7 @@ class _Estimate:
             backup=sums.backup,
             verify=sums.verify,
             restore=sums.restore + RequestCount(list=lists(stored.objects)),
-            compacted="compact" in topic.policies,
+            compacted=topic.is_compacted,
             below_snapshots=sums.below_snapshots,
             retention=None if gone is None else gone[topic.topic_id],
             month=month_price(stored.bytes, self._prices),
@@ -337,7 +337,7 @@ class _Estimate:
         limits = self._limits
         if limits is None or any(topic.bytes_per_day is None for topic in topics):
             return None
-        for_ever = {topic_id for topic_id, topic in self._state.topics.items() if compacted_only(topic)}
+        for_ever = {topic_id for topic_id, topic in self._state.topics.items() if topic.is_compacted_only}
         staying = [topic for topic in topics if topic.topic_id in for_ever]
         going = [topic for topic in topics if topic.topic_id not in for_ever]
         here = sum(topic.bytes for topic in going)
