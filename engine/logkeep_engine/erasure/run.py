@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.care.holds import hold_on
-from logkeep_engine.archive.care.removal import purge
+from logkeep_engine.archive.care.removal import purge, write_indexes
 from logkeep_engine.archive.care.retaining import refuse_unfinished
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.catalog.archive import Archive
@@ -35,7 +35,7 @@ from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, write_indexes
+from logkeep_engine.erasure.purging import drop_digests, originals, unnamed
 from logkeep_engine.erasure.work import ErasureDone, ErasureWork, erase_task, works_of
 from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, ArchiveFenced, NoTopicMatches, SpecError, StorageRefused
 from logkeep_engine.log.keys import WantedKeys

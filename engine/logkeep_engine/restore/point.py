@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, snapshots_then, with_snapshots
-from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -30,7 +30,6 @@ from logkeep_engine.archive.reading.incarnations import Shows
 from logkeep_engine.archive.reading.partition import first_since
 from logkeep_engine.archive.reading.view import ArchiveView
 from logkeep_engine.archive.reading.visible import shows
-from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import KafkaRestoreSpec
@@ -53,10 +52,7 @@ def choose(archive: Archive, point: PointSpec | None) -> ArchiveView:
     newest = archive.load()
     run = newest.runs.get(point.run)
     if run is None:
-        ended = [
-            run for run in newest.runs.values() if run.outcome is RunOutcome.SUCCEEDED and run.kind not in CARE_KINDS
-        ]
-        names = [run.run_id for run in ended[-_RUNS_SHOWN:]]
+        names = [run.run_id for run in newest.successes()[-_RUNS_SHOWN:]]
         raise SpecError(
             f"spec.point.run: the archive has no run {point.run!r}",
             hint=f"The last that succeeded are {', '.join(names) or 'none'}; logkeep inspect shows all.",
@@ -315,15 +311,8 @@ def end_before(archive: Archive, archived: ArchiveState, point: PointSpec | None
     moment = None if point is None else point.time
     if moment is None:
         return next(iter(view.ends_of_runs(archive, archived.commit)), None)
-    ended = [
-        run
-        for run in archived.runs.values()
-        if run.outcome is RunOutcome.SUCCEEDED
-        and run.kind not in CARE_KINDS
-        and run.end_time is not None
-        and run.end_time <= moment
-    ]
-    last = max(ended, key=lambda run: run.epoch, default=None)
+    ended = [run for run in archived.successes() if run.end_time is not None and run.end_time <= moment]
+    last = ended[-1] if ended else None
     return None if last is None else view.end_of(archive, last, archived.commit)
 
 

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.archive.names import RUNS, run_file
 from logkeep_engine.errors import LogkeepError, ObjectMissing, StorageRefused
 from logkeep_engine.storage import Storage
@@ -39,7 +40,6 @@ BEAT_SECONDS = 10.0
 LAPSE_MS = 3_600_000
 """ms after its last beat until a run counts as gone. A Job starts its driver anew within minutes."""
 
-NO_COMMIT = -1
 _FORMAT = 1
 
 

@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, in_branch, rejoined
@@ -41,6 +42,7 @@ from logkeep_engine.archive.catalog.packed import (
 from logkeep_engine.archive.catalog.replacements import Replacement, follow, put_in_place
 from logkeep_engine.archive.catalog.unpurged import Unpurged, same_unpurged, without_commits
 from logkeep_engine.archive.ranges import Range, add_range, without
+from logkeep_engine.contract.names import CARE_KINDS
 
 T = TypeVar("T")
 
@@ -95,6 +97,12 @@ class ArchiveState:
         """Runs that began and did not end."""
         return [run for run in self.runs.values() if run.outcome is RunOutcome.RUNNING]
 
+    def successes(self) -> list[RunEntry]:
+        """The runs that have succeeded and archived something, or could have, the oldest first: each as its last
+        success has left it."""
+        found = (run.success for run in self.runs.values() if run.kind not in CARE_KINDS)
+        return sorted((run for run in found if run is not None), key=attrgetter("epoch"))
+
     def partitions(self) -> list[Partition]:
         """Every partition with a segment, coverage or gap, sorted."""
         return sorted({*self.segments, *self.coverage, *self.gaps})
@@ -118,7 +126,8 @@ class ArchiveState:
             and self.snapshots == other.snapshots
             and self.replaced == other.replaced
             and self.groups == other.groups
-            and list(self.runs.values()) == list(other.runs.values())
+            and len(self.runs) == len(other.runs)
+            and all(map(RunEntry.agrees, self.runs.values(), other.runs.values()))
         )
 
     def accounted_for(self, topic_id: str, partition: int) -> list[Range]:
@@ -337,7 +346,7 @@ class ArchiveState:
             self._branch(commit, branching)
         self.add_facts(commit.topics, commit.coverage, () if commit.replaced else commit.segments, commit.gaps)
         self.add_lineage(commit.epochs, commit.leaders)
-        self.unpurged = () if commit.purged else without_commits(self.unpurged, commit.purged_commits)
+        self.unpurged = () if commit.purged else without_commits(self.unpurged, *commit.purged_removals)
         self._remove(commit)
         erased = put_in_place(self, commit.replaced, commit.segments, partial(self.unname, commit))
         for key in {(item.topic_id, item.partition) for item in commit.replaced}:
@@ -358,7 +367,7 @@ class ArchiveState:
                 segments=run.segments + len(commit.replaced or commit.segments) + len(commit.passive.segments),
             )
         if commit.kind is CommitKind.END:
-            run = replace(run, end_time=commit.time, outcome=commit.outcome, message=commit.message)
+            run = run.ended(commit.outcome, commit.time, commit.message)
             if commit.ends_backup:
                 self.groups = commit.groups
         self.runs[run.run_id] = run
@@ -466,17 +475,8 @@ class ArchiveState:
                 message=f"run {commit.run_id} went on at epoch {commit.epoch}",
             )
         earlier = self.runs.get(commit.run_id)
-        if earlier is None:
-            self.runs[commit.run_id] = RunEntry(commit.run_id, commit.epoch, commit.run_kind, commit.time)
-        else:
-            self.runs[commit.run_id] = replace(
-                earlier,
-                epoch=commit.epoch,
-                end_time=None,
-                outcome=RunOutcome.RUNNING,
-                message="",
-                attempts=earlier.attempts + 1,
-            )
+        new = RunEntry(commit.run_id, commit.epoch, commit.run_kind, commit.time)
+        self.runs[commit.run_id] = new if earlier is None else earlier.begun_again(commit.epoch)
 
 
 REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were archived"

@@ -28,6 +28,7 @@ from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.archive import Archive, SinceCheckpoint
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
+    NO_COMMIT,
     Branching,
     ClusterStateEntry,
     Commit,
@@ -389,9 +390,13 @@ class Writer:
         with self._lock:
             self._confirm_last()
             left = without_commits(self.state.unpurged, commits)
-            if len(left) < len(self.state.unpurged):
-                only_some = tuple(sorted(commits)) if left else ()
-                self._append(replace(self._draft(CommitKind.DATA), purged=not left, purged_commits=only_some))
+            gone = [item for item in self.state.unpurged if item.commit in commits]
+            if gone:
+                # Other readers may have begun with a checkpoint that tells one unknown removal as several, known ones.
+                up_to = max((item.commit for item in gone if not item.is_known), default=NO_COMMIT)
+                some = tuple(sorted(item.commit for item in gone if item.is_known))
+                draft = replace(self._draft(CommitKind.DATA), purged_commits=some, purged_up_to=up_to)
+                self._append(draft if left else replace(draft, purged=True, purged_commits=(), purged_up_to=NO_COMMIT))
                 self._checkpoint_if_due()
 
     def checkpoint(self) -> None:
