@@ -114,9 +114,12 @@ def test_rows_are_joined_once_for_all_segments_that_a_commit_replaces(
         first, middle, last = entries
         calls: list[Partition] = []
         join = SegmentTable.replace_rows
-        monkeypatch.setattr(
-            SegmentTable, "replace_rows", lambda self, key, rows: (calls.append(key), join(self, key, rows))[1]
-        )
+
+        def counted(table: SegmentTable, key: Partition, rows: bytes) -> None:
+            calls.append(key)
+            join(table, key, rows)
+
+        monkeypatch.setattr(SegmentTable, "replace_rows", counted)
         writer.exchange([Exchange(first, None), Exchange(last, replace(last, epoch=writer.epoch))])
         assert calls == [KEY]
         assert list(writer.state.segments[KEY]) == [middle, replace(last, epoch=writer.epoch)]

@@ -331,10 +331,11 @@ class Commit:
 
     A Data has `topics`, the facts of receipts, the `epochs` that are new, and the `leaders` on whose logs the run
     begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
-    segments. `purged`: the objects of all segments that were removed before are deleted; `purged_commits`: those of
-    the segments that these commits have removed; `purged_up_to`: those of all that were removed up to this commit. `snapshots` are new ones of compacted partitions, and
-    `removed_snapshots` are there no more. `holds` are all that there are from now on; None: they stay as they were.
-    `generations` are steps of generations; what the commit adds to those that are being read is `passive`.
+    segments. `purged`: the objects of all segments that were removed before are deleted; `purged_commits`: those of the
+    segments that these commits have removed; `purged_up_to`: those of all that were removed up to this commit.
+    `snapshots` are new ones of compacted partitions, and `removed_snapshots` are there no more. `holds` are all that
+    there are from now on; None: they stay as they were. `generations` are steps of generations; what the commit adds to
+    those that are being read is `passive`.
 
     With `replaced`, an erasure's, its `segments` are those that take their place, and nothing is added.
 

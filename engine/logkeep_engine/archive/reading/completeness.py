@@ -29,9 +29,7 @@ def complete_until(archive: Archive, state: ArchiveState, topic_ids: Collection[
     Everything that was committed before is archived. Raises storage errors."""
     found: dict[str, int] = {}
     left = set(topic_ids)
-    succeeded = (
-        run for run in reversed(state.runs.values()) if run.kind == BACKUP and run.success is not None
-    )
+    succeeded = (run for run in reversed(state.runs.values()) if run.kind == BACKUP and run.success is not None)
     for run in islice(succeeded, MAX_PLANS):
         if not left:
             break

@@ -2,9 +2,10 @@
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import DEFAULT, Mock
 
 import pytest
@@ -27,6 +28,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.reading.view import _last_end, choose
+from logkeep_engine.archive.writing.record_files import write_partition_indexes
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveFenced, ClockDoubtful, LogkeepError
 from logkeep_engine.formats.records_names import RecordsName, pack_partition_index
@@ -34,7 +36,7 @@ from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source import LogkeepSource
-from logkeep_engine.storage import LocalStorage, Storage, open_uri
+from logkeep_engine.storage import LocalStorage, ObjectInfo, Storage, open_uri
 from tests.unit.archive.build import FAST, ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
 from tests.unit.distant import Distant
 from tests.unit.erasure.erasing import archive_records
@@ -206,7 +208,12 @@ def test_the_store_tells_only_the_time_of_removals_whose_grace_may_be_over(
     clocks.set(NOON / 1000 + DAY / 1000)
     asked: list[str] = []
     listed = Clocked.list
-    monkeypatch.setattr(Clocked, "list", lambda self, prefix: (asked.append(prefix), listed(self, prefix))[1])
+
+    def counted(store: Clocked, prefix: str, **options: Any) -> Iterator[ObjectInfo]:
+        asked.append(prefix)
+        return listed(store, prefix, **options)
+
+    monkeypatch.setattr(Clocked, "list", counted)
     assert purging(clocked, "three").waiting == 1
     assert [path for path in asked if path.startswith(names.commit_path(0)[:-10])] == [names.commit_path(removed_by)]
 
@@ -216,11 +223,10 @@ def test_the_index_of_a_partition_is_written_once_for_all_removals(
 ) -> None:
     archive_records(storage, FormatName.RECORDS, [[(0, b"a")], [(1, b"b")], [(2, b"c")]])
     written: list[list[object]] = []
-    write = removal.write_partition_indexes
 
     def counted(storage: Storage, state: ArchiveState, keys: list[Partition], *, root: str) -> None:
         written.append(list(keys))
-        write(storage, state, keys, root=root)
+        write_partition_indexes(storage, state, keys, root=root)
 
     monkeypatch.setattr(removal, "write_partition_indexes", counted)
     with begin_run(Archive.open(storage), "run-2", wait=FAST) as writer:

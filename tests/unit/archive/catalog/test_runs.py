@@ -29,7 +29,7 @@ def storage(tmp_path: Path) -> Storage:
 
 @pytest.fixture
 def again(storage: Storage) -> ArchiveState:
-    """The state of an archive whose run has succeeded with 100 offsets, was begun again, and has failed with 20 more."""
+    """The state of an archive whose run has succeeded with 100 offsets, and was begun again to fail with 20 more."""
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 100)])
         writer.hold([HELD])
@@ -87,7 +87,8 @@ def test_a_checkpoint_tells_the_success_and_one_of_an_earlier_version_does_not_c
     assert list(loaded.runs.values()) == list(again.runs.values())
     run = again.runs["run-1"]
     loaded.runs["run-1"] = replace(run, succeeded_epoch=0, succeeded_time=0)  # as an earlier version had it
-    assert loaded.same_facts(again) and again.same_facts(loaded)
+    assert loaded.same_facts(again)
+    assert again.same_facts(loaded)
     loaded.runs["run-1"] = replace(run, succeeded_epoch=7)
     assert not loaded.same_facts(again)
     loaded.runs["run-1"] = replace(run, message="another")

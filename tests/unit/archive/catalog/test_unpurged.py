@@ -48,7 +48,7 @@ def states() -> tuple[ArchiveState, ArchiveState, ArchiveState, int]:
     for state in (folded, old):
         commit(state, topics=(ORDERS,))
     later = read_again(old)
-    last = [removed(state, 20) for state in (folded, old, later)][0]
+    last, *_ = [removed(state, 20) for state in (folded, old, later)]
     return folded, old, later, last
 
 
@@ -57,7 +57,8 @@ def test_a_checkpoint_keeps_the_number_of_a_removal_that_nobody_knows() -> None:
     assert numbers(old) == numbers(later) == [4, last]
     assert numbers(folded) == [3, 4, last]
     assert [item.is_known for item in later.unpurged] == [False, True]
-    assert folded.same_facts(old) and old.same_facts(later)
+    assert folded.same_facts(old)
+    assert old.same_facts(later)
 
 
 @pytest.mark.parametrize("up_to", [4, 3])
