@@ -2,10 +2,9 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import DEFAULT, Mock
 
 import pytest
@@ -209,9 +208,9 @@ def test_the_store_tells_only_the_time_of_removals_whose_grace_may_be_over(
     asked: list[str] = []
     listed = Clocked.list
 
-    def counted(store: Clocked, prefix: str, **options: Any) -> Iterator[ObjectInfo]:
+    def counted(store: Clocked, prefix: str = "") -> list[ObjectInfo]:
         asked.append(prefix)
-        return listed(store, prefix, **options)
+        return listed(store, prefix)
 
     monkeypatch.setattr(Clocked, "list", counted)
     assert purging(clocked, "three").waiting == 1
