@@ -33,7 +33,9 @@ def archived(storage: Storage) -> Archive:
     return archive_batches(storage, [[batch_of(0, [ALICE, GONE])], [batch_of(2, [ALICE])]])
 
 
-def permitted(server: S3Server, bucket: str, *, of_bucket: tuple[str, ...] = (), of_objects: tuple[str, ...] = ()) -> Storage:
+def permitted(
+    server: S3Server, bucket: str, *, of_bucket: tuple[str, ...] = (), of_objects: tuple[str, ...] = ()
+) -> Storage:
     """The archive, as a user sees it that has these rights besides those of an erasure in a bucket without versions."""
     rights = [((*OF_BUCKET, *of_bucket), ""), ((*OF_OBJECTS, *of_objects), "/*")]
     return opened(server, bucket, server.create_user(bucket, *rights))

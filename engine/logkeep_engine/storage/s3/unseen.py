@@ -1,5 +1,5 @@
-"""What lies in a bucket though no list of objects shows it: older versions of objects, and the parts of uploads that were
-neither completed nor aborted."""
+"""Finds what lies in a bucket though no list of objects shows it: older versions of objects, and the parts of uploads
+that were neither completed nor aborted."""
 
 from __future__ import annotations
 
