@@ -41,7 +41,7 @@ def test_a_store_that_knows_neither_versions_nor_lists_of_uploads_has_none() -> 
 def test_a_store_that_may_have_versions_and_does_not_list_them_is_not_believed() -> None:
     unknown, denied = NotUnderstood("cannot do what was asked"), StorageRefused("denied access")
     for listing, asking in ((unknown, {"Status": "Suspended"}), (denied, {"Status": "Enabled"}), (denied, unknown)):
-        with pytest.raises(StorageRefused, match="older versions of objects below s3://bucket/archive/topics") as caught:
+        with pytest.raises(StorageRefused, match="older versions of objects below s3://bucket/") as caught:
             versions_of(list_object_versions=listing, get_bucket_versioning=asking)
         assert "s3:ListBucketVersions" in str(caught.value)
     assert versions_of(list_object_versions=denied, get_bucket_versioning={}) == []
