@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from logkeep_engine.archive.care.holds import hold_on
 from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.retaining import refuse_unfinished
 from logkeep_engine.archive.care.rewriting import RewritePlace
+from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     ErasureEntry,
