@@ -60,7 +60,7 @@ def unnamed(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[str]
 
 
 def unseen(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[UnseenObject]:
-    """What may hold records or digests of the topic, and no list shows. Versions stay of an object that a commit names
+    """Find what may hold records or digests of the topic and no list shows. Versions stay of an object that a commit names
     and that somebody has deleted: the newest of them is all that is left of it. Raises StorageRefused if the store does
     not tell."""
     storage = writer.archive.storage
