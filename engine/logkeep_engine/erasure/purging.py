@@ -60,9 +60,9 @@ def unnamed(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[str]
 
 
 def unseen(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[UnseenObject]:
-    """Find what may hold records or digests of the topic and no list shows. Versions stay of an object that a commit names
-    and that somebody has deleted: the newest of them is all that is left of it. Raises StorageRefused if the store does
-    not tell."""
+    """Find what may hold records or digests of the topic and no list shows. Versions stay of an object that a commit
+    names and that somebody has deleted: the newest of them is all that is left of it. Raises StorageRefused if the
+    store does not tell."""
     storage = writer.archive.storage
     folder, named = _folder_and_named(writer.state, topic, topic_ids)
     there = {info.path for info in storage.list(folder)}
