@@ -127,7 +127,7 @@ class LogkeepReader(DataSourceReader):
         aborted, holds = partial(_aborted, storage, state), partial(_holds, storage)
         groups = plan(state, self._options, self._wanted, aborted, holds, shows(storage, state))
         # Spark makes one task of an empty list, which would be asked to read nothing it knows of.
-        return [SegmentReads(group, state.commit) for group in groups or [()]]
+        return [SegmentReads(group, state.commit) for group in groups or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one Spark partition. Raises ArchiveDamaged at the first damage, and what the storage raises."""
