@@ -29,7 +29,6 @@ from logkeep_engine.archive.writing.record_files import (
     write_partition_indexes,
 )
 from logkeep_engine.archiving import ArchivingRun, Committer, check_beginning
-from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen, left_behind
@@ -476,7 +475,7 @@ def _other_origin(source: ConvertSource, target: Storage, state: ArchiveState) -
     """Tells who has written the target, other than conversions of this source; "" if nobody has. The last plan is
     enough to tell: each run was held against the plans before it."""
     for run in state.runs.values():
-        if run.kind not in CARE_KINDS | {KIND}:
+        if not run.is_care and run.kind != KIND:
             return f"run {run.run_id} ({run.kind})"
     last = next(stored_plans(target, state), None)
     return "" if last is None or last.source == source.identity else f"a conversion of {last.source}"
