@@ -204,7 +204,7 @@ class _LocalWriter(ObjectWriter):
         with _os_errors(storage, path):
             _make_folder(target.parent)
             self._file: io.FileIO | None = open(self._temporary, "xb", buffering=0)  # noqa: SIM115
-        self._written = WrittenFile(self._file.fileno())
+        self._written = WrittenFile(self._file)
         self._synced: Future[None] | None = None
 
     def write(self, data: Buffer) -> int:
@@ -213,15 +213,13 @@ class _LocalWriter(ObjectWriter):
         if self._synced is not None:
             raise ValueError(f"{self._path}: write after complete")
         with _os_errors(self._storage, self._path):
-            written = _write_all(self._file, data)
-        self._written.grow(written)
-        return written
+            return self._written.write(data)
 
     def complete(self) -> None:
         if self._file is None or self._synced is not None:
             return
         pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-sync")
-        self._synced = pool.submit(os.fsync, self._file.fileno())
+        self._synced = pool.submit(self._written.finish)
         pool.shutdown(wait=False)
 
     def commit(self) -> None:
@@ -235,12 +233,11 @@ class _LocalWriter(ObjectWriter):
             raise ValueError(f"{self._path}: commit after commit or abort")
         with _os_errors(self._storage, self._path):
             if self._synced is None:
-                os.fsync(self._file.fileno())
+                self._written.finish()
             else:
                 self._synced.result()
             self._rename()
-            self._file.close()
-            self._file = None
+            self._close(self._file)
         return self._target.parent
 
     def _rename(self) -> None:
@@ -264,9 +261,13 @@ class _LocalWriter(ObjectWriter):
         if self._file is not None:
             if self._synced is not None:
                 wait([self._synced])  # another file may get the number of one that is closed
-            self._file.close()
-            self._file = None
+            self._close(self._file)
             self._temporary.unlink(missing_ok=True)
+
+    def _close(self, file: io.FileIO) -> None:
+        self._written.release()
+        file.close()
+        self._file = None
 
 
 def _write_all(file: io.FileIO, data: Buffer) -> int:
