@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.archive.care.holds import hold_on
 from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.retaining import RetentionRules, change_holds, retain, run_retention, with_spec_holds
 from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.care.retention_report import preview
+from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
