@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from logkeep_engine.archive.care.points import runs_with_points
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, with_snapshots
+from logkeep_engine.archive.catalog.earlier import without_gone
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.completeness import complete_until
-from logkeep_engine.archive.reading.earlier import without_gone
 from logkeep_engine.archive.reading.incarnations import Shows
 from logkeep_engine.archive.reading.partition import first_since
 from logkeep_engine.archive.reading.view import ArchiveView

@@ -13,10 +13,10 @@ from logkeep_engine.archive.care.retaining import RetentionRules, with_spec_hold
 from logkeep_engine.archive.care.retention import Judged, judged, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import exact_from
+from logkeep_engine.archive.catalog.earlier import last_with_generations, without_gone
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading import view
-from logkeep_engine.archive.reading.earlier import last_with_generations, without_gone
 from logkeep_engine.contract.retention import RetentionHold
 
 _NO_TIME = -1
