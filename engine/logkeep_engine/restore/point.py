@@ -17,13 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, snapshots_then, with_snapshots
+from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, with_snapshots
+from logkeep_engine.archive.catalog.earlier import without_gone
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, TopicEntry
-from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.archive.ranges import add_range
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.archive.reading.incarnations import Shows
@@ -36,7 +35,7 @@ from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.clip import clipped
-from logkeep_engine.restore.exact import identity, last_with, refuse_inexact
+from logkeep_engine.restore.exact import exact_nowhere, last_with, refuse_exact_nowhere, refuse_inexact
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, TopicSelection, select_topics, shown, with_branches
 from logkeep_engine.storage import Storage
@@ -88,13 +87,13 @@ def plan_point(
     """The point in these topics. Raises SpecError for offsets that the archive does not have, or does not have any
     more. Without a point, what is missing is told."""
     if point is None:
-        return PlannedPoint(None, tuple(_not_exact(archived, topics, PointPlan(archived.commit))))
+        told = (*_not_exact(archived, topics, PointPlan(archived.commit)), *exact_nowhere(archived, topics))
+        return PlannedPoint(None, told)
     if point.run is not None:
-        later = archive.load()
-        last = last_with(archived, later, topics, point.run)
-        later = later if last == later.commit else archive.load_at(last)
-        plan = PointPlan(later.commit)
-        _refuse_not_exact(_without_gone(archived, later), topics, plan)
+        newest = archive.load()
+        plan = PointPlan(last_with(archived, newest, topics, point.run))
+        refuse_exact_nowhere(archived, topics)
+        _refuse_not_exact(_as_of(archive, archived, plan.seen, newest), topics, plan)
         return PlannedPoint(plan)
     warnings = [] if point.time is None else _told_incomplete(archive, archived, topics, point.time)
     if point.as_of is None:
@@ -109,6 +108,11 @@ def plan_point(
     refuse_inexact(archived, topics, plan.ends, plan.before)
     _refuse_not_exact(archived, topics, plan)
     return PlannedPoint(plan, tuple(warnings))
+
+
+def _as_of(archive: Archive, archived: ArchiveState, seen: int, newest: ArchiveState) -> ArchiveState:
+    """An earlier state with what of it was there at commit `seen`, and is there still."""
+    return without_gone(archived, view.state_at(archive, seen, newest), newest)
 
 
 def _refuse_not_exact(archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan) -> None:
@@ -256,31 +260,9 @@ def state_at_point(
     if point is None or plan is None:
         return with_snapshots(archived)
     if plan.seen > archived.commit:
-        archived = _without_gone(archived, archive.load_at(plan.seen))
+        archived = _as_of(archive, archived, plan.seen, archive.load())
     found = clipped(with_snapshots(archived, plan.ends, plan.before), plan.clip)
     found.groups = groups_at(archive, archived, point, plan).groups
-    return found
-
-
-def _without_gone(archived: ArchiveState, later: ArchiveState) -> ArchiveState:
-    """The earlier state without the segments that the later one has no more, and with its snapshots."""
-    found = archived.shared()
-    found.segments, found.removed = archived.segments.copy(), dict(archived.removed)
-    found.snapshots = snapshots_then(archived, later)
-    for key in archived.segments:
-        if archived.segments.rows(key) == later.segments.rows(key):
-            continue
-        there = {identity(entry) for entry in later.segments.get(key, ())}
-        there |= {identity(entry) for branch in later.branches.get(key, ()) for entry in branch.segments}
-        entries = list(archived.segments[key])
-        left = [entry for entry in entries if identity(entry) in there]
-        found.segments.replace_rows(key, b"".join(map(pack, left)))
-        removed = list(found.removed.get(key, ()))
-        for entry in entries:
-            if identity(entry) not in there:
-                add_range(removed, entry.base_offset, entry.next_offset)
-        if removed:
-            found.removed[key] = removed
     return found
 
 

@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
+from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.log.cleanup import is_compacted, is_deleted
 
 Partition = tuple[str, int]  # (topic id, partition number)
@@ -252,6 +253,10 @@ class RunEntry:
         epoch, time = self.succeeded_epoch, self.succeeded_time
         return replace(self, epoch=epoch, end_time=time, outcome=RunOutcome.SUCCEEDED, message="")
 
+    def added(self, records: int, size: int, segments: int) -> RunEntry:
+        """The run with what a commit has added."""
+        return replace(self, records=self.records + records, bytes=self.bytes + size, segments=self.segments + segments)
+
     def begun_again(self, epoch: int) -> RunEntry:
         """The run with one attempt more."""
         before = self.success
@@ -277,6 +282,11 @@ class RunEntry:
         if self.succeeded_epoch and other.succeeded_epoch:
             return self == other
         return self == replace(other, succeeded_epoch=self.succeeded_epoch, succeeded_time=self.succeeded_time)
+
+    @property
+    def is_care(self) -> bool:
+        """Whether the run takes care of what others have archived, and archives nothing."""
+        return self.kind in CARE_KINDS
 
 
 @dataclass(frozen=True, slots=True)

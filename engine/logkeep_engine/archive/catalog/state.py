@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
@@ -27,7 +26,13 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     TopicEntry,
 )
-from logkeep_engine.archive.catalog.generations import Generation, change_generations, end_passive_behind
+from logkeep_engine.archive.catalog.generations import (
+    Generation,
+    before_branch,
+    change_generations,
+    end_passive,
+    part_generations,
+)
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
@@ -42,7 +47,6 @@ from logkeep_engine.archive.catalog.packed import (
 from logkeep_engine.archive.catalog.replacements import Replacement, follow, put_in_place
 from logkeep_engine.archive.catalog.unpurged import Unpurged, same_unpurged, without_commits
 from logkeep_engine.archive.ranges import Range, add_range, without
-from logkeep_engine.contract.names import CARE_KINDS
 
 T = TypeVar("T")
 
@@ -100,7 +104,7 @@ class ArchiveState:
     def successes(self) -> list[RunEntry]:
         """The runs that have succeeded and archived something, or could have, the oldest first: each as its last
         success has left it."""
-        found = (run.success for run in self.runs.values() if run.kind not in CARE_KINDS)
+        found = (run.success for run in self.runs.values() if not run.is_care)
         return sorted((run for run in found if run is not None), key=attrgetter("epoch"))
 
     def partitions(self) -> list[Partition]:
@@ -244,6 +248,7 @@ class ArchiveState:
             if key[0] == topic_id and at is not None:
                 view.hold(key, rejoined(self.held(key), branches[at:]))
                 view.followed = (*view.followed, branches[at])
+                view.generations = before_branch(view.generations, key, at)
                 view.groups = tuple(in_branch(group, branches[at]) for group in view.groups)
         return view
 
@@ -316,13 +321,13 @@ class ArchiveState:
     def _branch(self, commit: Commit, item: Branching) -> None:
         key = (item.topic_id, item.partition)
         ranges = self.accounted_for(*key)
+        part_generations(self, commit, key, item.offset)
         stay, rest = self.held(key).cut(item.offset)
         if ranges:
             # The offsets that are missing there can never be archived any more.
             holes = without(item.offset, ranges[-1][1], ranges)
             rest.gaps = sorted((*rest.gaps, *(Gap(*key, *hole, REASON_CUT_OFF) for hole in holes)), key=_start)
         self.hold(key, stay)
-        end_passive_behind(self, commit, key, item.offset)
         self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
 
     def holds(self, receipt: Receipt) -> bool:
@@ -350,7 +355,7 @@ class ArchiveState:
         self._remove(commit)
         erased = put_in_place(self, commit.replaced, commit.segments, partial(self.unname, commit))
         for key in {(item.topic_id, item.partition) for item in commit.replaced}:
-            end_passive_behind(self, commit, key, -1)
+            end_passive(self, commit, key)
         for entry in commit.snapshots:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
         self._remove_snapshots(commit)
@@ -360,12 +365,8 @@ class ArchiveState:
         if not commit.branchings:  # else the segments are copies
             records, size = erased if commit.replaced else sums_of_segments(commit.segments)
             more, more_size = sums_of_segments(commit.passive.segments)
-            run = replace(
-                run,
-                records=run.records + records + more,
-                bytes=run.bytes + size + more_size,
-                segments=run.segments + len(commit.replaced or commit.segments) + len(commit.passive.segments),
-            )
+            segments = len(commit.replaced or commit.segments) + len(commit.passive.segments)
+            run = run.added(records + more, size + more_size, segments)
         if commit.kind is CommitKind.END:
             run = run.ended(commit.outcome, commit.time, commit.message)
             if commit.ends_backup:
@@ -468,12 +469,8 @@ class ArchiveState:
             raise ValueError(f"commit {commit.number} begins at epoch {commit.epoch}, which is not above {self.epoch}")
         self.epoch = commit.epoch
         for run_id in commit.taken_over:
-            self.runs[run_id] = replace(
-                self.runs[run_id],
-                outcome=RunOutcome.TAKEN_OVER,
-                end_time=commit.time,
-                message=f"run {commit.run_id} went on at epoch {commit.epoch}",
-            )
+            message = f"run {commit.run_id} went on at epoch {commit.epoch}"
+            self.runs[run_id] = self.runs[run_id].ended(RunOutcome.TAKEN_OVER, commit.time, message)
         earlier = self.runs.get(commit.run_id)
         new = RunEntry(commit.run_id, commit.epoch, commit.run_kind, commit.time)
         self.runs[commit.run_id] = new if earlier is None else earlier.begun_again(commit.epoch)

@@ -47,11 +47,20 @@ def without_commits(
     return left
 
 
-def all_unpurged(removals: Iterable[Unpurged]) -> SegmentTable:
-    """The segments of all these removals."""
+def told(gone: Iterable[Unpurged]) -> tuple[tuple[int, ...], int]:
+    """The commits whose removals are done, and the one up to which all are, as a commit tells it of these removals.
+    Another reader may have begun with a checkpoint that tells one unknown removal as several ones."""
+    removals = list(gone)
+    up_to = max((item.commit for item in removals if not item.is_known), default=NO_COMMIT)
+    return tuple(sorted(item.commit for item in removals if item.is_known)), up_to
+
+
+def all_unpurged(removals: Iterable[Unpurged], only: Partition | None = None) -> SegmentTable:
+    """The segments of all these removals, or `only` those of one partition."""
     found = SegmentTable()
     for item in removals:
-        for key, rows in item.segments.items():
+        for key in item.segments if only is None else {only} & set(item.segments):
+            rows = item.segments[key]
             for at in range(len(rows)):
                 found.add_row(key, rows.row(at))
     return found

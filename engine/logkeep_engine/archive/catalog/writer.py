@@ -28,7 +28,6 @@ from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.archive import Archive, SinceCheckpoint
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
-    NO_COMMIT,
     Branching,
     ClusterStateEntry,
     Commit,
@@ -59,9 +58,9 @@ from logkeep_engine.archive.catalog.receipts import (
 from logkeep_engine.archive.catalog.replacements import Exchange, drafted
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.unpurged import without_commits
+from logkeep_engine.archive.catalog.unpurged import told, without_commits
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.contract.names import BACKUP, CARE_KINDS, HOLD, RETENTION
+from logkeep_engine.contract.names import BACKUP, HOLD, RETENTION
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveFenced,
@@ -381,7 +380,7 @@ class Writer:
 
     def _refuse_before_end(self) -> None:
         run = self.state.runs[self.run_id]
-        if run.kind not in CARE_KINDS and run.outcome is not RunOutcome.SUCCEEDED:
+        if not run.is_care and run.outcome is not RunOutcome.SUCCEEDED:
             raise ValueError(f"run {self.run_id} has not ended with success")
 
     def purged(self, commits: Collection[int]) -> None:
@@ -392,11 +391,9 @@ class Writer:
             left = without_commits(self.state.unpurged, commits)
             gone = [item for item in self.state.unpurged if item.commit in commits]
             if gone:
-                # Other readers may have begun with a checkpoint that tells one unknown removal as several, known ones.
-                up_to = max((item.commit for item in gone if not item.is_known), default=NO_COMMIT)
-                some = tuple(sorted(item.commit for item in gone if item.is_known))
-                draft = replace(self._draft(CommitKind.DATA), purged_commits=some, purged_up_to=up_to)
-                self._append(draft if left else replace(draft, purged=True, purged_commits=(), purged_up_to=NO_COMMIT))
+                some, up_to = told(gone if left else ())
+                draft = replace(self._draft(CommitKind.DATA), purged=not left)
+                self._append(replace(draft, purged_commits=some, purged_up_to=up_to))
                 self._checkpoint_if_due()
 
     def checkpoint(self) -> None:
