@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from logkeep_engine.archive.care.holds import hold_on
+from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
 from logkeep_engine.archive.catalog.generations import PassiveGeneration, generation_of, passive_of, unread
 from logkeep_engine.archive.catalog.state import ArchiveState
