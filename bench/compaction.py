@@ -36,7 +36,7 @@ from logkeep_engine.log.varints import long_varint
 from logkeep_engine.storage import open_uri
 from logkeep_engine.tasks import PartitionUpdate
 
-_TOPIC, _ID = "state", "aaaaaaaaaaaaaaaaaaaaa_"
+TOPIC, TOPIC_ID = "state", "aaaaaaaaaaaaaaaaaaaaa_"
 _TIME = 1_767_225_600_000
 _SEGMENT = 1 << 30
 _BATCH = 64  # records whose offsets take one byte; behind them, those that take two
@@ -67,7 +67,9 @@ SHAPES = (
 LARGE = Shape("lz4-100, 10^8 records of 10^7 keys", 100_000_000, 10_000_000, 84, 8, 6400, Codec.LZ4)
 
 
-class _Context:
+class TaskAlone:
+    """The context of a task that nobody watches."""
+
     attempt = 0
     throttle: Throttle = UNLIMITED
 
@@ -88,7 +90,7 @@ def write(shape: Shape, uri: str) -> list[SegmentEntry]:
             entries.append(segment.finish())
             segment = None
         if segment is None:
-            segment = LogSegment(storage, Compression.PASSTHROUGH, _TOPIC, _ID, 0, at, 1, 0)
+            segment = LogSegment(storage, Compression.PASSTHROUGH, TOPIC, TOPIC_ID, 0, at, 1, 0)
         segment.builder.append(memoryview(batch), headers_of([(0, parse_header(batch))]))
     assert segment is not None
     return [*entries, segment.finish()]
@@ -146,10 +148,10 @@ def task(uri: str) -> dict[str, float]:
     now = _TIME + 1000
     setting = CompactionSetting(open_uri(uri), 2, now, _SEGMENT, DEFAULT_DIGEST)
     end = entries[-1].next_offset
-    work = CompactionWork(0, _TOPIC, _ID, 0, None, tuple(entries), ((0, end),), end, 86_400_000)
+    work = CompactionWork(0, TOPIC, TOPIC_ID, 0, None, tuple(entries), ((0, end),), end, 86_400_000)
     before, idle = resource.getrusage(resource.RUSAGE_SELF), peak()
     started = time.perf_counter()
-    done = compact_partition(setting, work, _Context())
+    done = compact_partition(setting, work, TaskAlone())
     seconds = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_SELF)
     return {

@@ -109,14 +109,14 @@ def know(document: dict[str, Any], known: set[str], name: str) -> None:
         raise ArchiveMismatch(f"{name}: unknown keys {', '.join(unknown)}.", hint=NEWER)
 
 
-def rows_of(document: dict[str, Any], key: str, columns: Sequence[str], name: str) -> Sequence[Any]:
+def rows_of(document: dict[str, Any], key: str, columns: Sequence[str], name: str) -> list[list[Any]]:
     """The rows of a table, none if it is not there. Raises ArchiveMismatch for other columns."""
     if key not in document:
         return []
     table = document[key]
     if table["columns"] != columns:
         raise ArchiveMismatch(f"{name}: unknown columns {table['columns']} of {key}.", hint=NEWER)
-    rows: Sequence[Any] = table["rows"]
+    rows: list[list[Any]] = table["rows"]
     return rows
 
 

@@ -272,7 +272,7 @@ def read_document(data: bytes, name: str) -> dict[str, Any]:
     return parse(data, name)
 
 
-def _segment_rows(document: dict[str, Any], key: str, name: str) -> Sequence[Any]:
+def _segment_rows(document: dict[str, Any], key: str, name: str) -> Any:
     found = document.get(key, {}).get("columns", ())
     since = max((field.since for field in FIELDS if field.column in found), default=Since.FIRST)
     return rows_of(document, key, [*_PARTITION, *fields.columns(since)], name)
