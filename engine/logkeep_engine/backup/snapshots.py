@@ -19,8 +19,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from logkeep_engine.archive.catalog.compacted import not_exact, snapshot_of
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments
 from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
@@ -32,6 +34,26 @@ from logkeep_engine.compaction.partition import (
     CompactionWork,
     PartitionCompacted,
     compact_partition,
+)
+from logkeep_engine.compaction.ranges import (
+    KeyRange,
+    KeyShare,
+    RangeCopied,
+    RangeCopy,
+    copy_range,
+    map_keys,
+    merge_keys,
+)
+from logkeep_engine.compaction.spreading import (
+    LEAST_BYTES,
+    RangeAnswer,
+    RangeTask,
+    Spreading,
+    bytes_of,
+    entries_of,
+    most_records,
+    ranges_of,
+    work_of,
 )
 from logkeep_engine.contract.compacted import CompactedTopics, Snapshots
 from logkeep_engine.contract.spec import KafkaBackupSpec
@@ -71,21 +93,53 @@ def make_snapshots(
     work = list(due(writer.state, spec.snapshots or Snapshots(), made.notes))
     if not work:
         return made
-    reporter.planned(
-        (ProgressRange(item.number, item.topic, item.partition, _start(item), item.end) for item in work),
-        topics=len({item.topic for item in work}),
-    )
-    reporter.phase("Snapshotting")
     try:
-        if expect is not None:
-            expect(Demand(len(work), sum(entry.bytes for item in work for entry in item.dirty)))
-        _run(writer, spec, reporter, runner_factory(), work, made)
+        setting = CompactionSetting(
+            storage=writer.archive.storage,
+            epoch=writer.epoch,
+            now=writer.state.runs[writer.run_id].begin_time,  # so that all attempts make the same
+            max_bytes=spec.segment.max_bytes_int,
+            digest=spec.segment.digest,
+        )
+        _Making(writer, setting, reporter, made).perform(
+            *divided(work, setting.max_bytes, spec.spark.executor.slots, expect), runner_factory
+        )
     except LogkeepError as error:
         log.warning("%s", error)
         made.notes.append(f"snapshots could not be made, the next run makes them: {error.message}")
     reporter.phase("Finishing")
     log.info("made %d snapshots of %d that were due", made.count, len(work))
     return made
+
+
+Large = list[tuple[CompactionWork, list[tuple[SegmentEntry, ...]]]]
+
+
+def divided(
+    work: Sequence[CompactionWork], max_bytes: int, slots: int, expect: Expect | None
+) -> tuple[list[CompactionWork], Large]:
+    """The partitions that are a task, and those that are spread, with their ranges: `slots` tasks run at once, or what
+    `expect` answers. The second pass of a task reads as much as the first, so bytes tell how long one takes."""
+    large = {
+        item.number: ranges
+        for item in work
+        if (bytes_of(item) > LEAST_BYTES or _records(item) > most_records())
+        and len(ranges := ranges_of(item, max_bytes)) > 1
+    }
+    size = sum(map(bytes_of, work))
+    if expect is not None:
+        slots = expect(Demand(sum(len(large.get(item.number, "1")) for item in work), size))
+    spread: Large = [
+        (item, large[item.number])
+        for item in work
+        if item.number in large and (bytes_of(item) > size / max(1, slots) or _records(item) > most_records())
+    ]
+    alone = {item.number for item, _ in spread}
+    return [item for item in work if item.number not in alone], spread
+
+
+def _records(work: CompactionWork) -> int:
+    return sum(entry.records for entry in entries_of(work))
 
 
 def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[CompactionWork]:
@@ -114,7 +168,7 @@ def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[Co
             topic_id=topic.topic_id,
             partition=key[1],
             last=None if last is None else last.entry(key),
-            dirty=tuple(dirty),
+            dirty=dirty,
             kept=tuple(state.kept(*key)),
             end=state.accounted_for(*key)[-1][1],
             delete_retention=delete_retention(topic),
@@ -141,61 +195,113 @@ def delete_retention(topic: TopicEntry) -> int:
     return int(text) if text.isdecimal() else _DAY_MS
 
 
+class _Making:
+    """Makes snapshots, and commits about once a second what is done; at the end the rest, also if an error ends it."""
+
+    def __init__(self, writer: Writer, setting: CompactionSetting, reporter: Reporter, made: SnapshotsMade) -> None:
+        self._writer = writer
+        self._setting = setting
+        self._reporter = reporter
+        self._made = made
+        self._waiting: list[SnapshotEntry] = []
+        self._committed = time.monotonic()
+
+    def perform(self, work: Sequence[CompactionWork], large: Large, runner_factory: Callable[[], TaskRunner]) -> None:
+        """Do the work: each partition in one task, and the large ones, with their ranges, in several."""
+        numbers = [item.number for item in (*work, *(item for item, _ in large))]
+        self._spreading = spreading = Spreading(large, max(numbers) + 1)
+        ranges = spreading.ranges()
+        planned = [ProgressRange(item.number, item.topic, item.partition, _start(item), item.end) for item in work]
+        planned += [
+            ProgressRange(
+                item.number,
+                item.whole.topic,
+                item.whole.partition,
+                item.entries[0].base_offset,
+                item.entries[-1].next_offset,
+            )
+            for item in ranges
+        ]
+        self._reporter.planned(planned, topics=len({item.topic for item in planned}))
+        self._reporter.phase("Snapshotting")
+        runner = runner_factory()
+        try:
+            self._run(runner, [*ranges, *work])
+            self._run(runner, spreading.shares())
+            self._run(runner, spreading.copies())
+        finally:
+            self._commit()
+            self._tidy()
+
+    def _run(self, runner: TaskRunner, tasks: Sequence[Task]) -> None:
+        def on_result(index: int, answer: Any) -> None:
+            self._take(tasks[index], answer)
+
+        if tasks:
+            runner.run(tasks, partial(do_or_tell, self._setting), on_result, self._reporter.update, NO_LIMITS)
+
+    def _take(self, task: Task, answer: PartitionCompacted | RangeAnswer | LogkeepError) -> None:
+        if isinstance(answer, LogkeepError):
+            log.warning("%s", answer)
+            item = work_of(task)
+            if isinstance(task, CompactionWork) or self._spreading.give_up(task):
+                self._made.notes.append(
+                    f"topic {item.topic} partition {item.partition} gets no snapshot: {answer.message}"
+                )
+            return
+        if isinstance(task, CompactionWork):
+            assert isinstance(answer, PartitionCompacted)
+            done: PartitionCompacted | None = answer
+            self._reporter.done(task.number, answer.records, sum(part.bytes for part in answer.snapshot.parts))
+        else:
+            assert not isinstance(answer, PartitionCompacted)
+            done = self._spreading.take(task, answer)
+            if isinstance(answer, RangeCopied):
+                assert isinstance(task, RangeCopy)
+                self._reporter.done(task.range.number, answer.records, answer.part.bytes)
+        if done is not None:
+            self._waiting.append(done.snapshot)
+        if time.monotonic() - self._committed >= COMMIT_SECONDS:
+            self._commit()
+
+    def _commit(self) -> None:
+        if self._waiting:
+            some, self._waiting = tuple(self._waiting), []
+            self._writer.snapshot(some)
+            self._made.count += len(some)
+        self._committed = time.monotonic()
+
+    def _tidy(self) -> None:
+        """Delete what the tasks of large partitions have told each other. What is left then does no harm."""
+        if not self._spreading.objects:
+            return
+        try:
+            self._setting.storage.delete(self._spreading.objects)
+        except LogkeepError as error:
+            log.warning("%d objects of hashes of keys are left: %s", len(self._spreading.objects), error)
+
+
+Task = CompactionWork | RangeTask
+
+
 def _start(work: CompactionWork) -> int:
     return min(work.dirty[0].base_offset, work.end - 1)
 
 
-def _run(
-    writer: Writer,
-    spec: KafkaBackupSpec,
-    reporter: Reporter,
-    runner: TaskRunner,
-    work: Sequence[CompactionWork],
-    made: SnapshotsMade,
-) -> None:
-    """Do the work, and commit about once a second what is done; at the end the rest, also if an error ends it."""
-    setting = CompactionSetting(
-        storage=writer.archive.storage,
-        epoch=writer.epoch,
-        now=writer.state.runs[writer.run_id].begin_time,  # so that all attempts make the same
-        max_bytes=spec.segment.max_bytes_int,
-        digest=spec.segment.digest,
-    )
-    waiting: list[SnapshotEntry] = []
-    committed = time.monotonic()
-
-    def commit() -> None:
-        nonlocal committed
-        if waiting:
-            some = tuple(waiting)
-            waiting.clear()
-            writer.snapshot(some)
-            made.count += len(some)
-        committed = time.monotonic()
-
-    def on_result(index: int, done: PartitionCompacted | LogkeepError) -> None:
-        item = work[index]
-        if isinstance(done, LogkeepError):
-            log.warning("%s", done)
-            made.notes.append(f"topic {item.topic} partition {item.partition} gets no snapshot: {done.message}")
-            return
-        waiting.append(done.snapshot)
-        reporter.done(item.number, done.records, sum(part.bytes for part in done.snapshot.parts))
-        if time.monotonic() - committed >= COMMIT_SECONDS:
-            commit()
-
+def do_or_tell(
+    setting: CompactionSetting, task: Task, context: TaskContext
+) -> PartitionCompacted | RangeAnswer | LogkeepError:
+    """Do a task. An error that no other attempt can change is the answer, so that the other partitions get their
+    snapshots."""
     try:
-        runner.run(work, partial(compact_or_tell, setting), on_result, reporter.update, NO_LIMITS)
-    finally:
-        commit()
-
-
-def compact_or_tell(
-    setting: CompactionSetting, work: CompactionWork, context: TaskContext
-) -> PartitionCompacted | LogkeepError:
-    """Make the snapshot of a partition. An error that no other attempt can change is the answer, so that the other
-    partitions get theirs."""
-    try:
-        return compact_partition(setting, work, context)
+        match task:
+            case KeyRange():
+                return map_keys(setting, task, context)
+            case KeyShare():
+                return merge_keys(setting, task, context)
+            case RangeCopy():
+                return copy_range(setting, task, context)
+            case _:
+                return compact_partition(setting, task, context)
     except (ArchiveDamaged, BatchTooLarge) as error:
         return error

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import threading
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -36,7 +37,7 @@ from logkeep_engine.storage.local import _LocalWriter
 from logkeep_engine.tasks import TaskRunner
 from tests.examples import scaled
 from tests.unit.archive.build import ORDERS, chunk
-from tests.unit.backup.compacted_topic import KEY, CompactedTopic, Row, last_values, spec_of
+from tests.unit.backup.compacted_topic import KEY, CompactedTopic, Row, last_values, spec_of, spread_all
 from tests.unit.log.batches import NOON
 
 rows = st.lists(
@@ -47,15 +48,16 @@ runs = st.lists(st.tuples(st.lists(writes, max_size=4), st.booleans()), min_size
 
 
 @settings(max_examples=scaled(60))
-@given(runs, st.booleans(), st.sampled_from(["0", "86400000"]), st.data())
+@given(runs, st.booleans(), st.sampled_from(["0", "86400000"]), st.booleans(), st.data())
 def test_snapshot_and_later_log_are_what_a_consumer_has_at_every_point(
     made: list[tuple[list[tuple[list[Row], bool | None, int]], bool]],
     deletes: bool,
     delete_retention: str,
+    is_spread: bool,
     data: st.DataObject,
 ) -> None:
     policy = "compact,delete" if deletes else "compact"
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, spread_all() if is_spread else nullcontext():
         topic = CompactedTopic(
             LocalStorage(f"file://{folder}"), {"cleanup.policy": policy, "delete.retention.ms": delete_retention}
         )
@@ -280,6 +282,15 @@ def killed_behind(step: int, topic: CompactedTopic, run_id: str) -> bool:
 
 
 def test_a_kill_between_any_two_steps_loses_nothing(tmp_path: Path) -> None:
+    kill_between_all_steps(tmp_path, steps=9)
+
+
+def test_a_kill_between_any_two_steps_of_a_partition_that_is_spread_loses_nothing(tmp_path: Path) -> None:
+    with spread_all():
+        kill_between_all_steps(tmp_path, steps=12)
+
+
+def kill_between_all_steps(tmp_path: Path, *, steps: int) -> None:
     begun = topic_of(tmp_path / "begun")
     begun.write([(b"a", b"1"), (b"b", b"1")])
     begun.back_up("run-1")
@@ -300,14 +311,14 @@ def test_a_kill_between_any_two_steps_loses_nothing(tmp_path: Path) -> None:
         topic.archived = topic.end if done else 2
         restored = [(record.key, record.value) for record in topic.restored()]
         assert last_values(restored) == topic.consumed(), step
-        snapshots = [item.end for item in state.snapshots[KEY]]
-        assert snapshots in ([2], [2, 6])
+        ends = [item.end for item in state.snapshots[KEY]]
+        assert ends in ([2], [2, 6])
         topic.archived = 2
         made = topic.back_up("run-2", spec_of(topic.storage.uri, segment={"maxBytes": "1Mi"}))
-        assert made.count == (0 if snapshots == [2, 6] else 1)
+        assert made.count == (0 if ends == [2, 6] else 1)
         state = archive.load()
         assert [len(item.parts(KEY)) for item in state.snapshots[KEY]] == [1, 2]
         assert verify(archive).faults == []
         restored = [(record.key, record.value) for record in topic.restored()]
         assert last_values(restored) == topic.consumed(), step
-    assert step > 9
+    assert step > steps
