@@ -431,9 +431,9 @@ class Divider:
 class Compaction:
     """Compacts a partition: of each key the last record survives.
 
-    While `begin()` is true, `note` all of the dirty section (`dirty` True), and then, if `is_divided`, all of the
-    clean one. Then `begin_copy`, and `copy` the clean section and the dirty one. `secret` hashes the keys; the offset
-    map takes at most `map_bytes`; the records of a batch unpack to at most `unpacked` bytes. Tombstones whose delete
+    While `begin()` is true, `note` all of the dirty section (`dirty` True), and then, if there are several `parts`, all
+    of the clean one. Then `begin_copy`, and `copy` the clean section and the dirty one. `secret` hashes the keys; the
+    offset map takes at most `map_bytes`; the records of a batch unpack to at most `unpacked` bytes. Tombstones whose delete
     horizon is `now` or lies before it go, others without one get `horizon` (ms). `aborted` has (producer id, first
     offset, last offset) of transactions, those of one producer in their order.
 
@@ -456,8 +456,8 @@ class Compaction:
     def begin(self) -> bool:
         """Begin the next pass over both sections. False: no key needs one any more."""
     @property
-    def is_divided(self) -> bool:
-        """Whether not all keys fit into the map, so that each pass must note the clean section, too."""
+    def parts(self) -> int:
+        """The keys of the pass are one of so many equal shares: those that fit into the map."""
     def begin_copy(self) -> None:
         """Begin to copy both sections from their beginnings."""
     def note(self, dirty: bool, stretch: Buffer, at: int) -> tuple[int, Literal["end", "odd", "large", "enough"]]:

@@ -8,6 +8,9 @@ large a share of what the snapshot would be made of (KIP-630's words). Each snap
 behind the end of the run, so a point of the archive lies at its end. Nothing depends on a snapshot: the log is whole
 without, and so a failure is told and fails no run. The next run makes what this one has not.
 
+A partition is a task. One for which all other tasks would wait, or with more keys or records than a task can do with,
+is spread over tasks (`compaction.spreading`).
+
 A kill before a commit leaves objects under names that nobody else uses, and `verify` lists them as orphans. The next
 start of the run, or the next run, makes the snapshot anew.
 """
@@ -17,7 +20,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -30,9 +33,11 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archiving import COMMIT_SECONDS
 from logkeep_engine.compaction.partition import (
+    NO_PROGRESS,
     CompactionSetting,
     CompactionWork,
     PartitionCompacted,
+    TooManyKeys,
     compact_partition,
 )
 from logkeep_engine.compaction.ranges import (
@@ -113,6 +118,8 @@ def make_snapshots(
 
 
 Large = list[tuple[CompactionWork, list[tuple[SegmentEntry, ...]]]]
+Task = CompactionWork | RangeTask
+Answer = PartitionCompacted | RangeAnswer | LogkeepError | TooManyKeys
 
 
 def divided(
@@ -120,11 +127,11 @@ def divided(
 ) -> tuple[list[CompactionWork], Large]:
     """The partitions that are a task, and those that are spread, with their ranges: `slots` tasks run at once, or what
     `expect` answers. The second pass of a task reads as much as the first, so bytes tell how long one takes."""
+    ranges = {item.number: ranges_of(item, max_bytes) for item in work}
     large = {
-        item.number: ranges
+        item.number: ranges[item.number]
         for item in work
-        if (bytes_of(item) > LEAST_BYTES or _records(item) > most_records())
-        and len(ranges := ranges_of(item, max_bytes)) > 1
+        if (bytes_of(item) > LEAST_BYTES or _records(item) > most_records()) and len(ranges[item.number]) > 1
     }
     size = sum(map(bytes_of, work))
     if expect is not None:
@@ -135,7 +142,7 @@ def divided(
         if item.number in large and (bytes_of(item) > size / max(1, slots) or _records(item) > most_records())
     ]
     alone = {item.number for item, _ in spread}
-    return [item for item in work if item.number not in alone], spread
+    return [replace(item, may_give_up=bool(ranges[item.number])) for item in work if item.number not in alone], spread
 
 
 def _records(work: CompactionWork) -> int:
@@ -203,30 +210,28 @@ class _Making:
         self._setting = setting
         self._reporter = reporter
         self._made = made
+        self._spreading = Spreading()
+        self._alone: set[int] = set()
+        self._given_up: list[CompactionWork] = []
         self._waiting: list[SnapshotEntry] = []
         self._committed = time.monotonic()
 
     def perform(self, work: Sequence[CompactionWork], large: Large, runner_factory: Callable[[], TaskRunner]) -> None:
         """Do the work: each partition in one task, and the large ones, with their ranges, in several."""
-        numbers = [item.number for item in (*work, *(item for item, _ in large))]
-        self._spreading = spreading = Spreading(large, max(numbers) + 1)
-        ranges = spreading.ranges()
+        spreading = self._spreading
+        self._alone = {item.number for item in work}
+        ranges: list[KeyRange] = []
+        for item, its in large:
+            ranges += spreading.add(item, its, len(work) + len(large) + len(ranges))
         planned = [ProgressRange(item.number, item.topic, item.partition, _start(item), item.end) for item in work]
-        planned += [
-            ProgressRange(
-                item.number,
-                item.whole.topic,
-                item.whole.partition,
-                item.entries[0].base_offset,
-                item.entries[-1].next_offset,
-            )
-            for item in ranges
-        ]
+        planned += map(_progress_of, ranges)
         self._reporter.planned(planned, topics=len({item.topic for item in planned}))
         self._reporter.phase("Snapshotting")
         runner = runner_factory()
         try:
             self._run(runner, [*ranges, *work])
+            for item in self._given_up:
+                self._run(runner, spreading.add(item, ranges_of(item, self._setting.max_bytes)))
             self._run(runner, spreading.shares())
             self._run(runner, spreading.copies())
         finally:
@@ -240,7 +245,10 @@ class _Making:
         if tasks:
             runner.run(tasks, partial(do_or_tell, self._setting), on_result, self._reporter.update, NO_LIMITS)
 
-    def _take(self, task: Task, answer: PartitionCompacted | RangeAnswer | LogkeepError) -> None:
+    def _take(self, task: Task, answer: Answer) -> None:
+        if isinstance(answer, TooManyKeys):
+            self._given_up.append(work_of(task))
+            return
         if isinstance(answer, LogkeepError):
             log.warning("%s", answer)
             item = work_of(task)
@@ -249,20 +257,19 @@ class _Making:
                     f"topic {item.topic} partition {item.partition} gets no snapshot: {answer.message}"
                 )
             return
-        if isinstance(task, CompactionWork):
-            assert isinstance(answer, PartitionCompacted)
-            done: PartitionCompacted | None = answer
-            self._reporter.done(task.number, answer.records, sum(part.bytes for part in answer.snapshot.parts))
-        else:
-            assert not isinstance(answer, PartitionCompacted)
-            done = self._spreading.take(task, answer)
-            if isinstance(answer, RangeCopied):
-                assert isinstance(task, RangeCopy)
-                self._reporter.done(task.range.number, answer.records, answer.part.bytes)
+        done = answer if isinstance(answer, PartitionCompacted) else self._take_of_range(task, answer)
         if done is not None:
             self._waiting.append(done.snapshot)
+            if done.number in self._alone:
+                self._reporter.done(done.number, done.records, sum(part.bytes for part in done.snapshot.parts))
         if time.monotonic() - self._committed >= COMMIT_SECONDS:
             self._commit()
+
+    def _take_of_range(self, task: Task, answer: RangeAnswer) -> PartitionCompacted | None:
+        assert not isinstance(task, CompactionWork)
+        if isinstance(answer, RangeCopied) and isinstance(task, RangeCopy) and task.range.number != NO_PROGRESS:
+            self._reporter.done(task.range.number, answer.records, answer.part.bytes)
+        return self._spreading.take(task, answer)
 
     def _commit(self) -> None:
         if self._waiting:
@@ -281,16 +288,16 @@ class _Making:
             log.warning("%d objects of hashes of keys are left: %s", len(self._spreading.objects), error)
 
 
-Task = CompactionWork | RangeTask
-
-
 def _start(work: CompactionWork) -> int:
     return min(work.dirty[0].base_offset, work.end - 1)
 
 
-def do_or_tell(
-    setting: CompactionSetting, task: Task, context: TaskContext
-) -> PartitionCompacted | RangeAnswer | LogkeepError:
+def _progress_of(item: KeyRange) -> ProgressRange:
+    first, last = item.entries[0].base_offset, item.entries[-1].next_offset
+    return ProgressRange(item.number, item.whole.topic, item.whole.partition, first, last)
+
+
+def do_or_tell(setting: CompactionSetting, task: Task, context: TaskContext) -> Answer:
     """Do a task. An error that no other attempt can change is the answer, so that the other partitions get their
     snapshots."""
     try:
@@ -303,5 +310,5 @@ def do_or_tell(
                 return copy_range(setting, task, context)
             case _:
                 return compact_partition(setting, task, context)
-    except (ArchiveDamaged, BatchTooLarge) as error:
+    except (ArchiveDamaged, BatchTooLarge, TooManyKeys) as error:
         return error

@@ -52,7 +52,7 @@ class CompactionWork:
     """A partition to compact: its last snapshot (None: it has none), and the segments from the end of that on, in
     order, with the ranges of offsets (`kept`) that they stand for. `end` is where they end, and all transactions below
     have ended there. Tombstones without a delete horizon get that of `delete_retention` (ms) from now on. `number` is
-    that of the work in its run, for progress."""
+    that of the work in its run, for progress. A task that `may_give_up` does so if it would need many passes."""
 
     number: int
     topic: str
@@ -63,6 +63,15 @@ class CompactionWork:
     kept: tuple[Range, ...]
     end: int
     delete_retention: int
+    may_give_up: bool = False
+
+
+MOST_PASSES = 4
+NO_PROGRESS = -1
+
+
+class TooManyKeys(Exception):
+    """The keys of a partition would take more than MOST_PASSES passes: several tasks are faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ class PartitionCompacted:
 
 def compact_partition(setting: CompactionSetting, work: CompactionWork, context: TaskContext) -> PartitionCompacted:
     """Write the snapshot of a partition. Raises ArchiveDamaged if a segment or a part of the last snapshot is damaged,
-    and BatchTooLarge for a batch that a task's memory does not allow to be looked into."""
+    BatchTooLarge for a batch that a task's memory does not allow to be looked into, and TooManyKeys if it may."""
     return _Compaction(setting, work, context).run()
 
 
@@ -114,6 +123,8 @@ class _Compaction:
     def _note_dirty(self, stretch: memoryview, headers: Headers) -> None:
         self._leader_epoch = max(self._leader_epoch, headers[-1][1].leader_epoch)
         self._compactor.note(True, stretch)
+        if self._work.may_give_up and self._compactor.shares > MOST_PASSES:
+            raise TooManyKeys
 
 
 def aborted_of(setting: CompactionSetting, work: CompactionWork) -> Spans:
@@ -138,7 +149,8 @@ def snapshot_of(work: CompactionWork, leader_epoch: int, parts: Sequence[Segment
 
 
 class SectionPass:
-    """Passes over batches of a partition, and tells how far they are. `number` is what progress goes by."""
+    """Passes over batches of a partition, and tells how far they are. `number` is what progress goes by; NO_PROGRESS
+    tells nothing."""
 
     def __init__(
         self,
@@ -167,6 +179,8 @@ class SectionPass:
 
     def _tell(self, at: int, size: int) -> None:
         self._passed += size
+        if self._number == NO_PROGRESS:
+            return
         work, records = self._work, self._compactor.records
         self._progress.tell(PartitionUpdate(work.topic, work.partition, self._number, at, records, self._passed))
 

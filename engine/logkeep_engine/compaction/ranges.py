@@ -40,7 +40,8 @@ _READ_AT_ONCE = PAIR_BYTES << 18
 @dataclass(frozen=True, slots=True)
 class KeyRange:
     """A range of a partition: some of the parts of its last snapshot and of its segments, in order. `part` is the
-    number of the range among `parts`, and of the part that it becomes; `number` is that of its progress."""
+    number of the range among `parts`, and of the part that it becomes; `number` is that of its progress, which may be
+    NO_PROGRESS."""
 
     number: int
     whole: CompactionWork

@@ -1,7 +1,7 @@
 """Spreads large partitions over tasks. It plans the tasks of `ranges` and puts their answers together. No I/O.
 
-    spreading = Spreading(large, share)
-    runner.run(spreading.ranges(), ...)      # each answer goes to `take`
+    spreading = Spreading()
+    runner.run(spreading.add(work, ranges_of(work, max_bytes)), ...)      # each answer goes to `take`
     runner.run(spreading.shares(), ...)
     runner.run(spreading.copies(), ...)
     spreading.objects                        # which nobody needs any more
@@ -11,12 +11,12 @@ Rounds begin when all tasks of the one before have answered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.compaction.partition import CompactionWork, PartitionCompacted, snapshot_of
+from logkeep_engine.compaction.partition import NO_PROGRESS, CompactionWork, PartitionCompacted, snapshot_of
 from logkeep_engine.compaction.ranges import (
     KeyRange,
     KeyShare,
@@ -52,11 +52,11 @@ def entries_of(work: CompactionWork) -> tuple[SegmentEntry, ...]:
 
 
 def ranges_of(work: CompactionWork, max_bytes: int) -> list[tuple[SegmentEntry, ...]]:
-    """The ranges into which a partition can be divided; only one if it cannot. A range has at most `max_bytes`, unless
+    """The ranges of a partition; none if it cannot be spread. A range has at most `max_bytes`, unless
     one segment has more, and no more records than a task has marks for."""
     entries = entries_of(work)
     if any(entry.legacy or entry.bytes > _LARGEST for entry in entries):
-        return [entries]  # what is left of one may not fit into a part
+        return []  # what is left of one may not fit into a part
     ranges: list[list[SegmentEntry]] = []
     size = records = 0
     for entry in entries:
@@ -118,23 +118,25 @@ class _Spread:
 
 
 class Spreading:
-    """The large partitions of a run: each work with its ranges."""
+    """The large partitions of a run."""
 
-    def __init__(self, large: Iterable[tuple[CompactionWork, Sequence[tuple[SegmentEntry, ...]]]], first: int) -> None:
-        """The progress of the ranges has numbers from `first` on."""
+    def __init__(self) -> None:
         self._spread: dict[int, _Spread] = {}
         self.objects: list[str] = []
-        for work, ranges in large:
-            secret = new_secret()
-            made = [
-                KeyRange(first + part, work, part, len(ranges), entries, secret) for part, entries in enumerate(ranges)
-            ]
-            first += len(made)
-            self._spread[work.number] = _Spread(work, made)
 
-    def ranges(self) -> list[KeyRange]:
-        """The tasks that map the keys of ranges."""
-        return [item for spread in self._spread.values() for item in spread.ranges]
+    def add(
+        self, work: CompactionWork, ranges: Sequence[tuple[SegmentEntry, ...]], first: int | None = None
+    ) -> list[KeyRange]:
+        """Spread a partition. Returns the tasks that map the keys of its ranges; their progress has numbers from
+        `first` on, if it is told."""
+        secret = new_secret()
+        numbers = [NO_PROGRESS if first is None else first + part for part in range(len(ranges))]
+        made = [
+            KeyRange(number, work, part, len(ranges), entries, secret)
+            for part, (number, entries) in enumerate(zip(numbers, ranges, strict=True))
+        ]
+        self._spread[work.number] = _Spread(work, made)
+        return made
 
     def shares(self) -> list[KeyShare]:
         """The tasks that merge the keys."""

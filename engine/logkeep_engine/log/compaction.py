@@ -121,7 +121,12 @@ class Compactor:
     @property
     def is_divided(self) -> bool:
         """Whether not all keys fit into memory, so that each pass must note the clean section, too."""
-        return self._compaction.is_divided
+        return self.shares > 1
+
+    @property
+    def shares(self) -> int:
+        """The keys of the pass are one of so many shares: there are about as many passes."""
+        return self._compaction.parts
 
     def begin_copy(self) -> None:
         """Begin to copy both sections from their beginnings."""

@@ -207,9 +207,10 @@ impl Compaction {
         true
     }
 
-    /// Whether the keys did not fit, so that the pass must note the clean section, too.
-    pub fn is_divided(&self) -> bool {
-        self.share != Share::ALL
+    /// The keys of the pass are one of so many equal shares. If it is more than one, the pass must note the clean section,
+    /// too.
+    pub fn parts(&self) -> u64 {
+        self.share.parts
     }
 
     /// Begins to copy: both sections from their beginnings.
@@ -330,7 +331,7 @@ impl Compaction {
     /// Whether the copy asks the map for the keys of the section, since no pass has noted it.
     #[inline]
     fn looks_up(&self, section: Section) -> bool {
-        section == Section::Clean && !self.is_divided()
+        section == Section::Clean && self.parts() == 1
     }
 
     /// Whether no record of the batch is seen by consumers of committed records.

@@ -35,8 +35,8 @@ impl Compaction {
     }
 
     #[getter]
-    fn is_divided(&self) -> bool {
-        self.0.is_divided()
+    fn parts(&self) -> u64 {
+        self.0.parts()
     }
 
     fn begin_copy(&mut self) {

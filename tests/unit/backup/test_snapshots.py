@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +29,7 @@ from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.backup.archive_report import snapshots_of
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.errors import SpecError, StorageUnavailable
+from logkeep_engine.log import compaction
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.restore import point as points
 from logkeep_engine.restore.clip import Clip
@@ -127,6 +129,23 @@ def test_no_snapshot_is_made_where_none_is_wanted(tmp_path: Path, changes: dict[
     topic = topic_of(tmp_path)
     topic.write([(b"k", b"v")])
     assert topic.back_up("run-1", spec_of(topic.storage.uri, **changes)).count == 0
+
+
+def test_a_partition_whose_keys_take_many_passes_is_spread(tmp_path: Path) -> None:
+    topic = topic_of(tmp_path)
+    topic.write([(b"%d" % (at * 7919 % 900), b"%d" % at) for at in range(3000)])
+    with (
+        patch.object(compaction, "_map_bytes", lambda: 64 * 24 * 3),
+        patch.object(compaction, "_block_bytes", lambda: 64 * 24 * 3),
+        patch.object(compaction.KeyLookup, "most_keys", lambda: 60),
+    ):
+        made = topic.back_up("run-1")
+    assert (made.count, made.notes) == (1, [])
+    assert [len(item.parts(KEY)) for item in Archive.open(topic.storage).load().snapshots[KEY]] == [1]
+    found = topic.restored()
+    assert len(found) == 900
+    assert last_values((record.key, record.value) for record in found) == topic.consumed()
+    assert verify(Archive.open(topic.storage)).orphans == []
 
 
 def test_a_topic_that_only_deletes_gets_none(tmp_path: Path) -> None:

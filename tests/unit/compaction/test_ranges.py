@@ -48,9 +48,9 @@ def spread(setting: CompactionSetting, work: CompactionWork, attempt: int) -> Pa
     with patch.object(spreading, "RANGE_BYTES", 1):
         ranges = ranges_of(work, setting.max_bytes)
     assert len(ranges) == len(entries_of(work))
-    rounds = Spreading([(work, ranges)], first=5)
+    rounds = Spreading()
     done = None
-    rounds_of: Sequence[Callable[[], Sequence[Any]]] = (rounds.ranges, rounds.shares, rounds.copies)
+    rounds_of: Sequence[Callable[[], Sequence[Any]]] = (lambda: rounds.add(work, ranges), rounds.shares, rounds.copies)
     for tasks_of in rounds_of:
         for task in pickle.loads(pickle.dumps(tasks_of()[::-1])):
             answer = do_or_tell(setting, task, Context(attempt))
@@ -202,5 +202,5 @@ def test_more_records_than_a_task_has_marks_for_are_spread_whatever_their_bytes(
 
 def test_the_secret_of_the_keys_is_in_no_text(tmp_path: Path) -> None:
     entry = write_segment(LocalStorage(f"file://{tmp_path}"), [plain([row(0, b"k", b"v")])])
-    (task,) = Spreading([(work_of([entry]), [(entry,)])], first=1).ranges()
+    (task,) = Spreading().add(work_of([entry]), [(entry,)])
     assert str(task.secret[0]) not in repr(task)
