@@ -2,8 +2,9 @@
 each row.
 
 One partition of an archive in a folder, whose batches have a tenth of as many keys as records, in no order, or each key
-once; the task that compacts it, as a run gives it to an executor, or the tasks, if it has too many keys for one. Speeds are of what was read: records, and bytes of
-batches. Peak memory is of the process, a process that has only imported the same taken off.
+once; the task that compacts it, as a run gives it to an executor, or the tasks, if it has too many keys for one. Speeds
+are of what was read: records, and bytes of batches. Peak memory is of the process, a process that has only imported the
+same taken off.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ import numpy as np
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.backup.snapshots import do_or_tell
-from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, PartitionCompacted, TooManyKeys
+from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, PartitionCompacted
 from logkeep_engine.compaction.spreading import Spreading, ranges_of
 from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression
 from logkeep_engine.limits import UNLIMITED, Throttle
@@ -168,15 +169,19 @@ def task(uri: str) -> dict[str, float]:
 
 def _compacted(setting: CompactionSetting, work: CompactionWork) -> PartitionCompacted:
     """The answer of the task, or of those, one after the other, over which a partition of too many keys is spread."""
-    done: Any = do_or_tell(setting, work, _Context())
-    if not isinstance(done, TooManyKeys):
-        return done
+    answer: Any = do_or_tell(setting, work, _Context())
+    if isinstance(answer, PartitionCompacted):
+        return answer
     spreading = Spreading()
+    done = None
     parts = spreading.add(work, ranges_of(work, setting.max_bytes))
-    for tasks in (lambda: parts, spreading.shares, spreading.copies):
+    rounds: tuple[Callable[[], Sequence[Any]], ...] = (lambda: parts, spreading.shares, spreading.copies)
+    for tasks in rounds:
         for item in tasks():
-            done = spreading.take(item, do_or_tell(setting, item, _Context()))
+            answer = do_or_tell(setting, item, _Context())
+            done = spreading.take(item, answer)
     setting.storage.delete(spreading.objects)
+    assert done is not None
     return done
 
 

@@ -433,9 +433,9 @@ class Compaction:
 
     While `begin()` is true, `note` all of the dirty section (`dirty` True), and then, if there are several `parts`, all
     of the clean one. Then `begin_copy`, and `copy` the clean section and the dirty one. `secret` hashes the keys; the
-    offset map takes at most `map_bytes`; the records of a batch unpack to at most `unpacked` bytes. Tombstones whose delete
-    horizon is `now` or lies before it go, others without one get `horizon` (ms). `aborted` has (producer id, first
-    offset, last offset) of transactions, those of one producer in their order.
+    offset map takes at most `map_bytes`; the records of a batch unpack to at most `unpacked` bytes. Tombstones whose
+    delete horizon is `now` or lies before it go, others without one get `horizon` (ms). `aborted` has (producer id,
+    first offset, last offset) of transactions, those of one producer in their order.
 
     With `spills` it is one of several that share a secret and compact a part of a partition each, which is the dirty
     section then: `take_pairs` whenever a call of `note` ends with `enough`, and at the end. `KnownKeys` finds the dead
