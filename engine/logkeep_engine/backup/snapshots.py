@@ -311,4 +311,4 @@ def do_or_tell(setting: CompactionSetting, task: Task, context: TaskContext) -> 
             case _:
                 return compact_partition(setting, task, context)
     except (ArchiveDamaged, BatchTooLarge, TooManyKeys) as error:
-        return error
+        return error.with_traceback(None)  # which would hold what the task has in memory
