@@ -102,7 +102,7 @@ PACKAGES: Mapping[str, Near] = {
         _unit("convert/*"),
         _broker("convert", "import", "format_round_trip"),
     ),
-    "erasure": Near(_engine("erasure", "archiving*", "frame*"), _unit("erasure/*")),
+    "erasure": Near(_engine("erasure", "archiving*", "frame*"), _unit("erasure/*"), _broker("erasure_s3")),
     "formats": Near(
         _engine("formats"),
         _unit("formats/*", "archive/writing/test_record_*.py"),

@@ -270,8 +270,8 @@ class Rows(Sequence[PlainRecord]):
         """The number of the first record of that time or later. A record without a timestamp has -1."""
 
 class Keys:
-    """Keys of records that are looked for. None of them is here: `known` are the length of each and its `key_digest`
-    with this secret of 32 bytes."""
+    """Keys of records that are looked for. None of them is here: `known` has lengths of keys, and of each length the
+    `key_digest`s with this secret of 32 bytes, one behind the other."""
 
     def __init__(self, secret: bytes, known: Sequence[tuple[int, bytes]]) -> None: ...
     def found(self, rows: Rows) -> list[int]:

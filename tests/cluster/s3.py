@@ -20,13 +20,15 @@ from tests.cluster.state import State
 class S3Server:
     """Starts on entering the context, on a free port that stays the same over `stop`, `kill` and `start`.
 
-    Objects are files below `data_dir/<bucket>`. With `netns` it listens inside that network namespace.
+    Objects are files below `data_dir/<bucket>`. With `netns` it listens inside that network namespace. With `versions`
+    buckets can have versions of objects.
     """
 
     region = "us-east-1"
 
-    def __init__(self, host: str = "127.0.0.1", netns: str | None = None) -> None:
+    def __init__(self, host: str = "127.0.0.1", netns: str | None = None, *, versions: bool = False) -> None:
         self.host = host
+        self._versions = versions
         self.netns = netns
         self.access_key = f"logkeep{secrets.token_hex(6)}"
         self.secret_key = secrets.token_urlsafe(24)
@@ -38,6 +40,8 @@ class S3Server:
             self.data_dir.mkdir()
             accounts = self._state.path / "accounts"
             accounts.mkdir()
+            older = self._state.path / "versions"
+            older.mkdir()
             self.port = system.free_ports(1, self.host, self.netns)[0]
             command: list[str | Path] = [
                 tools.versitygw(),
@@ -47,6 +51,7 @@ class S3Server:
                 accounts,
                 "posix",
                 "--disableotmp",  # else a listing shows the temporary name of an object that is being replaced
+                *(("--versioning-dir", older) if self._versions else ()),
                 self.data_dir,
             ]
             keys = {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
@@ -93,9 +98,33 @@ class S3Server:
         self._client.create_bucket(Bucket=name)
         return name
 
+    def create_versioned_bucket(self, name: str) -> str:
+        """Create a bucket that keeps all versions of its objects, and return its name. The server must have them."""
+        self._client.create_bucket(Bucket=name)
+        self._client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+        return name
+
+    def all_bytes(self, bucket: str) -> dict[tuple[str, str], bytes]:
+        """The bytes of all versions of all objects, by key and id of the version."""
+        versions = self._client.list_object_versions(Bucket=bucket).get("Versions", ())
+        named = [(item["Key"], item["VersionId"]) for item in versions]
+        return {
+            (key, version): self._client.get_object(Bucket=bucket, Key=key, VersionId=version)["Body"].read()
+            for key, version in named
+        }
+
+    def begin_upload(self, bucket: str, key: str, part: bytes) -> None:
+        """Begin an upload, as a writer does that is killed then."""
+        upload = self._client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+        self._client.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=part)
+
+    def uploads(self, bucket: str) -> list[str]:
+        """The keys of the uploads that have not ended."""
+        return [item["Key"] for item in self._client.list_multipart_uploads(Bucket=bucket).get("Uploads", ())]
+
     def create_locked_bucket(self, name: str) -> str:
-        """Create a bucket whose objects may be locked, and return its name. Without versions, as this server has them,
-        a locked object cannot be deleted at all."""
+        """Create a bucket whose objects may be locked, and return its name. A server without versions does not delete a
+        locked object at all."""
         self._client.create_bucket(Bucket=name, ObjectLockEnabledForBucket=True)
         return name
 
@@ -115,9 +144,10 @@ class S3Server:
             )
             time.sleep(1.1)  # the lock has to end by the server's own clock
 
-    def hold(self, bucket: str, key: str, *, on: bool) -> None:
-        """Put a legal hold on an object, or take it away."""
-        self._client.put_object_legal_hold(Bucket=bucket, Key=key, LegalHold={"Status": "ON" if on else "OFF"})
+    def hold(self, bucket: str, key: str, *, on: bool, version: str | None = None) -> None:
+        """Put a legal hold on an object, or on a version of it, or take it away."""
+        which = {} if version is None else {"VersionId": version}
+        self._client.put_object_legal_hold(Bucket=bucket, Key=key, LegalHold={"Status": "ON" if on else "OFF"}, **which)
 
     def create_user(self, bucket: str, *rights: tuple[Sequence[str], str]) -> tuple[str, str]:
         """A user of its own, by access key and secret key, who may do in the bucket what the rights say and nothing

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from logkeep_engine.errors import ObjectExists, StorageUnavailable
-from logkeep_engine.storage import ANYTHING, Buffer, ObjectInfo, ObjectWriter, Storage
+from logkeep_engine.storage import ANYTHING, Buffer, LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
 from tests.simulation.process import Process, current
 
 T = TypeVar("T")
@@ -121,6 +121,13 @@ class ProcessStorage(Storage):
     def delete(self, paths: Iterable[str]) -> None:
         wanted = list(paths)
         self._do("delete", "", lambda: self._inner.delete(wanted))
+
+    def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
+        return self._do("list", prefix, lambda: self._inner.unseen(prefix))
+
+    def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
+        wanted = list(found)
+        return self._do("delete", "", lambda: self._inner.delete_unseen(wanted))
 
     def _do(self, operation: str, path: str, act: Callable[[], T]) -> T:
         process = self._process

@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import totals_of
 from logkeep_engine.contract.archive import LATEST_TIME, Cause, TopicDeadline
+from logkeep_engine.log.cleanup import is_deleted
 
 LEAST_SECONDS = 1.0  # no rate is told by a shorter time
 
@@ -56,7 +57,7 @@ class RunTimes:
 
 def limits_of(values: Mapping[str, str]) -> LogLimits | None:
     """The limits in the configuration of a topic. None if they are not there: brokers tell them all, or none."""
-    if "delete" not in values.get("cleanup.policy", "delete").split(","):
+    if not is_deleted(values):
         return NO_LIMITS
     try:
         ms, size = int(values["retention.ms"]), int(values["retention.bytes"])

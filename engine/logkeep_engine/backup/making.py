@@ -13,7 +13,6 @@ from logkeep_engine.archive.catalog.facts import (
     Partition,
     TopicEntry,
     branch_id,
-    is_compacted,
 )
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, Fork, LeaderSeen, LogStanding
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -21,6 +20,7 @@ from logkeep_engine.archive.ranges import Range, cut
 from logkeep_engine.backup.generations import GenerationPolicy, to_read
 from logkeep_engine.backup.plan import CHUNK_BYTES, REASON_RETENTION, BackupPlan, Chunk, TopicPartition
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
+from logkeep_engine.log.cleanup import is_compacted
 
 MIN_CHUNK_OFFSETS = 1000  # a partition whose size is not known is not cut into crumbs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from logkeep_engine.storage import ObjectInfo, ObjectWriter, Storage
+from logkeep_engine.storage import LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
 
 
 class ClippedStorage(Storage):
@@ -44,6 +44,12 @@ class ClippedStorage(Storage):
         raise self._refusal()
 
     def delete(self, paths: Iterable[str]) -> None:
+        raise self._refusal()
+
+    def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
+        return self._storage.unseen(prefix)
+
+    def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
         raise self._refusal()
 
     def _refusal(self) -> TypeError:

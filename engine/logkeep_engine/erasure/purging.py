@@ -2,7 +2,8 @@
 
 Besides the objects that were replaced, these are: what retention has removed and not deleted yet, objects of the topic
 that no commit names (a killed run has left them, and whoever reads the bucket finds them), and originals that
-`logkeep import --repair` has kept. Digests of records stay, but not those of segments that were replaced.
+`logkeep import --repair` has kept. Digests of records stay, but not those of segments that were replaced. Last come the
+bytes that no list shows: older versions of objects, and what writers that were killed have left.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.writing.record_files import is_made_again, write_partition_indexes
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged
-from logkeep_engine.storage import Storage
+from logkeep_engine.storage import Storage, UnseenObject
 
 ORIGINALS = "original"
 """The folder of what a repair has replaced, below that of a run."""
@@ -46,11 +47,8 @@ def drop_digests(storage: Storage, state: ArchiveState, keys: Collection[Partiti
 def unnamed(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[str]:
     """The objects of the topic that no commit names. Raises ArchiveDamaged if commits are lost from the catalog's end,
     or if another tool may have written them: what they hold may be nowhere else."""
-    state, storage = writer.state, writer.archive.storage
-    entries = list(_entries(state, topic_ids))
-    named = {path for entry in entries for path in (*entry.objects(topic), *entry.beside(topic))}
-    adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for entry in entries)
-    folder = f"{topic}/" if adopted else f"{names.TOPICS}{topic}/"
+    storage = writer.archive.storage
+    folder, named = _folder_and_named(writer.state, topic, topic_ids)
     found = [info.path for info in storage.list(folder) if info.path not in named and not is_made_again(info.path)]
     if found and writer.archive.info.imported:
         raise ArchiveDamaged(
@@ -61,14 +59,36 @@ def unnamed(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[str]
     return found
 
 
+def unseen(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[UnseenObject]:
+    """Find what may hold records or digests of the topic and no list shows. Versions stay of an object that a commit
+    names and that somebody has deleted: the newest of them is all that is left of it. Raises StorageRefused if the
+    store does not tell."""
+    storage = writer.archive.storage
+    folder, named = _folder_and_named(writer.state, topic, topic_ids)
+    there = {info.path for info in storage.list(folder)}
+    found = [item for item in storage.unseen(folder) if item.path in there or item.path not in named]
+    found += storage.unseen(f"{names.DIGESTS}{topic}/")
+    if writer.archive.info.imported:
+        found += [item for item in storage.unseen(names.RUNS) if _is_original(item.path, topic)]
+    return found
+
+
+def _folder_and_named(state: ArchiveState, topic: str, topic_ids: Collection[str]) -> tuple[str, set[str]]:
+    """The folder of the topic, and the objects that commits name."""
+    entries = list(_entries(state, topic_ids))
+    adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for entry in entries)
+    folder = f"{topic}/" if adopted else f"{names.TOPICS}{topic}/"
+    return folder, {path for entry in entries for path in (*entry.objects(topic), *entry.beside(topic))}
+
+
 def originals(storage: Storage, topic: str) -> list[str]:
     """The objects of the topic that `logkeep import --repair` has replaced and kept."""
-    return [
-        info.path
-        for info in storage.list(names.RUNS)
-        if (path := info.path.removeprefix(names.RUNS).partition(f"/{ORIGINALS}/")[2])
-        and path.removeprefix(names.TOPICS).startswith(f"{topic}/")
-    ]
+    return [info.path for info in storage.list(names.RUNS) if _is_original(info.path, topic)]
+
+
+def _is_original(path: str, topic: str) -> bool:
+    replaced = path.removeprefix(names.RUNS).partition(f"/{ORIGINALS}/")[2]
+    return replaced.removeprefix(names.TOPICS).startswith(f"{topic}/")
 
 
 def _entries(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[SegmentEntry]:

@@ -12,13 +12,14 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from logkeep_engine.archive.care.holds import hold_on
 from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.retaining import refuse_unfinished
 from logkeep_engine.archive.care.rewriting import RewritePlace
+from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     ErasureEntry,
@@ -35,12 +36,12 @@ from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, write_indexes
-from logkeep_engine.erasure.work import ErasureDone, ErasureWork, erase_task, works_of
+from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, unseen, write_indexes
+from logkeep_engine.erasure.work import ErasureDone, ErasureSetting, ErasureWork, erase_task, works_of
 from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, ArchiveFenced, NoTopicMatches, SpecError, StorageRefused
 from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.report import ProgressRange, Reporter, told_warnings
-from logkeep_engine.storage import Storage
+from logkeep_engine.storage import LockedObject, Storage, UnseenObject
 from logkeep_engine.tasks import TaskRunner
 
 log = logging.getLogger(__name__)
@@ -122,6 +123,7 @@ class _ErasureRun(ArchivingRun):
                 hint="Bring these objects back from a copy, and erase again: what could be erased is.",
                 faults=faults,
             )
+        self._delete_unseen(writer, topic_ids)
         run = writer.state.runs[self._run_id]
         audit = self._audit(archive, run, topic_ids)
         archive.storage.put(archive.run_file(self._run_id, AUDIT_FILE), audit)
@@ -131,8 +133,7 @@ class _ErasureRun(ArchivingRun):
     def _rewrite(self, writer: Writer, topic_ids: tuple[str, ...]) -> tuple[str, ...]:
         """Write the segments anew that hold a key. Returns the faults of those that cannot be read."""
         writer.change_generations(_dropped(writer.state, topic_ids))
-        place = RewritePlace(self._storage, WantedKeys.of(self._asked.keys), writer.epoch)
-        works = works_of(place, writer.state, self._asked.topic, topic_ids)
+        works = works_of(writer.state, self._asked.topic, topic_ids)
         self._partitions = len({work.key for work in works})
         if not works:
             return ()
@@ -150,7 +151,8 @@ class _ErasureRun(ArchivingRun):
             if late or len(self._waiting) >= COMMIT_SEGMENTS:
                 self._commit(writer)
 
-        self._runner_factory().run(works, erase_task, on_result, self._reporter.update)
+        setting = ErasureSetting(RewritePlace(self._storage, writer.epoch), WantedKeys.of(self._asked.keys))
+        self._runner_factory().run(works, partial(erase_task, setting), on_result, self._reporter.update)
         self._commit(writer)
         return tuple(faults)
 
@@ -167,8 +169,7 @@ class _ErasureRun(ArchivingRun):
         self._wait_and_purge(writer, topic_ids)
         drop_digests(storage, state, {key for key in state.replaced if key[0] in topic_ids})
         left = unnamed(writer, self._asked.topic, topic_ids)
-        if writer.archive.goes_on_behind(state.commit):
-            raise ArchiveFenced(f"Another run has taken over the archive at {self._storage.uri}.")
+        self._require_no_other(writer)
         if writer.archive.info.imported:
             left += originals(storage, self._asked.topic)
         if left:
@@ -180,12 +181,7 @@ class _ErasureRun(ArchivingRun):
         them. Raises ArchiveBusy if somebody still does after a while."""
         deadline = time.monotonic() + READERS_SECONDS
         while (purged := purge(writer, topic_ids=topic_ids)).waiting:
-            if purged.locked:
-                raise StorageRefused(
-                    f"The archive at {self._storage.uri} does not name the records of the keys any more. But the store "
-                    f"keeps {so_many(len(purged.locked), 'object')} locked that had them: first {purged.locked[0]}.",
-                    hint="The same erasure again goes on when their retention or legal hold has ended.",
-                )
+            self._require_unlocked(purged.locked)
             if time.monotonic() > deadline:
                 readers = ", ".join(purged.readers)
                 raise ArchiveBusy(
@@ -195,6 +191,37 @@ class _ErasureRun(ArchivingRun):
                     "gone an hour after its last sign of life.",
                 )
             time.sleep(POLL_SECONDS)
+
+    def _delete_unseen(self, writer: Writer, topic_ids: tuple[str, ...]) -> None:
+        """Delete what no list shows, once all segments of the topic were read: before, older versions may be the only
+        copy of one that is damaged."""
+        left: list[UnseenObject] = []
+        try:
+            left = unseen(writer, self._asked.topic, topic_ids)
+            self._require_no_other(writer)
+            locked = self._storage.delete_unseen(left)
+        except StorageRefused as error:
+            known = so_many(len(left), "older version") if left else "older versions"
+            raise StorageRefused(
+                f"The archive at {self._storage.uri} does not name the records of the keys any more. But there may be "
+                f"{known} of its objects that have them: {error.message}",
+                hint=f"{error.hint} The same erasure again goes on then.",
+            ) from error
+        self._require_unlocked(locked)
+        if left:
+            log.info("deleted %d older versions and unfinished objects of the topic", len(left))
+
+    def _require_unlocked(self, locked: Sequence[LockedObject]) -> None:
+        if locked:
+            raise StorageRefused(
+                f"The archive at {self._storage.uri} does not name the records of the keys any more. But the store "
+                f"keeps {so_many(len(locked), 'object')} locked that had them: first {locked[0]}.",
+                hint="The same erasure again goes on when their retention or legal hold has ended.",
+            )
+
+    def _require_no_other(self, writer: Writer) -> None:
+        if writer.archive.goes_on_behind(writer.state.commit):
+            raise ArchiveFenced(f"Another run has taken over the archive at {self._storage.uri}.")
 
     def _audit(self, archive: Archive, run: RunEntry, topic_ids: tuple[str, ...]) -> bytes:
         """The proof of the erasure, which stays. The keys are not in it, nor anything that is made of them."""
@@ -262,7 +289,7 @@ def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) ->
             hint="Put the lost commits back, or delete the witnesses that logkeep verify names, then erase again.",
         )
     for topic_id in topic_ids:
-        if (hold := hold_on(state, topic_id)) is not None:
+        if (hold := hold_on(state, topic_id, removed=True)) is not None:
             raise SpecError(
                 f"There is a {hold} in the archive at {archive.storage.uri}, so nothing of topic "
                 f"{state.topics[topic_id].name!r} is erased",

@@ -11,11 +11,20 @@ from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress, in_groups
 
 TASK_BYTES = 256 << 20
 TASK_SEGMENTS = 256
 _ATTEMPTS = 1000  # names of the newest log and of its branches must differ, and a task has fewer attempts
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureSetting:
+    """The settings that all tasks of an erasure share. Each gets them once, whatever the number of keys."""
+
+    place: RewritePlace
+    keys: WantedKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,6 @@ class ErasureWork:
     segments are all parts of a snapshot of that time."""
 
     number: int
-    place: RewritePlace
     topic: str
     key: Partition
     branch_id: str
@@ -46,9 +54,10 @@ class ErasureDone:
     faults: tuple[str, ...]
 
 
-def erase_task(work: ErasureWork, context: TaskContext) -> ErasureDone:
+def erase_task(setting: ErasureSetting, work: ErasureWork, context: TaskContext) -> ErasureDone:
     """Write the segments anew that hold a key. Raises what the storage raises."""
     progress = TaskProgress(context)
+    keys = setting.keys.kernel()
     rewritten: list[Rewritten] = []
     faults: list[str] = []
     records = size = 0
@@ -57,7 +66,7 @@ def erase_task(work: ErasureWork, context: TaskContext) -> ErasureDone:
     for number, entry in enumerate(work.segments):
         frame = None if work.time is None else SnapshotFrame(work.time, number == last)
         try:
-            found = without_keys(work.place, work.topic, entry, attempt, frame)
+            found = without_keys(setting.place, keys, work.topic, entry, attempt, frame)
         except ArchiveDamaged as error:
             faults.append(error.message)
         else:
@@ -67,17 +76,17 @@ def erase_task(work: ErasureWork, context: TaskContext) -> ErasureDone:
     return ErasureDone(tuple(rewritten), tuple(faults))
 
 
-def works_of(place: RewritePlace, state: ArchiveState, topic: str, topic_ids: Iterable[str]) -> list[ErasureWork]:
+def works_of(state: ArchiveState, topic: str, topic_ids: Iterable[str]) -> list[ErasureWork]:
     """The tasks for all segments of these incarnations of a topic, those of branches too."""
     wanted = set(topic_ids)
     found: list[ErasureWork] = []
     for key, branch_id, lane, segments in _tables(state):
         if key[0] in wanted:
             for rows in _groups(segments):
-                found.append(ErasureWork(len(found), place, topic, key, branch_id, lane, rows))
+                found.append(ErasureWork(len(found), topic, key, branch_id, lane, rows))
     for key, branch_id, lane, snapshot in _snapshots(state):
         if key[0] in wanted:
-            work = ErasureWork(len(found), place, topic, key, branch_id, lane, snapshot.rows, snapshot.time)
+            work = ErasureWork(len(found), topic, key, branch_id, lane, snapshot.rows, snapshot.time)
             found.append(work)
     return found
 

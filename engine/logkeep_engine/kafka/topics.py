@@ -25,6 +25,7 @@ from logkeep_engine.kafka.codes import GONE, RETRIABLE, Code
 from logkeep_engine.kafka.queries import TopicView, delete_topics
 from logkeep_engine.kafka.survey import Survey, in_parts
 from logkeep_engine.kafka.trouble import BrokerTrouble
+from logkeep_engine.log.cleanup import is_compacted
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class TopicAdmin(Admin):
                 sorted(
                     (name, entry.value)
                     for name, entry in entries.items()
-                    if entry.value is not None and (is_own(entry) or _compacts(name, entry.value))
+                    if entry.value is not None and (is_own(entry) or is_compacted({name: entry.value}))
                 )
             )
             for topic, entries in self.config_entries(names)
@@ -408,7 +409,3 @@ def _topic_info(view: TopicView) -> TopicInfo:
 def is_own(entry: ConfigEntry) -> bool:
     """Whether the value was set on the topic itself, and is no default of the brokers."""
     return entry.source in _OWN
-
-
-def _compacts(name: str, value: str) -> bool:
-    return name == "cleanup.policy" and "compact" in value

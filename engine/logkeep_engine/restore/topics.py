@@ -14,6 +14,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicConfigs
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
+from logkeep_engine.log.cleanup import is_compacted, is_deleted
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, TopicPlan
 from logkeep_engine.restore.same import Extent
@@ -78,7 +79,7 @@ class ExistingTopic:
 
     @property
     def compacts(self) -> bool:
-        return "compact" in self.configs.get("cleanup.policy", "delete")
+        return is_compacted(self.configs)
 
 
 def refuse_existing(choices: Sequence[Choice], existing: Iterable[str]) -> None:
@@ -195,8 +196,7 @@ RETENTION_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
 def retention_warnings(name: str, configs: Mapping[str, str], facts: TopicFacts, now_ms: int) -> list[str]:
     """The warnings for a topic whose own configuration will soon remove restored records."""
     warnings = []
-    policy = configs.get("cleanup.policy", "delete").replace(" ", "").split(",")
-    if "delete" in policy:
+    if is_deleted(configs):
         keep_ms = int(configs.get("retention.ms", -1))
         if keep_ms >= 0 and 0 <= facts.min_timestamp < now_ms - keep_ms:
             what = "all" if facts.max_timestamp < now_ms - keep_ms else "some"

@@ -7,7 +7,8 @@ Everything the archive relies on is here and nowhere else: an object is visible 
 for one caller only (`If-None-Match: *` on S3, a hard link on files), and what a call returned from is durable.
 
 A crash leaves, on files, hidden files `.logkeep-*` that nothing reads or lists; on S3, an unfinished multipart upload
-that no listing shows (a lifecycle rule `AbortIncompleteMultipartUpload` removes it).
+that no listing shows (a lifecycle rule `AbortIncompleteMultipartUpload` removes it). `unseen` finds both, and older
+versions of objects: an erasure deletes them.
 
 Storages pickle without credentials: a worker process takes its own from its environment. They may cross a fork: the
 connections to S3 are made again in the child.
@@ -25,6 +26,7 @@ from logkeep_engine.storage.base import (
     ObjectInfo,
     ObjectWriter,
     Storage,
+    UnseenObject,
 )
 from logkeep_engine.storage.local import LocalStorage
 from logkeep_engine.storage.opening import open_storage, open_uri
@@ -41,6 +43,7 @@ __all__ = [
     "ObjectWriter",
     "S3Storage",
     "Storage",
+    "UnseenObject",
     "open_storage",
     "open_uri",
 ]

@@ -52,6 +52,16 @@ class LockedObject:
         return f"{self.path}{until}{' with a legal hold' if self.legal_hold else ''}"
 
 
+@dataclass(frozen=True, slots=True)
+class UnseenObject:
+    """Bytes that lie in a storage though no list shows them: an older version of an object, or what a writer that was
+    killed has left. `id` says to the store which they are."""
+
+    path: str
+    id: str
+    is_version: bool = False
+
+
 class ObjectWriter(ABC):
     """Writes one object as a stream. Nothing is visible before `commit`, everything after it; `abort` leaves nothing.
 
@@ -167,6 +177,15 @@ class Storage(ABC):
         """Delete objects, but for those that the store keeps because they are locked: these are returned."""
         self.delete(paths)
         return ()
+
+    @abstractmethod
+    def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
+        """All that lies below `prefix` and no list shows. Raises StorageRefused if the store does not tell."""
+
+    @abstractmethod
+    def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
+        """Delete what `unseen` has found, but for what the store keeps because it is locked: this is returned. Objects
+        stay as they are; a writer that still writes what is deleted fails."""
 
     def read(self, path: str) -> bytes:
         """A whole object. Raises ObjectMissing."""

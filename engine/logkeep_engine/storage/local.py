@@ -15,7 +15,16 @@ from types import TracebackType
 from urllib.parse import unquote, urlsplit
 
 from logkeep_engine.errors import BucketMissing, ObjectExists, ObjectMissing, StorageRefused, StorageUnavailable
-from logkeep_engine.storage.base import ANYTHING, Buffer, ObjectInfo, ObjectWriter, Storage, require_object_path
+from logkeep_engine.storage.base import (
+    ANYTHING,
+    Buffer,
+    LockedObject,
+    ObjectInfo,
+    ObjectWriter,
+    Storage,
+    UnseenObject,
+    require_object_path,
+)
 from logkeep_engine.storage.page_cache import WrittenFile
 
 _TEMPORARY = ".logkeep-"
@@ -44,7 +53,7 @@ class LocalStorage(Storage):
 
     def check_path(self, path: str) -> None:
         for part in path.split("/"):
-            if part.startswith(_TEMPORARY):
+            if _is_temporary(part):
                 raise StorageRefused(
                     f"{self.uri}/{path}: names that begin with {_TEMPORARY} are those of files in the making.",
                     hint="Exclude the topic, or use an object store.",
@@ -138,7 +147,7 @@ class LocalStorage(Storage):
             with _os_errors(self, base, _NOT_READABLE):
                 for name in files:
                     path = base + name
-                    if path.startswith(prefix) and not name.startswith(_TEMPORARY):
+                    if path.startswith(prefix) and not _is_temporary(name):
                         try:
                             facts = os.stat(os.path.join(parent, name))
                             found.append(ObjectInfo(path, facts.st_size, facts.st_mtime))
@@ -157,6 +166,19 @@ class LocalStorage(Storage):
             if folder.exists():
                 with _os_errors(self, str(folder)):
                     _sync_folder(folder)
+
+    def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
+        folder, _, _ = prefix.rpartition("/")
+        walk = os.walk(self._root / folder, onerror=self._not_listed)
+        paths = [self._relative(parent) + name for parent, _, some in walk for name in some if _is_temporary(name)]
+        return tuple(UnseenObject(path, path) for path in sorted(paths) if path.startswith(prefix))
+
+    def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
+        for item in found:
+            with _os_errors(self, item.path):
+                (self._root / item.path).unlink(missing_ok=True)
+                _sync_folder((self._root / item.path).parent)
+        return ()
 
     def _not_listed(self, error: OSError) -> None:
         """Raises for a folder that could not be read: what is in it would be missing in a list, and nobody would know.
@@ -204,7 +226,7 @@ class _LocalWriter(ObjectWriter):
         with _os_errors(storage, path):
             _make_folder(target.parent)
             self._file: io.FileIO | None = open(self._temporary, "xb", buffering=0)  # noqa: SIM115
-        self._written = WrittenFile(self._file.fileno())
+        self._written = WrittenFile(self._file)
         self._synced: Future[None] | None = None
 
     def write(self, data: Buffer) -> int:
@@ -213,15 +235,13 @@ class _LocalWriter(ObjectWriter):
         if self._synced is not None:
             raise ValueError(f"{self._path}: write after complete")
         with _os_errors(self._storage, self._path):
-            written = _write_all(self._file, data)
-        self._written.grow(written)
-        return written
+            return self._written.write(data)
 
     def complete(self) -> None:
         if self._file is None or self._synced is not None:
             return
         pool = ThreadPoolExecutor(1, thread_name_prefix="logkeep-sync")
-        self._synced = pool.submit(os.fsync, self._file.fileno())
+        self._synced = pool.submit(self._written.finish)
         pool.shutdown(wait=False)
 
     def commit(self) -> None:
@@ -235,12 +255,11 @@ class _LocalWriter(ObjectWriter):
             raise ValueError(f"{self._path}: commit after commit or abort")
         with _os_errors(self._storage, self._path):
             if self._synced is None:
-                os.fsync(self._file.fileno())
+                self._written.finish()
             else:
                 self._synced.result()
             self._rename()
-            self._file.close()
-            self._file = None
+            self._close(self._file)
         return self._target.parent
 
     def _rename(self) -> None:
@@ -264,9 +283,17 @@ class _LocalWriter(ObjectWriter):
         if self._file is not None:
             if self._synced is not None:
                 wait([self._synced])  # another file may get the number of one that is closed
-            self._file.close()
-            self._file = None
+            self._close(self._file)
             self._temporary.unlink(missing_ok=True)
+
+    def _close(self, file: io.FileIO) -> None:
+        self._written.release()
+        file.close()
+        self._file = None
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(_TEMPORARY)
 
 
 def _write_all(file: io.FileIO, data: Buffer) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Partition, is_compacted
+from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.lineage import EpochStart
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
@@ -36,6 +36,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.log.batch import BatchHeader, walk_checked
+from logkeep_engine.log.cleanup import is_compacted
 from logkeep_engine.log.rows import listed_rows
 
 PARTITIONS_AT_ONCE = 4

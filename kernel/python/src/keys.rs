@@ -24,9 +24,11 @@ fn digest_of(bytes: &[u8]) -> PyResult<KeyDigest> {
 impl Keys {
     #[new]
     fn new(secret: &[u8], known: Vec<(usize, Vec<u8>)>) -> PyResult<Keys> {
-        let mut digests = Vec::with_capacity(known.len());
-        for (length, digest) in known {
-            digests.push((length, digest_of(&digest)?));
+        let mut digests = Vec::new();
+        for (length, some) in known {
+            for digest in some.chunks(keys::BYTES) {
+                digests.push((length, digest_of(digest)?));
+            }
         }
         Ok(Keys(keys::Keys::new(digest_of(secret)?, digests)))
     }

@@ -49,6 +49,7 @@ def archived(storage: Storage, *, hours: float = 0, size: int = 3600) -> Archive
         ({"retention.ms": "1000", "retention.bytes": "-1"}, LogLimits(ms=1000)),
         ({"retention.ms": "-1", "retention.bytes": "5", "cleanup.policy": "delete"}, LogLimits(bytes=5)),
         ({"retention.ms": "7", "retention.bytes": "5", "cleanup.policy": "compact,delete"}, LogLimits(7, 5)),
+        ({"retention.ms": "7", "retention.bytes": "5", "cleanup.policy": "compact, delete"}, LogLimits(7, 5)),
         ({"retention.ms": "7", "retention.bytes": "5", "cleanup.policy": "compact"}, NO_LIMITS),
         ({"retention.ms": "-1", "retention.bytes": "-1"}, NO_LIMITS),
         ({"retention.ms": "7"}, None),

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, GenerationStep, PassiveFacts, is_compacted
+from logkeep_engine.archive.catalog.facts import Coverage, GenerationStep, PassiveFacts
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.ranges import Range
@@ -24,6 +24,7 @@ from logkeep_engine.backup.generations import (
     to_read,
     whole_generations,
 )
+from logkeep_engine.log.cleanup import is_compacted
 from tests.examples import number
 from tests.unit.archive.catalog.test_branches import KEY, archive, begun, commit
 from tests.unit.archive.catalog.test_state import entry

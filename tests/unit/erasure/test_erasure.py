@@ -31,6 +31,7 @@ from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, compact_partition
 from logkeep_engine.contract.spec import Compatibility, Compression, DigestAlgorithm, FormatName, FormatOptions
+from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import LocalStorage, ObjectInfo, Storage
@@ -375,6 +376,20 @@ def test_objects_that_no_commit_names_go_too(storage: LocalStorage) -> None:
     storage.put(f"topics/orders/{ORDERS.topic_id}/partition=0/{9:020d}.{1:010d}.log", batch_of(9, [GONE]))
     assert traces(storage, GONE)
     erase_whole(storage, GONE)
+
+
+def test_what_a_killed_writer_has_left_in_a_folder_goes_too(storage: LocalStorage) -> None:
+    archive_batches(storage, [[batch_of(0, [ALICE])]])
+    writer = storage.writer(f"topics/orders/{ORDERS.topic_id}/partition=0/{9:020d}.{1:010d}.log")
+    writer.write(batch_of(9, [GONE]))
+    other = storage.writer("topics/orders2/x.log")
+    other.write(batch_of(9, [GONE]))
+    erase_whole(storage, ALICE)
+    files = [path for path in Path(storage.uri.removeprefix("file://")).rglob("*") if path.is_file()]
+    assert [path.parent.name for path in files if GONE in path.read_bytes()] == ["orders2"]
+    other.abort()
+    with pytest.raises(ObjectMissing):
+        writer.commit()
 
 
 def test_groups_and_the_view_of_a_restore_stay_as_the_last_backup_left_them(storage: LocalStorage) -> None:

@@ -3,8 +3,10 @@
 import contextlib
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -291,20 +293,130 @@ def test_what_the_disk_did_not_take_is_never_seen(storage: Storage, disk: Disk, 
 _STEPS = 12
 
 
-def test_a_file_that_is_being_written_keeps_little_of_the_systems_memory(storage: Storage, tmp_path: Path) -> None:
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A file system that does not know O_DIRECT: the flags that it was asked for."""
+    asked: list[int] = []
+    real = fcntl.fcntl
+
+    def control(descriptor: int, command: int, value: int = 0) -> int:
+        if command == fcntl.F_SETFL and value & os.O_DIRECT:
+            asked.append(value)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(descriptor, command, value)
+
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    return asked
+
+
+_ODD = [1, 0, STEP_BYTES - 2, 7, 4095, 3 * STEP_BYTES + 5, STEP_BYTES, 1, 2 * STEP_BYTES - 3, 8191]
+
+
+def _odd_pieces(storage: Storage) -> bytes:
+    """Write pieces of odd sizes to an object; all of them as one."""
+    source = random.Random(7)
+    pieces = [source.randbytes(size) for size in _ODD]
+    with storage.writer("p/1.log") as writer:
+        for piece in pieces:
+            assert writer.write(piece) == len(piece)
+    return b"".join(pieces)
+
+
+def _direct_writes(monkeypatch: pytest.MonkeyPatch, answer: Callable[[int, mmap.mmap], int]) -> list[int]:
+    """The sizes that were written past the page cache; `answer` is the system in their place."""
+    sizes: list[int] = []
+
+    def write(descriptor: int, data: mmap.mmap) -> int:
+        assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT
+        assert not os.lseek(descriptor, 0, os.SEEK_CUR) % mmap.PAGESIZE
+        sizes.append(len(data))
+        return answer(descriptor, data)
+
+    monkeypatch.setattr(os, "write", write)
+    return sizes
+
+
+def test_what_passes_by_the_page_cache_is_in_the_file_byte_by_byte(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = _direct_writes(monkeypatch, os.write)
+    expected = _odd_pieces(storage)
+    assert storage.read("p/1.log") == expected
+    assert sizes == [STEP_BYTES] * ((len(expected) - STEP_BYTES) // STEP_BYTES)
+
+
+def test_a_file_system_without_direct_writes_takes_all_through_the_page_cache(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, refused: list[int]
+) -> None:
+    sizes = _direct_writes(monkeypatch, os.write)
+    expected = _odd_pieces(storage)
+    assert storage.read("p/1.log") == expected
+    assert (len(refused), sizes) == (1, [])
+
+
+@pytest.mark.parametrize("taken", [0, 1, 4096, STEP_BYTES - 1])
+def test_a_direct_write_that_takes_not_all_is_ended_through_the_page_cache(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    real = os.write
+
+    def short(descriptor: int, data: mmap.mmap) -> int:
+        if len(sizes) == 1:
+            return real(descriptor, data)
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+        if taken == 0:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(descriptor, data[:taken])
+
+    sizes = _direct_writes(monkeypatch, short)
+    expected = _odd_pieces(storage)
+    assert storage.read("p/1.log") == expected
+    assert len(sizes) == 2
+
+
+def test_a_disk_that_is_full_is_told_and_nothing_is_seen(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, data: mmap.mmap) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    _direct_writes(monkeypatch, full)
+    with pytest.raises(StorageUnavailable, match=r"p/1\.log: No space left on device"):
+        _odd_pieces(storage)
+    assert storage.list() == []
+
+
+def test_buffers_of_direct_writes_are_used_again(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_cache, "_idle", [])
+    for _ in range(3):
+        _odd_pieces(storage)
+        storage.delete(["p/1.log"])
+    assert len(page_cache._idle) == 1
+    writer = storage.writer("p/2.log")
+    writer.write(bytes(2 * STEP_BYTES + 1))
+    assert page_cache._idle == []
+    writer.abort()
+    assert len(page_cache._idle) == 1
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_file_that_is_being_written_keeps_little_of_the_systems_memory(
+    storage: Storage, tmp_path: Path, request: pytest.FixtureRequest, direct: bool
+) -> None:
     _require_advice(tmp_path / "probe")
+    if not direct:
+        request.getfixturevalue("refused")
     with storage.writer("p/1.log") as writer:
         for _ in range(_STEPS):
             writer.write(bytes(STEP_BYTES))
             (file,) = (tmp_path / "archive/p").glob(".logkeep-*")
             _sync(file)  # a disk that is fast enough
         kept = _in_memory(file)
-    assert STEP_BYTES <= kept <= BEHIND_BYTES + 2 * STEP_BYTES
+    assert kept == 0 if direct else STEP_BYTES <= kept <= BEHIND_BYTES + 2 * STEP_BYTES
     assert storage.read("p/1.log") == bytes(_STEPS * STEP_BYTES)
 
 
 def test_the_disk_begins_at_once_and_only_what_it_should_have_is_forgotten(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, refused: list[int]
 ) -> None:
     begun: list[tuple[int, int]] = []
     forgotten: list[tuple[int, int]] = []
@@ -325,7 +437,9 @@ def test_the_disk_begins_at_once_and_only_what_it_should_have_is_forgotten(
     assert forgotten[-1][1] >= done - BEHIND_BYTES - 5 * STEP_BYTES
 
 
-def test_a_file_system_that_takes_no_advice_takes_files(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_takes_no_advice_takes_files(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, refused: list[int]
+) -> None:
     def refuse(*_: int) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 

@@ -1,6 +1,6 @@
 """Segments written anew without the records of some keys. Nothing names what is written before a commit does.
 
-    found = without_keys(place, topic, entry, attempt)     # None: the segment has none of the keys
+    found = without_keys(place, keys, topic, entry, attempt)     # None: the segment has none of the keys
     writer.exchange([Exchange(entry, found.left)])
 
 Offsets stay: where a record was, an offset is missing, as after compaction. Batches that lose nothing stay as they are.
@@ -32,7 +32,7 @@ from logkeep_engine.formats.avro_names import SEQUENCE_WIDTH
 from logkeep_engine.formats.base import SegmentEncoder
 from logkeep_engine.formats.records_names import RECORDS_WIDTH
 from logkeep_engine.log.batch import BatchHeader, Headers, Stretch, headers_of, parse_header
-from logkeep_engine.log.keys import Keys, WantedKeys, emptied, remains
+from logkeep_engine.log.keys import Keys, emptied, remains
 from logkeep_engine.log.rows import as_rows
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.snapshot import footer_batch, header_batch
@@ -45,10 +45,9 @@ _NO_LIMIT = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class RewritePlace:
-    """Where segments are written anew, at which epoch, and without which keys. It pickles without secrets."""
+    """Where segments are written anew, and at which epoch. It pickles without secrets."""
 
     storage: Storage
-    keys: WantedKeys
     epoch: int
 
 
@@ -76,7 +75,7 @@ class SnapshotFrame:
 
 
 def without_keys(
-    place: RewritePlace, topic: str, entry: SegmentEntry, attempt: int, frame: SnapshotFrame | None = None
+    place: RewritePlace, keys: Keys, topic: str, entry: SegmentEntry, attempt: int, frame: SnapshotFrame | None = None
 ) -> Rewritten | None:
     """Write a segment, or a part of a snapshot with its `frame`, anew without the records of the keys. None if it has
     none of them: then nothing is written.
@@ -84,7 +83,6 @@ def without_keys(
     All of it is read, and once more if it has one. Raises ArchiveDamaged, since nobody knows what damage hides, and
     what the storage raises.
     """
-    keys = place.keys.kernel()
     if is_batched(entry.layout):
         return _LogRewriting(place, topic, entry, attempt, keys, frame).done()
     return _RecordsRewriting(place, topic, entry, attempt, keys).done()

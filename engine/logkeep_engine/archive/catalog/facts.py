@@ -16,6 +16,8 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
+from logkeep_engine.contract.names import CARE_KINDS
+from logkeep_engine.log.cleanup import is_compacted, is_deleted
 
 Partition = tuple[str, int]  # (topic id, partition number)
 
@@ -61,16 +63,7 @@ class TopicEntry:
     @property
     def is_compacted_only(self) -> bool:
         """Whether Kafka keeps the last record of every key of the topic for ever."""
-        return self.is_compacted and "delete" not in _policies(self.configs)
-
-
-def is_compacted(configs: Mapping[str, str]) -> bool:
-    """Whether the `cleanup.policy` of a topic's configuration contains compact."""
-    return "compact" in _policies(configs)
-
-
-def _policies(configs: Mapping[str, str]) -> set[str]:
-    return {word.strip() for word in configs.get("cleanup.policy", "").split(",")}
+        return self.is_compacted and not is_deleted(self.configs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +237,11 @@ class RunEntry:
     bytes: int = 0
     segments: int = 0
     attempts: int = 1
+
+    @property
+    def is_care(self) -> bool:
+        """Whether the run takes care of what others have archived, and archives nothing."""
+        return self.kind in CARE_KINDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.leases import reading
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import with_snapshots
-from logkeep_engine.archive.catalog.facts import Partition, is_compacted
+from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.ranges import Range, add_range, without
@@ -31,6 +31,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.topics import TopicInfo
 from logkeep_engine.limits import RunLimits
+from logkeep_engine.log.cleanup import is_compacted
 from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.storage import open_storage
 from logkeep_engine.tasks import Demand, Expect, TaskRunner, in_groups

@@ -11,6 +11,7 @@ from logkeep_engine.archive.care.record_digests import MOST_BUCKETS, RecordTimes
 from logkeep_engine.contract.run import VerificationFacts
 from logkeep_engine.errors import ObjectMissing, RecordsDiffer, SpecError
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.log.cleanup import is_compacted
 from logkeep_engine.report import ProgressRange
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -157,7 +158,7 @@ def _work(
 def _compacting(context: RestoreContext, topics: Sequence[str]) -> set[str]:
     """The topics that compact now."""
     configs = effective_topic_configs(context.control, sorted(set(topics)))
-    return {name for name, values in configs.items() if "compact" in values.get("cleanup.policy", "delete")}
+    return {name for name, values in configs.items() if is_compacted(values)}
 
 
 def _written(context: RestoreContext, report: VerificationReport) -> VerificationFacts:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.errors import ObjectMissing, StorageRefused, StorageUnavailable
-from logkeep_engine.storage.base import ANYTHING, LockedObject, ObjectInfo, ObjectWriter, Storage
+from logkeep_engine.storage.base import ANYTHING, LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
 from logkeep_engine.storage.s3.errors import MAY_PASS, BehindEnd
 from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
+from logkeep_engine.storage.s3.unseen import abort_upload, old_versions, unfinished_uploads
 from logkeep_engine.storage.s3.writer import S3Writer
 
 _DELETE_AT_ONCE = 1000  # S3's limit of DeleteObjects
@@ -110,11 +111,27 @@ class S3Storage(Storage):
             page = {"ContinuationToken": answer["NextContinuationToken"]}
 
     def delete(self, paths: Iterable[str]) -> None:
-        for failed in self._delete(paths):
+        for failed in self._delete([{"Key": self._place.key(path)} for path in paths]):
             raise self._not_deleted(failed)
 
     def delete_unlocked(self, paths: Iterable[str]) -> tuple[LockedObject, ...]:
-        failed = [*self._delete(paths)]
+        return self._delete_unlocked([{"Key": self._place.key(path)} for path in paths])
+
+    def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
+        versions = old_versions(self._place, self._requests, prefix)
+        return (*versions, *unfinished_uploads(self._place, self._requests, prefix))
+
+    def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
+        versions: list[dict[str, str]] = []
+        for item in found:
+            if item.is_version:
+                versions.append({"Key": self._place.key(item.path), "VersionId": item.id})
+            else:
+                abort_upload(self._requests, self._place, item)
+        return self._delete_unlocked(versions)
+
+    def _delete_unlocked(self, objects: Sequence[dict[str, str]]) -> tuple[LockedObject, ...]:
+        failed = [*self._delete(objects)]
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="logkeep-locks") as pool:
             found = [*pool.map(self._lock_of, failed)]
         for item, lock in zip(failed, found, strict=True):
@@ -122,20 +139,23 @@ class S3Storage(Storage):
                 raise self._not_deleted(item)
         return tuple(lock for lock in found if lock is not None)
 
-    def _delete(self, paths: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """Delete objects; what the store answers of each that it has not deleted."""
-        keys = [self._place.key(path) for path in paths]
-        for start in range(0, len(keys), _DELETE_AT_ONCE):
-            batch = keys[start : start + _DELETE_AT_ONCE]
+    def _delete(self, objects: Sequence[dict[str, str]]) -> Iterator[dict[str, Any]]:
+        """Delete objects, or versions of some; what the store answers of each that it has not deleted."""
+        for start in range(0, len(objects), _DELETE_AT_ONCE):
+            batch = objects[start : start + _DELETE_AT_ONCE]
             answer = self._requests.call_aside(
-                "delete_objects", batch[0], Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                "delete_objects", batch[0]["Key"], Delete={"Objects": batch, "Quiet": True}
             )
             yield from answer.get("Errors", ())
 
     def _not_deleted(self, failed: dict[str, Any]) -> StorageUnavailable | StorageRefused:
-        told = f"s3://{self._place.bucket}/{failed.get('Key')} was not deleted: {failed.get('Code')}."
+        version = f" of version {failed['VersionId']}" if failed.get("VersionId") else ""
+        told = f"s3://{self._place.bucket}/{failed.get('Key')}{version} was not deleted: {failed.get('Code')}."
         if failed.get("Code") in MAY_PASS:
             return StorageUnavailable(told, hint="Try again.")
+        if version:
+            rule = "or a life-cycle rule (NoncurrentVersionExpiration) must expire older versions"
+            return StorageRefused(told, hint=f"The credentials need s3:DeleteObjectVersion, {rule}.")
         return StorageRefused(told, hint="The credentials need s3:DeleteObject.")
 
     def _lock_of(self, failed: dict[str, Any]) -> LockedObject | None:
@@ -144,8 +164,9 @@ class S3Storage(Storage):
         if failed.get("Code") in MAY_PASS:
             return None
         path = key[len(self._place.prefix) :]
+        version = {"VersionId": failed["VersionId"]} if failed.get("VersionId") else {}
         try:
-            answer = self._requests.call("head_object", path, Key=key)
+            answer = self._requests.call("head_object", path, Key=key, **version)
         except (StorageRefused, ObjectMissing):
             return None
         until, legal_hold = answer.get("ObjectLockRetainUntilDate"), answer.get("ObjectLockLegalHoldStatus") == "ON"

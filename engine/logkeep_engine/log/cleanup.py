@@ -1,0 +1,23 @@
+"""Tells what a topic's `cleanup.policy` says. Whoever asks whether a topic is compacted asks here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+POLICY = "cleanup.policy"
+_DELETE = "delete"
+_COMPACT = "compact"
+
+
+def is_compacted(configs: Mapping[str, str]) -> bool:
+    """Whether a topic with this configuration is compacted, whatever else is done with its records."""
+    return _COMPACT in _policies(configs)
+
+
+def is_deleted(configs: Mapping[str, str]) -> bool:
+    """Whether Kafka deletes old records of a topic with this configuration."""
+    return _DELETE in _policies(configs)
+
+
+def _policies(configs: Mapping[str, str]) -> set[str]:
+    return {word.strip() for word in configs.get(POLICY, _DELETE).split(",")}

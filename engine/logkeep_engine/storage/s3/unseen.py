@@ -1,0 +1,77 @@
+"""Finds what lies in a bucket though no list of objects shows it: older versions of objects, and the parts of uploads
+that were neither completed nor aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from logkeep_engine.errors import StorageRefused
+from logkeep_engine.storage.base import UnseenObject
+from logkeep_engine.storage.s3.errors import NotUnderstood, UploadGone
+from logkeep_engine.storage.s3.place import S3Place
+from logkeep_engine.storage.s3.requests import Requests
+
+
+def old_versions(place: S3Place, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
+    """The versions of objects below `prefix` that are not current, without markers of deletions, which hold nothing.
+    Raises StorageRefused if the store does not tell, unless the bucket has never had versions."""
+    try:
+        for page in _pages(place, requests, prefix, "list_object_versions", "VersionIdMarker"):
+            for item in page.get("Versions", ()):
+                if not item["IsLatest"]:
+                    yield UnseenObject(item["Key"][len(place.prefix) :], item["VersionId"], is_version=True)
+    except StorageRefused as error:
+        _require_no_versions(place, requests, prefix, error)
+
+
+def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
+    """The uploads below `prefix` that were begun and not ended. Raises StorageRefused if the store does not tell."""
+    try:
+        for page in _pages(place, requests, prefix, "list_multipart_uploads", "UploadIdMarker"):
+            for item in page.get("Uploads", ()):
+                yield UnseenObject(item["Key"][len(place.prefix) :], item["UploadId"])
+    except NotUnderstood:
+        return  # nobody can see them here, and no run can go on with one
+    except StorageRefused as error:
+        raise StorageRefused(
+            f"Nobody knows whether killed runs have left parts of uploads below {place.name_of(prefix)}: "
+            f"{error.message}",
+            hint="The credentials need s3:ListBucketMultipartUploads.",
+        ) from error
+
+
+def abort_upload(requests: Requests, place: S3Place, item: UnseenObject) -> None:
+    """End an upload. One that has ended is no error."""
+    try:
+        requests.call("abort_multipart_upload", item.path, Key=place.key(item.path), UploadId=item.id)
+    except UploadGone:
+        return
+
+
+def _pages(place: S3Place, requests: Requests, prefix: str, method: str, marker: str) -> Iterator[dict[str, Any]]:
+    at: dict[str, str] = {}
+    while True:
+        page = requests.call(method, prefix, Prefix=place.prefix + prefix, **at)
+        yield page
+        if not page.get("IsTruncated"):
+            return
+        at = {"KeyMarker": page["NextKeyMarker"], marker: page[f"Next{marker}"]}
+
+
+def _require_no_versions(place: S3Place, requests: Requests, prefix: str, refusal: StorageRefused) -> None:
+    where = f"older versions of objects below {place.name_of(prefix)}"
+    try:
+        status = requests.call("get_bucket_versioning", prefix).get("Status")
+    except StorageRefused as error:
+        if isinstance(error, NotUnderstood) and isinstance(refusal, NotUnderstood):
+            return  # a store without versions
+        raise StorageRefused(
+            f"Nobody knows whether there are {where}: {refusal.message}",
+            hint="The credentials need s3:ListBucketVersions, or s3:GetBucketVersioning if the bucket never had any.",
+        ) from error
+    if status:
+        raise StorageRefused(
+            f"There may be {where}, for the versioning of the bucket is {status}: {refusal.message}",
+            hint="The credentials need s3:ListBucketVersions and s3:DeleteObjectVersion.",
+        ) from refusal

@@ -1,0 +1,54 @@
+"""Stores that keep no versions of objects, and say so in their own ways."""
+
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract import names
+from logkeep_engine.errors import StorageRefused
+from logkeep_engine.storage.s3.errors import NotUnderstood
+from logkeep_engine.storage.s3.place import S3Place
+from logkeep_engine.storage.s3.unseen import old_versions, unfinished_uploads
+
+PLACE = S3Place("s3://bucket/archive", None, None, names.OWN_KEYS, False)
+
+
+class Answers:
+    """Answers each request with what it has for it, or raises that."""
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+
+    def call(self, method: str, path: str, **arguments: Any) -> Any:
+        answer = self._answers[method]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def versions_of(**answers: Any) -> list[str]:
+    requests: Any = Answers(**answers)
+    return [item.path for item in old_versions(PLACE, requests, "topics/")]
+
+
+def test_a_store_that_knows_neither_versions_nor_lists_of_uploads_has_none() -> None:
+    unknown = NotUnderstood("cannot do what was asked")
+    assert versions_of(list_object_versions=unknown, get_bucket_versioning=unknown) == []
+    requests: Any = Answers(list_multipart_uploads=unknown)
+    assert [*unfinished_uploads(PLACE, requests, "topics/")] == []
+
+
+def test_a_store_that_may_have_versions_and_does_not_list_them_is_not_believed() -> None:
+    unknown, denied = NotUnderstood("cannot do what was asked"), StorageRefused("denied access")
+    for listing, asking in ((unknown, {"Status": "Suspended"}), (denied, {"Status": "Enabled"}), (denied, unknown)):
+        with pytest.raises(StorageRefused, match="older versions of objects below s3://bucket/") as caught:
+            versions_of(list_object_versions=listing, get_bucket_versioning=asking)
+        assert "s3:ListBucketVersions" in str(caught.value)
+    assert versions_of(list_object_versions=denied, get_bucket_versioning={}) == []
+
+
+def test_uploads_that_cannot_be_listed_are_not_taken_for_none() -> None:
+    requests: Any = Answers(list_multipart_uploads=StorageRefused("denied access"))
+    with pytest.raises(StorageRefused, match="left parts of uploads below") as caught:
+        list(unfinished_uploads(PLACE, requests, "topics/"))
+    assert "s3:ListBucketMultipartUploads" in str(caught.value)
