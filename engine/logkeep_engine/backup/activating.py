@@ -12,6 +12,8 @@ then stays passive, and the next run goes on with it. So does what would replace
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import groupby
+from operator import itemgetter
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.writer import Writer
@@ -63,5 +65,6 @@ class Activating:
                     break
             behind = {(piece.topic_id, piece.partition) for piece in open_pieces(plan, writer.state)}
             done = sorted(caught.answered - self._sparse - behind)
-            writer.change_generations([activation(writer.state, key) for key in done])
+            for _, keys in groupby(done, itemgetter(0)):  # so that an erasure of a topic deletes nothing of others
+                writer.change_generations([activation(writer.state, key) for key in keys])
         return plan

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from logkeep_engine.archive.care.growth import growth
 from logkeep_engine.archive.catalog.compacted import exact_from
-from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals
@@ -56,25 +56,25 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveR
 
 
 def snapshots_of(state: ArchiveState) -> tuple[TopicSnapshots, ...]:
-    """The newest snapshots, by topic, those of most bytes first."""
-    found: dict[str, list[Partition]] = {}
-    for key in state.snapshots:
-        found.setdefault(key[0], []).append(key)
-    told = (_snapshots(state, state.topics[topic_id].name, keys) for topic_id, keys in found.items())
+    """The newest snapshots, by topic, those of most bytes first, and topics of which no point is exact."""
+    nowhere = {key for key in (*state.removed, *state.generations) if exact_from(state, key) is None}
+    topic_ids = dict.fromkeys(key[0] for key in (*state.snapshots, *sorted(nowhere)))
+    told = (_snapshots(state, topic_id, sum(key[0] == topic_id for key in nowhere)) for topic_id in topic_ids)
     return tuple(sorted(told, key=lambda item: (-item.bytes, item.topic))[:MAX_LIST])
 
 
-def _snapshots(state: ArchiveState, topic: str, keys: Sequence[Partition]) -> TopicSnapshots:
-    totals = SegmentTotals()
+def _snapshots(state: ArchiveState, topic_id: str, nowhere: int) -> TopicSnapshots:
+    totals, keys = SegmentTotals(), [key for key in state.snapshots if key[0] == topic_id]
     for key in keys:
         totals.add_rows(state.snapshots[key][-1].rows)
     exact = [first.time for key in keys if (first := exact_from(state, key)) is not None]
     return TopicSnapshots(
-        topic=topic,
+        topic=state.topics[topic_id].name,
         partitions=len(keys),
         records=totals.records,
         bytes=totals.bytes,
         exact_after=None if max(exact, default=NO_TIME) == NO_TIME else _time(max(exact)),
+        exact_nowhere=nowhere,
     )
 
 

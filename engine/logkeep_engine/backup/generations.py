@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
-from logkeep_engine.archive.catalog.generations import PassiveGeneration, generation_of, passive_of, unread
+from logkeep_engine.archive.catalog.generations import NOWHERE, PassiveGeneration, generation_of, passive_of, unread
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.plan import BackupPlan
@@ -125,6 +125,12 @@ def generation_warnings(plan: BackupPlan, state: ArchiveState) -> list[str]:
             told.append(
                 f"Topic {names[topic_id]!r} partition {partition}: generation {passive.number} is not active yet: "
                 f"{why}. The next run goes on with it; until then restores have generation {known.number}."
+            )
+        if topic_id in names and known.exact_from == NOWHERE:
+            told.append(
+                f"Topic {names[topic_id]!r} partition {partition}: the log was cut off below offset {known.exact}, and "
+                f"with it went records that had overwritten what generation {known.number} lacks. Keys may be missing "
+                "at all points but those of runs before. The topic is whole again in an archive at another storage.uri."
             )
     for change in plan.generations:
         if change.step is GenerationStep.BEGIN and change.start:

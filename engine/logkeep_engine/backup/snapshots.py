@@ -22,6 +22,7 @@ from functools import partial
 
 from logkeep_engine.archive.catalog.compacted import not_exact, snapshot_of
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.generations import NOWHERE, generation_of
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments
 from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -125,6 +126,8 @@ def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[Co
 def _why_not(state: ArchiveState, key: Partition, gone: set[Partition]) -> str:
     """The reason why a partition that is due cannot have a snapshot, empty if it can."""
     accounted = state.accounted_for(*key)
+    if generation_of(state, key).exact_from == NOWHERE:
+        return "its log was cut off, and with it went records that had overwritten what the archive lacks"
     if key in gone:
         return "retention has removed a part of its log of which no snapshot holds the keys"
     if len(accounted) != 1:

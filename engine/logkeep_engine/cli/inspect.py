@@ -241,8 +241,8 @@ def _partitions(archive: Description) -> Table:
     """A line for each partition."""
     retained = any(part.removed for topic in archive.topics for part in topic.partitions)
     heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
-    snapshots = any(part.snapshots for topic in archive.topics for part in topic.partitions)
-    found = table(*heads, *(["removed"] if retained else []), *(["exact from"] if snapshots else []))
+    exact = any(_has_states(part) for topic in archive.topics for part in topic.partitions)
+    found = table(*heads, *(["removed"] if retained else []), *(["exact from"] if exact else []))
     for topic in archive.topics:
         for part in topic.partitions:
             lacking = [*((gap.start, gap.end) for gap in part.gaps), *part.holes]
@@ -256,14 +256,20 @@ def _partitions(archive: Description) -> Table:
                 part.times.last_time or "-",
                 _offsets(lacking),
                 *([_offsets(part.removed)] if retained else []),
-                *([_exact_from(part)] if snapshots else []),
+                *([_exact_from(part)] if exact else []),
             )
     return found
 
 
 def _exact_from(part: InspectedPartition) -> str:
     """The first point of a partition from which on all are exact."""
-    return str(part.exact_from) if part.snapshots and part.exact_from >= 0 else "-"
+    if not _has_states(part) or part.end < 0:
+        return "-"
+    return str(part.exact_from) if part.exact_from >= 0 else "nowhere"
+
+
+def _has_states(part: InspectedPartition) -> bool:
+    return bool(part.snapshots or part.generation)
 
 
 def _snapshots(archive: Description) -> Table:

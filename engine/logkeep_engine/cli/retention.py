@@ -169,7 +169,8 @@ def _points(found: RetentionPreview) -> Table:
 
 
 def _waiting(found: RetentionPreview) -> Table:
-    shown = table("removed by commit", "at", "segments", "size")
+    shown = table("removed by commit", "at", "segments", "size", "needed by")
     for item in found.waiting:
-        shown.add_row(str(item.commit), item.time, str(item.segments), byte_count(item.bytes))
+        needed = ", ".join(item.needed_by) or "-"
+        shown.add_row(str(item.commit), item.time, str(item.segments), byte_count(item.bytes), needed)
     return shown

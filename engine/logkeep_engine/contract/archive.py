@@ -90,13 +90,14 @@ class Deadlines(Model):
 
 class TopicSnapshots(Model):
     """The newest snapshots of the partitions of a compacted topic. Points later than `exact_after` are exact; None: all
-    are."""
+    are. Neither counts for as many partitions as `exact_nowhere` says: of these no point is."""
 
     topic: TopicName
     partitions: Count
     records: Count
     bytes: Count
     exact_after: Time | None = None
+    exact_nowhere: Count = 0
 
 
 class ArchiveReport(Model):

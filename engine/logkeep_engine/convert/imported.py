@@ -23,7 +23,6 @@ from logkeep_engine.archive.catalog.facts import Coverage, GroupEntry, Receipt, 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archiving import ArchivingRun
-from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import DEFAULT_DIGEST, DigestAlgorithm, FormatName
 from logkeep_engine.convert.check import CheckedSegment, CheckSetting, check_segments, rebuilt_index
@@ -175,7 +174,7 @@ def check_not_imported(storage: Storage) -> ArchiveState:
     except ArchiveMissing:
         return ArchiveState()
     state = archive.load()
-    runs = [run for run in state.runs.values() if run.kind not in CARE_KINDS]
+    runs = [run for run in state.runs.values() if not run.is_care]
     if not archive.info.imported or any(run.kind != KIND or run.outcome is RunOutcome.SUCCEEDED for run in runs):
         how = "it was imported before" if archive.info.imported else "Logkeep made it"
         raise ArchiveMismatch(

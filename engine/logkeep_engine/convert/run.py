@@ -29,10 +29,10 @@ from logkeep_engine.archive.writing.record_files import (
     write_partition_indexes,
 )
 from logkeep_engine.archiving import ArchivingRun, Committer, check_beginning
-from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import Compression, DigestAlgorithm, FormatName, FormatOptions
-from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen, left_behind
+from logkeep_engine.convert.exact import carry_exact, told_of_logs
+from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leaders_seen
 from logkeep_engine.convert.loss import LossReport
 from logkeep_engine.convert.plan import (
     CHUNK_BYTES,
@@ -57,12 +57,7 @@ from logkeep_engine.convert.task import (
 )
 from logkeep_engine.convert.transactions import check_still, look_through
 from logkeep_engine.convert.write import TargetSetting
-from logkeep_engine.errors import (
-    ArchiveMismatch,
-    ArchiveMissing,
-    ObjectExists,
-    ObjectMissing,
-)
+from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, ObjectExists, ObjectMissing
 from logkeep_engine.formats.losses import LOSS_FILE
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.compression import Codec
@@ -198,6 +193,7 @@ class _ConvertRun(ArchivingRun):
             leaders=leaders_seen(source.leaders),
             epochs=leader_epochs(source.leaders),
         )
+        carry_exact(writer, source, plan.chunks)
         chunks = open_chunks(plan, writer.state)
         self._announce(plan, chunks)
         self._convert(source, writer, plan, chunks, counted=looked)
@@ -380,7 +376,7 @@ class _ConvertRun(ArchivingRun):
                 partitions=sum(topic.partitions for topic in self._plan.topics),
                 groups=len({group.group_id for group in self._plan.groups}),
             )
-        notes = (*self._source.notes, *left_behind(self._source)) if self._source is not None else ()
+        notes = () if self._source is None else (*self._source.notes, *told_of_logs(self._source))
         return replace(result, warnings=told_warnings((*self._notes, *self.losses.warnings(), *notes)))
 
 
@@ -476,7 +472,7 @@ def _other_origin(source: ConvertSource, target: Storage, state: ArchiveState) -
     """Tells who has written the target, other than conversions of this source; "" if nobody has. The last plan is
     enough to tell: each run was held against the plans before it."""
     for run in state.runs.values():
-        if run.kind not in CARE_KINDS | {KIND}:
+        if not run.is_care and run.kind != KIND:
             return f"run {run.run_id} ({run.kind})"
     last = next(stored_plans(target, state), None)
     return "" if last is None or last.source == source.identity else f"a conversion of {last.source}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
-from logkeep_engine.archive.catalog.compacted import with_snapshots
+from logkeep_engine.archive.catalog.compacted import inexact_below, with_snapshots
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -83,6 +83,8 @@ class ConvertSource:
     what is covered, and segments never change. Without a catalog a segment may be longer the next time, or come to lie
     between others.
 
+    `exact` has the offsets below which partitions are not exact, see `catalog.compacted.inexact_below`.
+
     `begins` has the intended first offset of partitions whose first offsets are missing, see
     `archive.reading.beginnings`. `transactions.look_through` finds the `aborted` transactions. `cluster_state` is what
     the last run has archived of the cluster's users. `commit` is the last one of an archive's catalog that the
@@ -104,6 +106,7 @@ class ConvertSource:
     begins: Mapping[Partition, int] = field(default_factory=dict)
     aborted: Mapping[Partition, Sequence[AbortedTxn]] = field(default_factory=dict)
     leaders: Mapping[Partition, Leaders] = field(default_factory=dict)
+    exact: Mapping[Partition, int] = field(default_factory=dict)
     cluster_state: ClusterState | None = None
     commit: int | None = None
 
@@ -139,6 +142,7 @@ def archive_source(storage: Storage) -> ConvertSource:
         notes=chosen.warnings,
         begins=missing_beginnings(archive, state),
         leaders=leaders_of(state),
+        exact=inexact_below(chosen.state),
         cluster_state=None if end is None else read_cluster_state(archive, end),
         commit=state.commit,
     )
@@ -187,6 +191,7 @@ def select(source: ConvertSource, names: frozenset[str]) -> ConvertSource:
         groups=tuple(group for group in source.groups if group.topic_id in ids),
         begins={key: source.begins[key] for key in source.begins if key[0] in ids},
         leaders={key: source.leaders[key] for key in source.leaders if key[0] in ids},
+        exact={key: source.exact[key] for key in source.exact if key[0] in ids},
     )
 
 

@@ -289,7 +289,7 @@ def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) ->
             hint="Put the lost commits back, or delete the witnesses that logkeep verify names, then erase again.",
         )
     for topic_id in topic_ids:
-        if (hold := hold_on(state, topic_id)) is not None:
+        if (hold := hold_on(state, topic_id, removed=True)) is not None:
             raise SpecError(
                 f"There is a {hold} in the archive at {archive.storage.uri}, so nothing of topic "
                 f"{state.topics[topic_id].name!r} is erased",

@@ -2,26 +2,20 @@
 
 A generation that was read from a compacted log is exact from an offset on (see `archive.catalog.generations`). Below
 it, records are missing that had been overwritten when the log was read. The generation before may be exact there, but
-its segments go when the next one becomes active.
+its segments go when the next one becomes active. A log that was cut off below that offset is exact nowhere, but in its
+branch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.earlier import last_with_generations
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
-from logkeep_engine.archive.catalog.generations import Generation, generation_of
+from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.errors import SpecError
-
-Identity = tuple[int, int, int]
-
-
-def identity(entry: SegmentEntry) -> Identity:
-    """The numbers that tell a segment of a partition from all others."""
-    return entry.base_offset, entry.epoch, entry.attempt
 
 
 def refuse_inexact(
@@ -29,11 +23,13 @@ def refuse_inexact(
 ) -> None:
     """Raises SpecError if a partition of these topics ends where its generation is not exact: at the offset in `ends`,
     or at records of the time `before` (ms) or later."""
+    refuse_exact_nowhere(archived, topics)
     found = [
         (topic, key, known)
         for topic, key, known in _generations(archived, topics)
-        if (ends.get(key, known.exact) < known.exact or _has_since(archived, key, known.exact, before))
-        and not _is_dense(archived, key, known.exact)
+        if known.exact_from != NOWHERE
+        and (ends.get(key, known.exact) < known.exact or _has_since(archived, key, known.exact, before))
+        and not is_dense(archived, key, known.exact)
     ]
     if found:
         topic, key, known = found[0]
@@ -46,35 +42,48 @@ def refuse_inexact(
         )
 
 
+_NOWHERE_HINT = (
+    "Choose the end of a run before the log was cut off (spec.point.run), or its branch (spec.source.topicIds). Or "
+    "leave spec.point out: that takes what there is."
+)
+
+
+def refuse_exact_nowhere(archived: ArchiveState, topics: Iterable[TopicEntry]) -> None:
+    """Raises SpecError for a partition of these topics of which no point is exact."""
+    for told in exact_nowhere(archived, topics):
+        raise SpecError(f"spec.point: {told}", hint=_NOWHERE_HINT)
+
+
+def exact_nowhere(archived: ArchiveState, topics: Iterable[TopicEntry]) -> Iterator[str]:
+    """Tells the partitions of these topics of which no point is exact."""
+    for topic, key, known in _generations(archived, topics):
+        if known.exact_from != NOWHERE:
+            continue
+        why = "the archive from which it was converted was exact nowhere either"
+        if known.exact != NOWHERE:
+            why = (
+                f"its log was cut off below offset {known.exact}, and with it went records that had overwritten what "
+                f"generation {known.number} lacks"
+            )
+        yield f"topic {topic.name!r} partition {key[1]} is compacted, and no point of it is exact: {why}"
+
+
 def last_with(archived: ArchiveState, later: ArchiveState, topics: Iterable[TopicEntry], run_id: str) -> int:
     """The last commit that has the generations which were active at the end of a run. `archived` is the state at that
     end, `later` the newest. Objects of a generation that is not active any more are there for a while: whoever says
     that he knows the catalog up to that commit keeps them.
 
     Raises SpecError if some are deleted."""
-    found, last = [], later.commit
-    for topic, key, known in _generations(later, topics):
-        entries = archived.segments.get(key, ())
-        if generation_of(archived, key).number == known.number or not entries:
-            continue
-        wanted = {identity(entry) for entry in entries}
-        wanted -= {identity(entry) for entry in later.segments.get(key, ())}
-        for item in later.unpurged:
-            unnamed = {identity(entry) for entry in item.segments.get(key, ())}
-            if wanted & unnamed:
-                wanted -= unnamed
-                last = min(last, item.commit - 1)
-        if wanted:
-            found.append((topic, key, known))
-    if found:
-        topic, key, known = found[0]
+    last, gone = last_with_generations(archived, later, (topic.topic_id for topic in topics))
+    if gone:
+        key, known = gone[0], [later.generations[key] for key in gone]
         raise SpecError(
-            f"spec.point.run: at the end of run {run_id}, topic {topic.name!r} partition {key[1]} had generation "
-            f"{generation_of(archived, key).number}, which is gone since generation {known.number} became active"
-            f"{_and_more(len(found))}",
-            hint=_hint(known for _, _, known in found),
+            f"spec.point.run: at the end of run {run_id}, topic {later.topics[key[0]].name!r} partition {key[1]} had "
+            f"generation {generation_of(archived, key).number}, which is gone since generation {known[0].number} "
+            f"became active{_and_more(len(gone))}",
+            hint=_hint(known),
         )
-    return max(last, archived.commit)
+    return last
 
 
 def _generations(
@@ -92,15 +101,6 @@ def _has_since(state: ArchiveState, key: Partition, end: int, before: int | None
     return before is not None and any(
         entry.times.max_timestamp >= before for entry in entries if entry.base_offset < end
     )
-
-
-def _is_dense(state: ArchiveState, key: Partition, end: int) -> bool:
-    """Whether no offset is missing below `end`, so that compaction has taken nothing."""
-    entries = [entry for entry in state.segments.get(key, ()) if entry.base_offset < end]
-    accounted = state.accounted_for(*key)
-    reached = [accounted[0][0] if accounted else 0, *(entry.next_offset for entry in entries)]
-    whole = not any(entry.gaps for entry in entries) and reached[-1] >= end
-    return whole and reached[:-1] == [entry.base_offset for entry in entries]
 
 
 def _and_more(count: int) -> str:

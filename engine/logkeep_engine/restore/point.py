@@ -16,28 +16,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from logkeep_engine.archive.care.points import runs_with_points
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, snapshots_then, with_snapshots
-from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, RunOutcome, TopicEntry
-from logkeep_engine.archive.catalog.packed import pack
+from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, with_snapshots
+from logkeep_engine.archive.catalog.earlier import without_gone
+from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.archive.ranges import add_range
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.archive.reading.incarnations import Shows
 from logkeep_engine.archive.reading.partition import first_since
 from logkeep_engine.archive.reading.view import ArchiveView
 from logkeep_engine.archive.reading.visible import shows
-from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.clip import clipped
-from logkeep_engine.restore.exact import identity, last_with, refuse_inexact
+from logkeep_engine.restore.exact import exact_nowhere, last_with, refuse_exact_nowhere, refuse_inexact
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, TopicSelection, select_topics, shown, with_branches
 from logkeep_engine.storage import Storage
@@ -53,10 +52,7 @@ def choose(archive: Archive, point: PointSpec | None) -> ArchiveView:
     newest = archive.load()
     run = newest.runs.get(point.run)
     if run is None:
-        ended = [
-            run for run in newest.runs.values() if run.outcome is RunOutcome.SUCCEEDED and run.kind not in CARE_KINDS
-        ]
-        names = [run.run_id for run in ended[-_RUNS_SHOWN:]]
+        names = [run.run_id for run in runs_with_points(newest)[-_RUNS_SHOWN:]]
         raise SpecError(
             f"spec.point.run: the archive has no run {point.run!r}",
             hint=f"The last that succeeded are {', '.join(names) or 'none'}; logkeep inspect shows all.",
@@ -92,13 +88,13 @@ def plan_point(
     """The point in these topics. Raises SpecError for offsets that the archive does not have, or does not have any
     more. Without a point, what is missing is told."""
     if point is None:
-        return PlannedPoint(None, tuple(_not_exact(archived, topics, PointPlan(archived.commit))))
+        told = (*_not_exact(archived, topics, PointPlan(archived.commit)), *exact_nowhere(archived, topics))
+        return PlannedPoint(None, told)
     if point.run is not None:
-        later = archive.load()
-        last = last_with(archived, later, topics, point.run)
-        later = later if last == later.commit else archive.load_at(last)
-        plan = PointPlan(later.commit)
-        _refuse_not_exact(_without_gone(archived, later), topics, plan)
+        newest = archive.load()
+        plan = PointPlan(last_with(archived, newest, topics, point.run))
+        refuse_exact_nowhere(archived, topics)
+        _refuse_not_exact(_as_of(archive, archived, plan.seen, newest), topics, plan)
         return PlannedPoint(plan)
     warnings = [] if point.time is None else _told_incomplete(archive, archived, topics, point.time)
     if point.as_of is None:
@@ -113,6 +109,11 @@ def plan_point(
     refuse_inexact(archived, topics, plan.ends, plan.before)
     _refuse_not_exact(archived, topics, plan)
     return PlannedPoint(plan, tuple(warnings))
+
+
+def _as_of(archive: Archive, archived: ArchiveState, seen: int, newest: ArchiveState) -> ArchiveState:
+    """An earlier state with what of it was there at commit `seen`, and is there still."""
+    return without_gone(archived, view.state_at(archive, seen, newest), newest)
 
 
 def _refuse_not_exact(archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan) -> None:
@@ -260,31 +261,9 @@ def state_at_point(
     if point is None or plan is None:
         return with_snapshots(archived)
     if plan.seen > archived.commit:
-        archived = _without_gone(archived, archive.load_at(plan.seen))
+        archived = _as_of(archive, archived, plan.seen, archive.load())
     found = clipped(with_snapshots(archived, plan.ends, plan.before), plan.clip)
     found.groups = groups_at(archive, archived, point, plan).groups
-    return found
-
-
-def _without_gone(archived: ArchiveState, later: ArchiveState) -> ArchiveState:
-    """The earlier state without the segments that the later one has no more, and with its snapshots."""
-    found = archived.shared()
-    found.segments, found.removed = archived.segments.copy(), dict(archived.removed)
-    found.snapshots = snapshots_then(archived, later)
-    for key in archived.segments:
-        if archived.segments.rows(key) == later.segments.rows(key):
-            continue
-        there = {identity(entry) for entry in later.segments.get(key, ())}
-        there |= {identity(entry) for branch in later.branches.get(key, ()) for entry in branch.segments}
-        entries = list(archived.segments[key])
-        left = [entry for entry in entries if identity(entry) in there]
-        found.segments.replace_rows(key, b"".join(map(pack, left)))
-        removed = list(found.removed.get(key, ()))
-        for entry in entries:
-            if identity(entry) not in there:
-                add_range(removed, entry.base_offset, entry.next_offset)
-        if removed:
-            found.removed[key] = removed
     return found
 
 
@@ -315,15 +294,8 @@ def end_before(archive: Archive, archived: ArchiveState, point: PointSpec | None
     moment = None if point is None else point.time
     if moment is None:
         return next(iter(view.ends_of_runs(archive, archived.commit)), None)
-    ended = [
-        run
-        for run in archived.runs.values()
-        if run.outcome is RunOutcome.SUCCEEDED
-        and run.kind not in CARE_KINDS
-        and run.end_time is not None
-        and run.end_time <= moment
-    ]
-    last = max(ended, key=lambda run: run.epoch, default=None)
+    ended = [run for run in runs_with_points(archived) if run.end_time is not None and run.end_time <= moment]
+    last = ended[-1] if ended else None
     return None if last is None else view.end_of(archive, last, archived.commit)
 
 

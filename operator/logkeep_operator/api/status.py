@@ -143,13 +143,15 @@ class ProgressStatus(StatusPart):
 
 @dataclass(frozen=True)
 class SnapshotStatus(StatusPart):
-    """The newest snapshots of the partitions of a compacted topic. Points later than `exact_after` are exact."""
+    """The newest snapshots of the partitions of a compacted topic. Points later than `exact_after` are exact, but of as
+    many partitions as `exact_nowhere` says none is."""
 
     topic: str = ""
     partitions: int | None = None
     records: int | None = None
     bytes: int | None = None
     exact_after: str | None = None
+    exact_nowhere: int | None = None
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,14 @@ def _sized(archive: ArchiveStatus, size: ArchiveSize) -> ArchiveStatus:
 
 def _snapshots(told: Iterable[TopicSnapshots]) -> tuple[SnapshotStatus, ...]:
     return tuple(
-        SnapshotStatus(item.topic[:MAX_TOPIC], item.partitions, item.records, item.bytes, _time(item.exact_after))
+        SnapshotStatus(
+            item.topic[:MAX_TOPIC],
+            item.partitions,
+            item.records,
+            item.bytes,
+            _time(item.exact_after),
+            item.exact_nowhere or None,
+        )
         for item in _listed(told)
     )
 

@@ -18,13 +18,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome
+from logkeep_engine.archive.catalog.facts import (
+    Branching,
+    Coverage,
+    GenerationChange,
+    GenerationStep,
+    Receipt,
+    RemovedSegment,
+    RunOutcome,
+    branch_id,
+)
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.backup.archive_report import snapshots_of
+from logkeep_engine.backup.generations import generation_warnings
+from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.errors import SpecError, StorageUnavailable
 from logkeep_engine.log.consumed import LogRecord
@@ -35,8 +47,9 @@ from logkeep_engine.storage import LocalStorage
 from logkeep_engine.storage.local import _LocalWriter
 from logkeep_engine.tasks import TaskRunner
 from tests.examples import scaled
-from tests.unit.archive.build import ORDERS, chunk
+from tests.unit.archive.build import ORDERS, Batch, chunk, write_segment
 from tests.unit.backup.compacted_topic import KEY, CompactedTopic, Row, last_values, spec_of
+from tests.unit.convert.converting import converted
 from tests.unit.log.batches import NOON
 
 rows = st.lists(
@@ -311,3 +324,67 @@ def test_a_kill_between_any_two_steps_loses_nothing(tmp_path: Path) -> None:
         restored = [(record.key, record.value) for record in topic.restored()]
         assert last_values(restored) == topic.consumed(), step
     assert step > 9
+
+
+@pytest.mark.parametrize("format_name", ["Kafka", "Records", "Avro"])
+def test_a_converted_archive_refuses_points_below_the_snapshot_that_stands_for_its_log(
+    tmp_path: Path, format_name: str
+) -> None:
+    topic, target = topic_of(tmp_path / "source"), LocalStorage(f"file://{tmp_path}/target")
+    for number in range(3):
+        topic.write([(b"k", b"v%d" % number), (b"only %d" % number, b"v")])
+        topic.back_up(f"run-{number}")
+    assert converted(topic.storage, target, format_name).generations == {}, "the log is there"
+    with topic.begin("run-3") as writer:
+        topic.archive(writer)
+        writer.end(RunOutcome.SUCCEEDED)
+        first, second = writer.state.snapshots[KEY][:2]
+        writer.remove([RemovedSegment(*KEY, 0), RemovedSegment(*KEY, first.end)], [RemovedSnapshot(*KEY, first.end)])
+    target = LocalStorage(f"file://{tmp_path}/later")
+    state = converted(topic.storage, target, format_name)
+    assert state.generations[KEY].exact_from == second.end
+    ends = {"offsets": [{"topic": "orders", "partition": 0, "offset": second.end - 1}]}
+    for storage in (topic.storage, target):
+        archive = Archive.open(storage)
+        with pytest.raises(SpecError, match=r"exact from offset 4 on|is kept at offset 4 and later"):
+            points.plan_point(
+                archive, archive.load(), [*archive.load().topics.values()], PointSpec.model_validate(ends)
+            )
+
+
+def test_partitions_without_an_exact_point_are_counted_and_get_no_snapshot(tmp_path: Path) -> None:
+    """Retention has taken the log below a snapshot of partition 0, and a branch that snapshot; partition 1 had a
+    generation, and its log was cut off below the end with which that had caught up."""
+    topic, other = topic_of(tmp_path), (ORDERS.topic_id, 1)
+    topic.write([(b"a", b"v"), (b"b", b"v")])
+    topic.back_up("run-0")
+    topic.write([(b"a", b"w"), (b"b", b"w")])
+    topic.back_up("run-1")
+    with topic.begin("run-2") as writer:
+        sparse = write_segment(topic.storage, [Batch(8, 2).encode()], partition=1, epoch=writer.epoch)
+        writer.commit(receipts=[Receipt((Coverage(*other, 0, 10),), (sparse,))])
+        writer.commit(receipts=[chunk(topic.storage, 10, 20, partition=1, epoch=writer.epoch)])
+        writer.change_generations([GenerationChange(*other, 2, GenerationStep.BEGIN)])
+        writer.change_generations([GenerationChange(*other, 2, GenerationStep.ACTIVATE, end=20)])
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove([RemovedSegment(*KEY, 0)], [RemovedSnapshot(*KEY, 2)])
+    (before,) = snapshots_of(Archive.open(topic.storage).load())
+    assert (before.exact_nowhere, before.exact_after is None) == (0, False)
+    with topic.begin("run-3") as writer:
+        writer.branch([Branching(*key, branch_id(key[0], 1), offset) for key, offset in ((KEY, 2), (other, 10))], [])
+        writer.commit(receipts=[chunk(topic.storage, 2, 12, epoch=writer.epoch)])
+        writer.end(RunOutcome.SUCCEEDED)
+        notes = topic.make(writer).notes
+    assert [note.partition(" gets no snapshot: ")[0] for note in notes] == [
+        "topic orders partition 0",
+        "topic orders partition 1",
+    ]
+    assert "its log was cut off" in notes[1]
+    archive = Archive.open(topic.storage)
+    (told,) = snapshots_of(archive.load())
+    assert (told.topic, told.partitions, told.exact_after, told.exact_nowhere) == ("orders", 0, None, 2)
+    parts = describe(archive.info, archive.load()).topics[0].partitions
+    assert [part.exact_from for part in parts] == [-1, -1]
+    plan = BackupPlan("run-3", (ORDERS,), ())
+    (warning,) = generation_warnings(plan, archive.load())
+    assert "partition 1: the log was cut off below offset 20" in warning

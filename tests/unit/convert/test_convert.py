@@ -1,6 +1,7 @@
 """Conversions between the formats: what comes out, what is lost, what is refused, and what a kill leaves."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state, state_path
 from logkeep_engine.archive.catalog.facts import (
+    Branching,
     Coverage,
     Gap,
+    GenerationChange,
+    GenerationStep,
     GroupEntry,
     Receipt,
     RemovedSegment,
@@ -23,18 +27,21 @@ from logkeep_engine.archive.catalog.facts import (
     branch_id,
 )
 from logkeep_engine.archive.catalog.lineage import Fork, LeaderEpoch, LeaderSeen, Lineage
-from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.plan import BackupPlan, Chunk
+from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.spec import Compatibility, Compression, FormatName, FormatOptions
 from logkeep_engine.convert.run import ConvertOptions, Prepare, run_convert
 from logkeep_engine.convert.source import archive_source, select
+from logkeep_engine.errors import BrokerUnavailable, SpecError
 from logkeep_engine.formats.base import LossKind
 from logkeep_engine.formats.records_names import read_partition_index
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import read_txn_index
 from logkeep_engine.report import Reporter
+from logkeep_engine.restore import point as points
 from logkeep_engine.storage import LocalStorage
 from tests.runners import Job
 from tests.unit.archive.build import FAST, ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
@@ -759,3 +766,88 @@ def test_the_state_of_the_cluster_is_converted_too(source: LocalStorage, tmp_pat
     archive = Archive.open(target)
     found = read_cluster_state(archive, next(view.ends_of_runs(archive, commit)))
     assert found == replace(state, run_id="convert-1")
+
+
+def compacted_source(storage: LocalStorage) -> None:
+    """Generation 1 of a compacted partition, of which offsets are missing, is exact from offset 40 on."""
+    topic = replace(ORDERS, configs={"cleanup.policy": "compact"})
+    key = (ORDERS.topic_id, 0)
+    with begin(storage) as writer:
+        sparse = write_segment(storage, [Batch(0, 5).encode(), Batch(20, 20).encode()], epoch=writer.epoch)
+        writer.commit(topics=[topic], receipts=[Receipt((Coverage(*key, 0, 40),), (sparse,))])
+        writer.change_generations([GenerationChange(*key, 2, GenerationStep.BEGIN)])
+        writer.change_generations([GenerationChange(*key, 2, GenerationStep.ACTIVATE, end=40)])
+        writer.end(RunOutcome.SUCCEEDED)
+    grow(storage, "run-2", 40)
+
+
+def grow(storage: LocalStorage, run_id: str, start: int) -> None:
+    with begin(storage, run_id) as writer:
+        writer.commit(receipts=[chunk(storage, start, start + 20, epoch=writer.epoch)])
+        writer.end(RunOutcome.SUCCEEDED)
+
+
+def refuses(storage: LocalStorage, offset: int) -> bool:
+    archive = Archive.open(storage)
+    state = view.choose(archive).state
+    topics = list(state.topics.values())
+    wanted = PointSpec.model_validate({"offsets": [{"topic": "orders", "partition": 0, "offset": offset}]})
+    try:
+        points.plan_point(archive, state, topics, wanted)
+    except SpecError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_converted_archive_refuses_the_points_that_its_source_refuses(tmp_path: Path, format_name: str) -> None:
+    source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+    compacted_source(source)
+    converted(source, target, format_name)
+    for storage in (source, target):
+        assert [refuses(storage, offset) for offset in (1, 39, 40, 50)] == [True, True, False, False]
+    grow(source, "run-3", 60)
+    commits = converted(source, target, format_name, run_id="convert-2").commit
+    assert [refuses(target, offset) for offset in (39, 40, 70)] == [True, False, False]
+    assert converted(source, target, format_name, run_id="convert-3").commit == commits + 2, "begin and end"
+    again = folder(tmp_path / "again")
+    converted(target, again, "Kafka")
+    assert [refuses(again, offset) for offset in (39, 40)] == [True, False]
+
+
+def test_a_kill_between_the_commits_that_say_from_where_on_points_are_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+    compacted_source(source)
+    change = Writer.change_generations
+
+    def killed(self: Writer, changes: Iterable[GenerationChange]) -> None:
+        wanted = list(changes)
+        if any(item.step is GenerationStep.ACTIVATE for item in wanted):
+            raise BrokerUnavailable("killed")
+        change(self, wanted)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "change_generations", killed)
+        assert convert(source, target, "Kafka").result.outcome == "Failed"
+    assert Archive.open(target).load().generations[ORDERS.topic_id, 0].passive is not None
+    converted(source, target, "Kafka")
+    assert [refuses(target, offset) for offset in (39, 40)] == [True, False]
+
+
+@pytest.mark.parametrize("branched", [False, True])
+def test_a_source_without_an_exact_point_says_so_of_the_target(tmp_path: Path, branched: bool) -> None:
+    source, target = folder(tmp_path / "source"), folder(tmp_path / "target")
+    compacted_source(source)
+    if branched:
+        with begin(source, "run-3") as writer:
+            copy = write_segment(source, [Batch(0, 5).encode(), Batch(20, 10).encode()], epoch=writer.epoch)
+            writer.branch([Branching(ORDERS.topic_id, 0, branch_id(ORDERS.topic_id, 1), 30)], [copy])
+            writer.commit(receipts=[chunk(source, 30, 60, epoch=writer.epoch)])
+            writer.end(RunOutcome.SUCCEEDED)
+    else:
+        remove(source, 0, run_id="run-3")
+    done = convert(source, target, "Kafka").result
+    assert (done.outcome, "no point of the source is exact" in " ".join(done.warnings)) == ("Succeeded", True)
+    assert [refuses(storage, 45) for storage in (source, target)] == [True, True]

@@ -2,10 +2,17 @@
 
 import pytest
 
-from logkeep_engine.archive.catalog.facts import Coverage, GenerationChange, GenerationStep, PassiveFacts
+from logkeep_engine.archive.catalog.facts import (
+    Branching,
+    Coverage,
+    GenerationChange,
+    GenerationStep,
+    PassiveFacts,
+    branch_id,
+)
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import SpecError
-from logkeep_engine.restore.exact import refuse_inexact
+from logkeep_engine.restore.exact import exact_nowhere, refuse_inexact
 from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.catalog.test_branches import KEY, archive, begun, commit
 from tests.unit.archive.catalog.test_state import entry
@@ -41,3 +48,21 @@ def test_a_point_where_records_are_missing_is_refused(end: int | None, before: i
         return
     with pytest.raises(SpecError, match=f"exact from offset 100 on, not at {where}"):
         refuse_inexact(state, [ORDERS], ends, before)
+
+
+def test_a_log_that_was_cut_off_below_the_exact_offset_has_no_exact_point_but_in_its_branch() -> None:
+    state, branch = reread(gaps=True), branch_id(ORDERS.topic_id, 1)
+    archive(state, 100, 120, 1)
+    commit(state, generations=(GenerationChange(*KEY, 3, GenerationStep.BEGIN, 0, 0),))
+    commit(state, generations=(GenerationChange(*KEY, 3, GenerationStep.ACTIVATE, 0, 120),))
+    assert list(exact_nowhere(state, [ORDERS])) == []
+    commit(state, branchings=(Branching(*KEY, branch, 110),))
+    archive(state, 110, 150, 2)
+    with pytest.raises(SpecError, match="no point of it is exact: its log was cut off below offset 120") as refused:
+        refuse_inexact(state, [ORDERS], {KEY: 140})
+    assert "spec.source.topicIds" in refused.value.hint
+    assert len(list(exact_nowhere(state, [ORDERS]))) == 1, "who restores the newest state is told"
+    before = state.with_branch(ORDERS.topic_id, branch)
+    refuse_inexact(before, [ORDERS], {KEY: 120})
+    with pytest.raises(SpecError, match="exact from offset 120 on, not at offset 119"):
+        refuse_inexact(before, [ORDERS], {KEY: 119})

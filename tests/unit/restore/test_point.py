@@ -10,12 +10,15 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Branching,
     Coverage,
+    GenerationChange,
+    GenerationStep,
     GroupEntry,
     Receipt,
     RemovedSegment,
     RunOutcome,
     branch_id,
 )
+from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.moments import iso
@@ -108,6 +111,55 @@ def test_what_retention_has_removed_since_is_not_in_the_state_of_a_run(storage: 
         writer.remove([RemovedSegment(*KEY, 10)])
     again = points.state_at_point(archive, points.choose(archive, point(run="two")).state, point(run="two"), plan)
     assert held(again) == [(10, 20)]
+
+
+def reread(storage: Storage, run_id: str, end: int, number: int = 2) -> None:
+    """A run that reads a generation of [0, end) and makes it active."""
+    with begin_run(Archive.open(storage), run_id, wait=FAST) as writer:
+        writer.change_generations([GenerationChange(*KEY, number, GenerationStep.BEGIN, 0, end)])
+        writer.commit(receipts=[replace(chunk(storage, 0, end, epoch=writer.epoch), generation=number)])
+        writer.change_generations([GenerationChange(*KEY, number, GenerationStep.ACTIVATE, 0, end)])
+        writer.end(RunOutcome.SUCCEEDED)
+
+
+def test_what_was_erased_since_a_generation_is_there_as_the_erasure_has_left_it(storage: Storage) -> None:
+    """The restore keeps the catalog up to the commit before the generation. It does not take segments from there."""
+    run(storage, "one", 0, 10)
+    other = replace(ORDERS, name="other", topic_id="b" * 21 + "_")
+    with begin_run(Archive.open(storage), "two", wait=FAST) as writer:
+        writer.commit(topics=[other], receipts=[chunk(storage, 0, 20, epoch=writer.epoch, topic=other)])
+        writer.end(RunOutcome.SUCCEEDED)
+    reread(storage, "three", 10)
+    archive = Archive.open(storage)
+    (gone,) = archive.load().segments[other.topic_id, 0]
+    with begin_run(archive, "erasure-one", kind="Erasure", wait=FAST) as writer:
+        left = chunk(storage, 0, 20, epoch=writer.epoch, topic=other).segments[0]
+        writer.exchange([Exchange(gone, left)])
+        writer.end(RunOutcome.SUCCEEDED)
+    state = points.choose(archive, point(run="two")).state
+    plan = points.plan_point(archive, state, [ORDERS, other], point(run="two")).plan
+    assert plan is not None
+    assert archive.load().commit > plan.seen
+    found = points.state_at_point(archive, state, point(run="two"), plan)
+    assert [entry.epoch for entry in found.segments[other.topic_id, 0]] == [left.epoch]
+    assert [entry.epoch for entry in found.segments[KEY]] == [1]
+
+
+def test_what_was_deleted_since_a_generation_is_not_in_the_state_of_a_run(storage: Storage) -> None:
+    run(storage, "one", 0, 10)
+    with begin_run(Archive.open(storage), "two", wait=FAST) as writer:
+        receipts = [chunk(storage, at, at + 10, partition=1, epoch=writer.epoch) for at in (0, 10)]
+        writer.commit(receipts=receipts)
+        writer.end(RunOutcome.SUCCEEDED)
+    reread(storage, "three", 10)
+    with begin_run(Archive.open(storage), "four", wait=FAST) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove([RemovedSegment(ORDERS.topic_id, 1, 0)])
+        writer.purged([writer.state.commit])
+    state = seen(storage, point(run="two"))
+    assert [entry.epoch for entry in state.segments[KEY]] == [1], "the generation before is there"
+    assert [entry.base_offset for entry in state.segments[ORDERS.topic_id, 1]] == [10]
+    assert state.removed[ORDERS.topic_id, 1] == [(0, 10)]
 
 
 def test_a_log_that_was_cut_off_later_is_still_the_one_of_the_run(storage: Storage) -> None:

@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.archive.catalog.compacted import exact_from
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
-from logkeep_engine.archive.catalog.generations import unread
+from logkeep_engine.archive.catalog.generations import NOWHERE, unread
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lost_tail import LostTail
 from logkeep_engine.archive.catalog.packed import digests_of
@@ -97,7 +97,7 @@ class PassiveInfo(AsJson):
 @dataclass(frozen=True)
 class GenerationInfo(AsJson):
     """The active generation of a compacted partition (0: the first is being archived). It was begun at `began`, is
-    active since `since`, and exact from the offset `exact` on (-1: not known)."""
+    active since `since`, and exact from the offset `exact` on (-1: not known, or nowhere: `exact_from` is -1, too)."""
 
     number: int
     began: int
@@ -425,7 +425,8 @@ def _generation(state: ArchiveState, key: Partition) -> GenerationInfo | None:
         began, size = passive.began, passive.end - passive.start
         found = PassiveInfo(passive.number, began, moment(began), passive.start, passive.end, size - left)
     times = known.began, moment(known.began), known.since, moment(known.since)
-    return GenerationInfo(known.number, *times, known.exact, found)
+    exact = -1 if known.exact_from == NOWHERE else known.exact
+    return GenerationInfo(known.number, *times, exact, found)
 
 
 def _snapshot(held: HeldSnapshot) -> SnapshotInfo:

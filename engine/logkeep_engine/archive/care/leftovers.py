@@ -37,7 +37,6 @@ from logkeep_engine.archive.catalog.generations import PASSIVE, passive_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.formats import avro_names, records_names
 from logkeep_engine.storage import Storage
 
@@ -52,7 +51,7 @@ def may_have_leftovers(writer: Writer) -> bool:
     """Did an earlier attempt begin the writer's run, or did the run before it not succeed? Only then there may be
     objects that no commit names."""
     runs = writer.state.runs
-    others = [run for run in runs.values() if run.run_id != writer.run_id and run.kind not in CARE_KINDS]
+    others = [run for run in runs.values() if run.run_id != writer.run_id and not run.is_care]
     last = max(others, key=attrgetter("epoch"), default=None)
     return runs[writer.run_id].attempts > 1 or (last is not None and last.outcome is not RunOutcome.SUCCEEDED)
 
@@ -86,7 +85,7 @@ def remove_leftovers(writer: Writer, keys: Iterable[Partition]) -> int:
 def _is_adopted(writer: Writer) -> bool:
     """Another tool may have written the folder. An archive that a conversion has made of one is Logkeep's own."""
     return writer.archive.info.imported and any(
-        run.kind not in CARE_KINDS | {CONVERSION} for run in writer.state.runs.values()
+        not run.is_care and run.kind != CONVERSION for run in writer.state.runs.values()
     )
 
 

@@ -20,7 +20,6 @@ from operator import attrgetter
 from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.holds import HoldKind
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.names import CARE_KINDS
 
 LAST, RUNS, DAILY, WEEKLY, MONTHLY, HELD = "last", "keepRuns", "daily", "weekly", "monthly", "hold"
 _FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
@@ -68,7 +67,7 @@ class KeptPoint:
 
 def runs_with_points(state: ArchiveState) -> list[RunEntry]:
     """The runs that succeeded and have archived something, or could have, the oldest first."""
-    found = (run for run in state.runs.values() if run.outcome is RunOutcome.SUCCEEDED and run.kind not in CARE_KINDS)
+    found = (run for run in state.runs.values() if run.outcome is RunOutcome.SUCCEEDED and not run.is_care)
     return sorted(found, key=attrgetter("epoch"))
 
 

@@ -10,7 +10,8 @@ the catalog's word that they may be there: a later run that succeeds deletes the
 since the catalog still accounts for their offsets. So a deletion that comes late, even by a run that another has
 overtaken, deletes nothing else.
 
-Objects are deleted when their removal is older than the grace, and no running reader began before it (see `leases`).
+Objects are deleted when their removal is older than the grace, no running reader began before it (see `leases`), and no
+kept point needs them (see `kept_fronts`).
 The time of a removal is that of the commit's object by the store's clock, or the one that the commit tells, whichever
 is later and not in the future. If the clocks are doubtful, nothing is deleted.
 """
@@ -23,8 +24,9 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.clock import checked_now
+from logkeep_engine.archive.care.kept_fronts import points_with
 from logkeep_engine.archive.care.leases import running_readers
-from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules
+from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules, kept_points
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment
@@ -58,7 +60,8 @@ class Removed:
 @dataclass(frozen=True, slots=True)
 class Purged:
     """The removed segments whose objects were deleted, and the `bytes` of these. `waiting` are those that are there
-    still: for their grace, for the runs `readers`, which may read them, or for objects that the store keeps `locked`.
+    still: for their grace, for the runs `readers`, which may read them, for objects that the store keeps `locked`, or
+    for kept points from before a new generation.
     """
 
     segments: int = 0
@@ -88,9 +91,11 @@ def remove_expired(writer: Writer, limits: RetentionLimits, now: int, keep: Keep
     return removed
 
 
-def purge(writer: Writer, grace: int = 0, topic_ids: Collection[str] | None = None) -> Purged:
-    """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs.
-    `topic_ids`: only removals with segments of these topics.
+def purge(
+    writer: Writer, grace: int = 0, topic_ids: Collection[str] | None = None, keep: KeepRules = LAST_ONLY
+) -> Purged:
+    """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs, nor
+    a point that these rules, or a hold, keep. `topic_ids`: only removals with segments of these topics.
 
     Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and nobody knows whether it is over.
     """
@@ -102,7 +107,10 @@ def purge(writer: Writer, grace: int = 0, topic_ids: Collection[str] | None = No
     over = _with_grace_over(writer, removals, grace) if removals else []
     readers = running_readers(writer.archive.storage, writer.store_time()) if over else []
     held = {item.commit: [reader.run_id for reader in readers if reader.needs(item.commit)] for item in over}
-    due = [item for item in over if not held[item.commit]]
+    points = kept_points(writer.state, keep)
+    due = [
+        item for item in over if not held[item.commit] and not points_with(writer.archive, writer.state, item, points)
+    ]
     locked = {item.commit: _delete_objects(writer, item) for item in due}
     done = [item for item in due if not locked[item.commit]]
     if done:

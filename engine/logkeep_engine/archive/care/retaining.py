@@ -26,7 +26,7 @@ from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.moments import moment
-from logkeep_engine.contract.names import CARE_KINDS, HOLD, RETENTION
+from logkeep_engine.contract.names import HOLD, RETENTION
 from logkeep_engine.contract.retention import Retention, RetentionHold
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveFenced, BackupUnfinished, ClockDoubtful, LogkeepError, SpecError
@@ -72,7 +72,7 @@ def retain(writer: Writer, rules: RetentionRules) -> RetentionDone:
     removed = remove_expired(writer, limits, now, rules.keep)
     purged = Purged()
     try:
-        purged = purge(writer, rules.grace)
+        purged = purge(writer, rules.grace, keep=rules.keep)
     except ClockDoubtful as error:
         notes.append(f"objects of what was removed are not deleted yet: {error.message}")
     except ArchiveFenced:
@@ -177,7 +177,7 @@ def _changed_holds(before: Iterable[Hold], wanted: list[Hold], *, release: bool)
 def refuse_unfinished(state: ArchiveState, what_waits: str, uri: str) -> None:
     """Raises BackupUnfinished unless the last backup has succeeded. Restores see the archive as an earlier run has left
     it then: what the unfinished run has replaced they still need."""
-    backups = [run for run in state.runs.values() if run.kind not in CARE_KINDS]
+    backups = [run for run in state.runs.values() if not run.is_care]
     last = max(backups, key=attrgetter("epoch"), default=None)
     if last is None or last.outcome is not RunOutcome.SUCCEEDED:
         what = "no run has archived anything yet" if last is None else f"run {last.run_id} has not succeeded"

@@ -7,11 +7,13 @@ import time
 from dataclasses import dataclass
 
 from logkeep_engine.archive.care.as_json import AsJson
+from logkeep_engine.archive.care.kept_fronts import points_with
 from logkeep_engine.archive.care.points import KeptPoint, kept_points
 from logkeep_engine.archive.care.retaining import RetentionRules, with_spec_holds
 from logkeep_engine.archive.care.retention import Judged, judged, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import exact_from
+from logkeep_engine.archive.catalog.earlier import last_with_generations, without_gone
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading import view
@@ -51,8 +53,8 @@ class GoingItem(AsJson):
 
 @dataclass(frozen=True)
 class RestorablePoint(AsJson):
-    """A kept point. `restorable`: spec.point.run can name it. `whole`: nothing of it was removed. Else it has every
-    record that is younger than `since`, or lacks what nobody can tell the time of ("")."""
+    """A kept point. `restorable`: spec.point.run can name it with all topics. `whole`: nothing of it was removed. Else
+    it has every record that is younger than `since`, or lacks what nobody can tell the time of ("")."""
 
     run_id: str
     end_time: str
@@ -64,12 +66,14 @@ class RestorablePoint(AsJson):
 
 @dataclass(frozen=True)
 class WaitingRemoval(AsJson):
-    """Segments that a commit has removed, and whose objects are there still."""
+    """Segments that a commit has removed, and whose objects are there still. `needed_by`: the kept points that have
+    them, which a new generation has replaced."""
 
     commit: int
     time: str
     segments: int
     bytes: int
+    needed_by: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> Ret
                 moment(item.time) if item.is_known else "",
                 item.segments.count,
                 sum(object_bytes(entry) for entries in item.segments.values() for entry in entries),
+                tuple(map(str, points_with(archive, state, item, points))),
             )
             for item in state.unpurged
         ),
@@ -142,28 +147,29 @@ def _point(archive: Archive, newest: ArchiveState, point: KeptPoint) -> Restorab
     end = view.end_of(archive, newest.runs[point.run_id], newest.commit)
     if end is None:
         return RestorablePoint(point.run_id, moment(point.time), point.rules, False, False, "")
-    left = end.number  # and what retention has removed right behind it the run has not left
-    while left < newest.commit and archive.read_commit(left + 1).run_id == point.run_id:
-        left += 1
-    lacks = _lacks(archive.load_at(left), newest)
+    left = view.with_care(archive, end, newest, of_others=False)  # what the run itself has removed it has not left
+    then = view.state_at(archive, left, newest)
+    last, gone = last_with_generations(then, newest)
+    if gone:
+        return RestorablePoint(point.run_id, moment(point.time), point.rules, False, False, "")
+    lacks = _lacks(then, without_gone(then, view.state_at(archive, last, newest), newest))
     return RestorablePoint(
         point.run_id, moment(point.time), point.rules, True, lacks is None, "" if lacks is None else moment(lacks)
     )
 
 
-def _lacks(then: ArchiveState, newest: ArchiveState) -> int | None:
-    """The time of the youngest record that a point has had and that is removed now; None if nothing is. -1: nobody
+def _lacks(then: ArchiveState, now: ArchiveState) -> int | None:
+    """The time of the youngest record that a point has had and that is removed `now`; None if nothing is. -1: nobody
     knows the time."""
     found: list[int] = []
     for key, entries in then.segments.items():
-        if newest.segments.rows(key) == then.segments.rows(key):
+        if now.segments.rows(key) == then.segments.rows(key):
             continue
-        if newest.topics[key[0]].is_compacted_only:
-            exact, accounted = exact_from(newest, key), then.accounted_for(*key)
+        if now.topics[key[0]].is_compacted_only:
+            exact, accounted = exact_from(now, key), then.accounted_for(*key)
             if exact is None or not accounted or exact.offset > accounted[-1][1]:
                 found.append(_NO_TIME if exact is None else exact.time)
             continue
-        there = {entry.base_offset for entry in newest.segments.get(key, ())}
-        there |= {entry.base_offset for branch in newest.branches.get(key, ()) for entry in branch.segments}
+        there = {entry.base_offset for entry in now.segments.get(key, ())}
         found += [entry.times.max_timestamp for entry in entries if entry.base_offset not in there]
     return max(found, default=None)

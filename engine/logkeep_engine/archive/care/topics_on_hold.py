@@ -9,19 +9,28 @@ from logkeep_engine.archive.catalog.replacements import first_epochs
 from logkeep_engine.archive.catalog.state import ArchiveState
 
 
-def hold_on(state: ArchiveState, topic_id: str) -> Hold | None:
-    """A hold on a topic: on its name, or on a run that has, or may have, records of it."""
+def hold_on(state: ArchiveState, topic_id: str, *, removed: bool = False) -> Hold | None:
+    """A hold on a topic: on its name, or on a run that has, or may have, records of it. `removed`: also records that no
+    commit names any more, and whose objects are there."""
     if not state.retention_holds:
         return None
     hold = topic_hold(state.retention_holds, state.topics[topic_id].name)
     if hold is not None:
         return hold
-    first = min(_epochs(state, topic_id), default=None)
+    gone = _removed_epochs(state, topic_id) if removed else ()
+    first = min((*_epochs(state, topic_id), *gone), default=None)
     for item in state.retention_holds:
         run = state.runs.get(item.name) if item.kind is HoldKind.RUN else None
         if run is not None and first is not None and first <= run.epoch:
             return item
     return None
+
+
+def _removed_epochs(state: ArchiveState, topic_id: str) -> Iterator[int]:
+    for item in state.unpurged:
+        for key in item.segments:
+            if key[0] == topic_id:
+                yield from map(first_epochs(state.replaced.get(key, ())), item.segments[key])
 
 
 def _epochs(state: ArchiveState, topic_id: str) -> Iterator[int]:

@@ -19,12 +19,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.generations import NOWHERE, generation_of, is_dense
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.packed import ROW_BYTES
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 
-NOWHERE: Mapping[Partition, int] = MappingProxyType({})
+_NO_ENDS: Mapping[Partition, int] = MappingProxyType({})
 
 
 class ExactFrom(NamedTuple):
@@ -37,7 +38,7 @@ class ExactFrom(NamedTuple):
 
 def with_snapshots(
     state: ArchiveState,
-    ends: Mapping[Partition, int] = NOWHERE,
+    ends: Mapping[Partition, int] = _NO_ENDS,
     before: int | None = None,
     *,
     where_needed: bool = False,
@@ -90,7 +91,7 @@ def _is_removed(state: ArchiveState, key: Partition, start: int, end: int | None
 
 
 def not_exact(
-    state: ArchiveState, ends: Mapping[Partition, int] = NOWHERE, before: int | None = None
+    state: ArchiveState, ends: Mapping[Partition, int] = _NO_ENDS, before: int | None = None
 ) -> Iterator[Partition]:
     """The partitions of topics that are only compacted whose states are not exact: retention has removed a part of the
     log, and no snapshot stands for it. Elsewhere retention removes records because nobody wants them any more."""
@@ -102,12 +103,28 @@ def not_exact(
 
 
 def exact_from(state: ArchiveState, key: Partition) -> ExactFrom | None:
-    """The first points of a partition from which on all are exact; None: not even the newest is."""
+    """The first points of a partition from which on all are exact, as far as snapshots tell; None: not even the newest
+    is."""
+    if generation_of(state, key).exact_from == NOWHERE:
+        return None
     if not state.removed.get(key) or not state.topics[key[0]].is_compacted_only:
         accounted = state.accounted_for(*key)
         return ExactFrom(accounted[0][0] if accounted else 0, NO_TIME)
     first = next(_usable(state, key, None, None), None)
     return None if first is None else ExactFrom(first.end, first.time)
+
+
+def inexact_below(state: ArchiveState) -> dict[Partition, int]:
+    """The offsets below which what `with_snapshots` shows `where_needed` is not exact, by partition; NOWHERE: at none
+    it is. Partitions that are exact everywhere are left out."""
+    found = {}
+    for key in {*state.generations, *state.removed}:
+        generation = generation_of(state, key).exact_from
+        snapshot = snapshot_of(state, key, where_needed=True)
+        exact = max(0 if is_dense(state, key, generation) else generation, 0 if snapshot is None else snapshot.end)
+        if exact > 0:
+            found[key] = exact
+    return found | dict.fromkeys(not_exact(state), NOWHERE)
 
 
 def snapshots_then(earlier: ArchiveState, later: ArchiveState) -> dict[Partition, list[HeldSnapshot]]:

@@ -16,6 +16,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
+from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.log.cleanup import is_compacted, is_deleted
 
 Partition = tuple[str, int]  # (topic id, partition number)
@@ -236,6 +237,11 @@ class RunEntry:
     bytes: int = 0
     segments: int = 0
     attempts: int = 1
+
+    @property
+    def is_care(self) -> bool:
+        """Whether the run takes care of what others have archived, and archives nothing."""
+        return self.kind in CARE_KINDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ reader of the log misses a record whose later one lies behind what he has read. 
 has read on to the end that the log had after the last record below was read, and found no offset missing there. What
 has taken the place of a missing record lies in what was read then. A generation is exact from that end on, and not
 below it.
+
+A log that is cut off below that end loses what has taken the place of missing records. The front that stays is exact
+nowhere then, whatever is archived behind it; the branch is what it was.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from logkeep_engine.archive.catalog.branches import PartitionFacts
+from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
     Commit,
@@ -31,12 +34,15 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
-from logkeep_engine.archive.catalog.packed import ROW_BYTES, offsets_of
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentTable, offsets_of
 from logkeep_engine.archive.ranges import Range, together
 
 PASSIVE = -1
 """Stands for all passive generations, see `ArchiveState.of_generation`."""
 UNKNOWN_TIME = -1
+NOWHERE = (1 << 63) - 1
+"""The offset from which on a generation is exact that is exact nowhere: no point reaches it."""
+_WHOLE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,9 @@ class PassiveGeneration:
 class Generation:
     """The generations of a partition. `number` is that of the active one, 0 as long as the first is read; `began` (ms)
     is when the reading of it began, `since` when it became active, and `exact` the offset from which on it is exact: -1
-    where that is not known. `last` is the highest number that was ever begun: no number is used twice."""
+    where that is not known. `last` is the highest number that was ever begun: no number is used twice. `parted`: how
+    many branches the partition had when its log was cut off below `exact`, and records were missing there (-1: it was
+    not)."""
 
     number: int
     began: int = UNKNOWN_TIME
@@ -61,11 +69,19 @@ class Generation:
     exact: int = -1
     last: int = 0
     passive: PassiveGeneration | None = None
+    parted: int = _WHOLE
+
+    @property
+    def exact_from(self) -> int:
+        """The offset from which on points are exact; NOWHERE, or -1 if it is not known."""
+        return self.exact if self.parted == _WHOLE else NOWHERE
 
 
 class KeepsGenerations(Protocol):
     """The state of an archive, see `state`."""
 
+    segments: SegmentTable
+    branches: dict[Partition, list[Branch]]
     generations: dict[Partition, Generation]
     snapshots: dict[Partition, list[HeldSnapshot]]
 
@@ -114,10 +130,27 @@ def unread(state: KeepsGenerations, key: Partition, passive: PassiveGeneration) 
     return state.of_generation(passive.number).uncovered(*key, passive.start, passive.end)
 
 
-def why_not(state: KeepsGenerations, change: GenerationChange) -> str | None:
-    """The reason why a change cannot follow the state, or None."""
+def before_branch(generations: dict[Partition, Generation], key: Partition, number: int) -> dict[Partition, Generation]:
+    """All generations as the branch of this number (from 0) shows those of its partition: what was cut off with it, or
+    later, is there."""
+    known = generations.get(key)
+    if known is None or number > known.parted:
+        return generations
+    return {**generations, key: replace(known, parted=_WHOLE)}
+
+
+def is_dense(state: KeepsGenerations, key: Partition, end: int) -> bool:
+    """Whether no offset is missing below `end`, so that compaction has taken nothing."""
+    entries = [entry for entry in state.segments.get(key, ()) if entry.base_offset < end]
+    accounted = state.accounted_for(*key)
+    reached = [accounted[0][0] if accounted else 0, *(entry.next_offset for entry in entries)]
+    whole = not any(entry.gaps for entry in entries) and reached[-1] >= end
+    return whole and reached[:-1] == [entry.base_offset for entry in entries]
+
+
+def _why_not(state: KeepsGenerations, change: GenerationChange, known: Generation) -> str | None:
+    """The reason why a change cannot follow what is known of its partition, or None."""
     key = (change.topic_id, change.partition)
-    known = generation_of(state, key)
     where = f"generation {change.number} of topic id {key[0]} partition {key[1]}"
     if change.step is GenerationStep.BEGIN:
         if known.passive is not None:
@@ -137,22 +170,22 @@ def why_not(state: KeepsGenerations, change: GenerationChange) -> str | None:
 
 def checked(state: KeepsGenerations, changes: Iterable[GenerationChange]) -> tuple[GenerationChange, ...]:
     """The changes, in their order. Raises ValueError if one cannot follow those before it."""
-    wanted, dropped = tuple(changes), set()
+    wanted, known = tuple(changes), dict[Partition, Generation]()
     for change in wanted:
         key = (change.topic_id, change.partition)
-        why = why_not(state, change)
-        if why is not None and not (change.step is GenerationStep.BEGIN and key in dropped):
+        if change.step is GenerationStep.ACTIVATE and key in known:
+            raise ValueError(f"{change} needs a commit of its own")
+        before = known.get(key) or generation_of(state, key)
+        if why := _why_not(state, change, before):
             raise ValueError(why)
-        if change.step is GenerationStep.DROP:
-            dropped.add(key)
+        known[key] = _stepped(before, change, UNKNOWN_TIME)
     return wanted
 
 
 def change_generations(state: KeepsGenerations, commit: Commit) -> None:
     """Add what a commit says of generations. Raises ValueError if it cannot follow."""
     for change in commit.generations:
-        why = why_not(state, change)
-        if why is not None:
+        if why := _why_not(state, change, generation_of(state, (change.topic_id, change.partition))):
             raise ValueError(why)
         _change(state, commit, change)
     facts = commit.passive
@@ -168,6 +201,7 @@ def generation_out(state: KeepsGenerations, key: Partition) -> tuple[dict[str, A
     if known is None:
         return {}, b""
     found: dict[str, Any] = {name: getattr(known, name) for name in ("number", "began", "since", "exact", "last")}
+    found |= {} if known.parted == _WHOLE else {"parted": known.parted}
     if known.passive is None:
         return found, b""
     held = state.of_generation(known.passive.number).held(key)
@@ -197,23 +231,40 @@ def generation_in(state: KeepsGenerations, key: Partition, found: dict[str, Any]
     return size
 
 
-def end_passive_behind(state: KeepsGenerations, commit: Commit, key: Partition, offset: int) -> None:
-    """Drop the passive generation of a partition, if it reaches behind `offset`: the log was cut off there, or records
-    were erased, which a generation that is being read has, too."""
-    passive = passive_of(state, key)
-    if passive is not None and passive.end > offset:
+def end_passive(state: KeepsGenerations, commit: Commit, key: Partition) -> None:
+    """Drop the passive generation of a partition: records were erased, which a generation that is being read has, too,
+    or the log was cut off, and with it what may have taken the place of records that were not read."""
+    if passive_of(state, key) is not None:
         _drop(state, commit, key)
+
+
+def part_generations(state: KeepsGenerations, commit: Commit, key: Partition, offset: int) -> None:
+    """Note what becomes of the generations of a partition whose log is cut off at `offset`. Before it is."""
+    end_passive(state, commit, key)
+    known = state.generations.get(key)
+    if known is not None and known.exact > offset and known.parted == _WHOLE and not is_dense(state, key, offset):
+        state.generations[key] = replace(known, parted=len(state.branches.get(key, ())))
+
+
+def _stepped(known: Generation, change: GenerationChange, time: int) -> Generation:
+    """The generations of a partition after a change."""
+    if change.step is GenerationStep.BEGIN:
+        passive = PassiveGeneration(change.number, time, change.start, change.end)
+        return replace(known, last=change.number, passive=passive)
+    if change.step is GenerationStep.DROP:
+        return replace(known, passive=None)
+    assert known.passive is not None
+    return Generation(change.number, known.passive.began, time, change.end, known.last)
 
 
 def _change(state: KeepsGenerations, commit: Commit, change: GenerationChange) -> None:
     key = (change.topic_id, change.partition)
     known = generation_of(state, key)
-    if change.step is GenerationStep.BEGIN:
-        passive = PassiveGeneration(change.number, commit.time, change.start, change.end)
-        state.generations[key] = replace(known, last=change.number, passive=passive)
-        return
     if change.step is GenerationStep.DROP:
         _drop(state, commit, key)
+        return
+    state.generations[key] = _stepped(known, change, commit.time)
+    if change.step is GenerationStep.BEGIN:
         return
     assert known.passive is not None
     swapped = _swapped(state, key, known.passive)
@@ -224,7 +275,6 @@ def _change(state: KeepsGenerations, commit: Commit, change: GenerationChange) -
         _retire(state, commit, key, snapshot.rows)
     state.hold(key, whole)
     state.of_generation(change.number).hold(key, PartitionFacts())
-    state.generations[key] = Generation(change.number, known.passive.began, commit.time, change.end, known.last)
 
 
 def _swapped(

@@ -26,7 +26,13 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     TopicEntry,
 )
-from logkeep_engine.archive.catalog.generations import Generation, change_generations, end_passive_behind
+from logkeep_engine.archive.catalog.generations import (
+    Generation,
+    before_branch,
+    change_generations,
+    end_passive,
+    part_generations,
+)
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
@@ -235,6 +241,7 @@ class ArchiveState:
             if key[0] == topic_id and at is not None:
                 view.hold(key, rejoined(self.held(key), branches[at:]))
                 view.followed = (*view.followed, branches[at])
+                view.generations = before_branch(view.generations, key, at)
                 view.groups = tuple(in_branch(group, branches[at]) for group in view.groups)
         return view
 
@@ -307,13 +314,13 @@ class ArchiveState:
     def _branch(self, commit: Commit, item: Branching) -> None:
         key = (item.topic_id, item.partition)
         ranges = self.accounted_for(*key)
+        part_generations(self, commit, key, item.offset)
         stay, rest = self.held(key).cut(item.offset)
         if ranges:
             # The offsets that are missing there can never be archived any more.
             holes = without(item.offset, ranges[-1][1], ranges)
             rest.gaps = sorted((*rest.gaps, *(Gap(*key, *hole, REASON_CUT_OFF) for hole in holes)), key=_start)
         self.hold(key, stay)
-        end_passive_behind(self, commit, key, item.offset)
         self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
 
     def holds(self, receipt: Receipt) -> bool:
@@ -341,7 +348,7 @@ class ArchiveState:
         self._remove(commit)
         erased = put_in_place(self, commit.replaced, commit.segments, partial(self.unname, commit))
         for key in {(item.topic_id, item.partition) for item in commit.replaced}:
-            end_passive_behind(self, commit, key, -1)
+            end_passive(self, commit, key)
         for entry in commit.snapshots:
             self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
         self._remove_snapshots(commit)

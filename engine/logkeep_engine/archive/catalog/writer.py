@@ -60,7 +60,7 @@ from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEn
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import without_commits
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.contract.names import BACKUP, CARE_KINDS, HOLD, RETENTION
+from logkeep_engine.contract.names import BACKUP, HOLD, RETENTION
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveFenced,
@@ -380,7 +380,7 @@ class Writer:
 
     def _refuse_before_end(self) -> None:
         run = self.state.runs[self.run_id]
-        if run.kind not in CARE_KINDS and run.outcome is not RunOutcome.SUCCEEDED:
+        if not run.is_care and run.outcome is not RunOutcome.SUCCEEDED:
             raise ValueError(f"run {self.run_id} has not ended with success")
 
     def purged(self, commits: Collection[int]) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition, RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.generations import UNKNOWN_TIME, generation_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ObjectMissing
@@ -72,7 +73,7 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
         for run, plan in zip(unfinished, plans, strict=True):
             for key, chunks in plan.items():
                 first = firsts.get(key)
-                if first is None or len(chunks) == 1:
+                if first is None or len(chunks) == 1 or _is_read_again(state, run, key):
                     continue
                 begins = min(start for start, _ in chunks)
                 # If the first chunk of a plan has failed, the first archived offsets belong to another of its chunks.
@@ -81,6 +82,12 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
                     if begins < start <= first < end and _has_archived(state, run, key, first, end):
                         found[key] = min(found.get(key, first), begins)
     return found
+
+
+def _is_read_again(state: ArchiveState, run: RunEntry, key: Partition) -> bool:
+    """Whether a generation took the place of what a backup was to archive first: it begins where the log did then, and
+    all of it was read."""
+    return run.kind != _CONVERSION and generation_of(state, key).since != UNKNOWN_TIME
 
 
 def _carried_over(

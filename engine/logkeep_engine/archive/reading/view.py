@@ -19,7 +19,6 @@ from itertools import chain
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Commit, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.names import CARE_KINDS
 from logkeep_engine.errors import ArchiveDamaged
 
 
@@ -85,19 +84,19 @@ def _told_partial(end: Commit) -> tuple[str, ...]:
 def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
     end = _last_end(archive, newest.commit)
     if end is None:
-        if any(run.outcome is RunOutcome.SUCCEEDED and run.kind not in CARE_KINDS for run in newest.runs.values()):
+        if any(run.outcome is RunOutcome.SUCCEEDED and not run.is_care for run in newest.runs.values()):
             raise ArchiveDamaged(
                 f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
                 hint="Restore the catalog from a copy of the archive.",
             )
         told = "no backup of this archive has succeeded yet: what has been archived so far is taken"
         return ArchiveView(newest, (told,) if newest.segments else (), finished=False)
-    commit = _with_care(archive, end.number, newest)
+    commit = with_care(archive, end, newest, of_others=True)
     state = state_at(archive, commit, newest)
     warnings = [*_told_partial(end)]
     for run in newest.runs.values():
         before = state.runs.get(run.run_id)
-        if run.kind not in CARE_KINDS and run.segments > (before.segments if before is not None else 0):
+        if not run.is_care and run.segments > (before.segments if before is not None else 0):
             warnings.append(
                 f"run {run.run_id} has not succeeded ({_word(run)}): what it has archived is left out, "
                 f"the state is that of {'run ' + end.run_id if end.partial else 'the last successful run'}"
@@ -121,12 +120,15 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
     return None
 
 
-def _with_care(archive: Archive, commit: int, newest: ArchiveState) -> int:
-    """Retention removes segments right after the end of a run, or in a run of its own, so the state that is left by it
-    is as complete. So is one that an erasure leaves."""
+def with_care(archive: Archive, end: Commit, newest: ArchiveState, *, of_others: bool) -> int:
+    """The last of the commits behind the end of a run that only take care of what the run has left, or, with
+    `of_others`, also of those of runs that do nothing else. Retention removes segments right after the end of a run, or
+    in a run of its own, so the state that is left by it is as complete. So is one that an erasure leaves."""
+    commit = end.number
     while commit < newest.commit:
         found = archive.read_commit(commit + 1)
-        if not found.is_care and newest.runs[found.run_id].kind not in CARE_KINDS:
+        own = found.is_care and (of_others or found.run_id == end.run_id)
+        if not own and not (of_others and newest.runs[found.run_id].is_care):
             break
         commit += 1
     return commit

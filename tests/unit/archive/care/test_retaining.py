@@ -10,14 +10,18 @@ from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.retaining import RetentionRules, change_holds, retain, run_retention, with_spec_holds
 from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.care.retention_report import preview
+from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import GroupEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, GroupEntry, RunOutcome
+from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.reading import view
+from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.retention import Retention, RetentionHold
 from logkeep_engine.errors import BackupUnfinished, SpecError
+from logkeep_engine.restore import point as points
 from logkeep_engine.storage import LockedObject, Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk
 
@@ -136,6 +140,53 @@ def test_a_dry_run_tells_what_would_go_what_stays_and_which_points_are_whole(arc
         ("run-3", True, ""),
     ]
     assert [(item.segments, item.commit > commit) for item in later.waiting] == [(3, True)]
+
+
+def reread(archive: Archive, run_id: str) -> None:
+    """A run that reads the topic again, as compacted topics are with generations."""
+    known, storage = generation_of(archive.load(), (ID, 0)), archive.storage
+    number = known.last + 1
+    with begin(storage, run_id) as writer:
+        writer.change_generations([GenerationChange(ID, 0, number, GenerationStep.BEGIN, 0, 60)])
+        writer.commit(receipts=[replace(chunk(storage, 0, 60, epoch=writer.epoch), generation=number)])
+        writer.change_generations([GenerationChange(ID, 0, number, GenerationStep.ACTIVATE, 0, 60)])
+        writer.end(RunOutcome.SUCCEEDED)
+
+
+def restored(archive: Archive, run_id: str) -> list[int]:
+    wanted = PointSpec(run=run_id)
+    state = points.choose(archive, wanted).state
+    plan = points.plan_point(archive, state, [ORDERS], wanted).plan
+    found = points.state_at_point(archive, state, wanted, plan)
+    names = {info.path for info in archive.storage.list()}
+    assert all(names.issuperset(entry.objects(ORDERS.name)) for entry in found.segments[ID, 0])
+    return [entry.base_offset for entry in found.segments[ID, 0]]
+
+
+@pytest.mark.parametrize(
+    ("keep", "hold"),
+    [(KeepRules(runs=3), NO_HOLD), (KeepRules(), RetentionHold(runs=("run-1",)))],
+)
+def test_a_kept_point_keeps_what_a_generation_has_replaced(
+    archive: Archive, keep: KeepRules, hold: RetentionHold
+) -> None:
+    reread(archive, "again")
+    rules = RetentionRules(RetentionLimits(), keep, 0)
+    run_retention(archive, "care", rules, hold)
+    found = preview(archive, rules, hold)
+    kept = {one.run_id: (one.restorable, one.whole) for one in found.points}
+    assert kept["run-1"] == (True, True)
+    assert restored(archive, "run-1") == [0, 20]
+    assert [item.needed_by[0][:9] for item in found.waiting] == ["run run-1"]
+    assert hold_on(archive.load(), ID) is None, "no later generation replaces what it holds"
+    assert (hold_on(archive.load(), ID, removed=True) is None) == (hold == NO_HOLD), "an erasure would"
+    run_retention(archive, "later", RetentionRules(RetentionLimits(), KeepRules(), 0), NO_HOLD)
+    assert archive.load().unpurged == ()
+    with pytest.raises(SpecError, match="generation 1, which is gone since generation 2 became active"):
+        restored(archive, "run-1")
+    (one,) = (one for one in preview(archive, rules, hold).points if one.run_id == "run-1")
+    assert (one.restorable, one.whole) == (False, False)
+    assert (verify(archive).faults, verify(archive).orphans) == ([], [])
 
 
 def test_what_the_store_keeps_locked_is_told_and_tried_again(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,13 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     branch_id,
 )
-from logkeep_engine.archive.catalog.generations import Generation, PassiveGeneration, generation_of, unread
+from logkeep_engine.archive.catalog.generations import (
+    NOWHERE,
+    Generation,
+    PassiveGeneration,
+    generation_of,
+    unread,
+)
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -155,14 +161,51 @@ def test_a_generation_that_does_not_end_where_the_other_goes_on_is_not_made_acti
         change(state, 2, ACTIVATE, 0, 100)
 
 
-@pytest.mark.parametrize(("offset", "stays"), [(50, False), (100, True), (110, True)])
-def test_a_log_that_was_cut_off_ends_a_generation_that_reaches_behind_it(offset: int, stays: bool) -> None:
+@pytest.mark.parametrize("offset", [50, 100, 110])
+def test_a_log_that_was_cut_off_ends_a_generation_that_is_being_read(offset: int) -> None:
+    """Wherever it was cut off: what has taken the place of records that were not read may lie behind."""
     state = hundred()
     archive(state, 100, 120, 1)
     read(state, 0, 20)
-    commit(state, branchings=(Branching(*KEY, branch_id(ID, 1), offset),))
-    assert (state.generations[KEY].passive is not None) == stays
-    assert unpurged(state) == ([] if stays else [(0, 10), (10, 20)])
+    cut_off(state, 1, offset)
+    assert state.generations[KEY].passive is None
+    assert unpurged(state) == [(0, 10), (10, 20)]
+    with pytest.raises(ValueError, match=r"generation 2 of .* is not being read"):
+        change(state, 2, ACTIVATE, 0, 120)
+
+
+def cut_off(state: ArchiveState, number: int, offset: int) -> None:
+    commit(state, branchings=(Branching(*KEY, branch_id(ID, number), offset),))
+
+
+def activated(*, gaps: bool) -> ArchiveState:
+    """Generation 2 of 100 offsets, exact from offset 120 on."""
+    state = hundred()
+    archive(state, 100, 120, 1)
+    found = (entry(0, 50), changed(entry(50, 100), gaps=gaps))
+    commit(state, passive=PassiveFacts((Coverage(*KEY, 0, 100),), found))
+    change(state, 2, ACTIVATE, 0, 120)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("offset", "gaps", "exact"),
+    [(110, True, NOWHERE), (50, True, 120), (110, False, 120), (120, True, 120)],
+)
+def test_a_generation_whose_log_was_cut_off_below_its_exact_offset_is_exact_nowhere(
+    offset: int, gaps: bool, exact: int
+) -> None:
+    """Unless nothing was missing below."""
+    state = activated(gaps=gaps)
+    cut_off(state, 1, offset)
+    archive(state, offset, 200, 2)
+    cut_off(state, 2, 195)
+    assert state.generations[KEY].exact_from == exact
+    assert state.with_branch(ID, branch_id(ID, 1)).generations[KEY].exact_from == 120, "the branch has what went"
+    assert state.with_branch(ID, branch_id(ID, 2)).generations[KEY].exact_from == exact
+    _, loaded = checkpoint.load(checkpoint.dump(state, "a"), "c")
+    assert loaded.same_facts(state)
+    assert loaded.generations == state.generations
 
 
 def random_history(random: Random) -> ArchiveState:
@@ -296,6 +339,17 @@ def test_a_generation_may_begin_in_the_commit_that_drops_another(storage: Storag
         assert (passive.number, passive.start, passive.end) == (3, 40, 100)
         with pytest.raises(ValueError, match="generation 3 is being read"):
             writer.change_generations([GenerationChange(*KEY, 4, BEGIN, 0, 100)])
+        commit = writer.state.commit
+        drop = GenerationChange(*KEY, 3, DROP)
+        with pytest.raises(ValueError, match=r"generation 2 of .*: there was one of this number"):
+            writer.change_generations([drop, GenerationChange(*KEY, 2, BEGIN, 0, 100)])
+        with pytest.raises(ValueError, match="generation 4 is being read"):
+            writer.change_generations([drop, *(GenerationChange(*KEY, number, BEGIN, 0, 100) for number in (4, 5))])
+        with pytest.raises(ValueError, match="needs a commit of its own"):
+            writer.change_generations(
+                [drop, GenerationChange(*KEY, 4, BEGIN, 0, 0), GenerationChange(*KEY, 4, ACTIVATE)]
+            )
+        assert writer.state.commit == commit, "nothing was committed that cannot follow"
 
 
 def test_inspect_tells_generations_and_how_much_of_the_next_one_is_read(storage: Storage) -> None:

@@ -8,7 +8,15 @@ from typer.testing import CliRunner
 
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, Receipt, RemovedSegment, RunOutcome
+from logkeep_engine.archive.catalog.facts import (
+    Coverage,
+    Gap,
+    GenerationChange,
+    GenerationStep,
+    Receipt,
+    RemovedSegment,
+    RunOutcome,
+)
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.backup.plan import REASON_RETENTION, BackupPlan, Chunk
 from logkeep_engine.cli import app
@@ -163,3 +171,18 @@ def test_no_plan_is_read_of_an_archive_whose_runs_succeeded(storage: Storage, mo
     state = archive.load()
     monkeypatch.setattr(type(storage), "read", lambda *_: pytest.fail("a plan was read"))
     assert missing_beginnings(archive, state) == {}
+
+
+def test_a_generation_begins_where_the_log_did_then_and_misses_nothing_below(storage: Storage) -> None:
+    """Compaction has left no segment at its first offsets, so nothing tells of which run they are."""
+    run(storage, "one", [(0, 40), (40, 100)], [(0, 40)])
+    run(storage, "two", [(40, 100)], [(40, 100)], outcome=RunOutcome.SUCCEEDED)
+    with begin(storage, "three") as writer:
+        writer.change_generations([GenerationChange(ID, 0, 2, GenerationStep.BEGIN, 50, 100)])
+        writer.commit(receipts=[Receipt((Coverage(ID, 0, 50, 100),), generation=2)])
+        writer.change_generations([GenerationChange(ID, 0, 2, GenerationStep.ACTIVATE, 50, 100)])
+        writer.end(RunOutcome.SUCCEEDED)
+    archive = Archive.open(storage)
+    assert archive.load().accounted_for(ID, 0) == [(50, 100)]
+    assert beginnings(archive) == {}
+    assert verify(archive).faults == []
