@@ -35,7 +35,7 @@ of them."""
 
 
 def measure(shape: Shape) -> Iterator[dict[str, Any]]:
-    """What the task takes for each number of keys, in a process of its own."""
+    """Runs the task for each number of keys, in a process of its own, and yields its rows."""
     folder = Path(tempfile.mkdtemp(prefix="logkeep-bench-"))
     try:
         entries = write(shape, folder.as_uri())

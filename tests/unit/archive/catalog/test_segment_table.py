@@ -27,7 +27,7 @@ def document_of(*segments: SegmentEntry, passive: tuple[SegmentEntry, ...] = (),
 
 
 def told(document: dict[str, Any]) -> tuple[list[Any], list[tuple[Any, bytes]]]:
-    """What is read of a document: all but the rows of segments, and these as they are kept."""
+    """All that is read of a document but the rows of segments, and these as they are kept."""
     segments = tables.segments_in(document, "c")
     rest = {key: value for key, value in document.items() if key != "segments"}
     return [rest, document.get("segments", {}).get("columns")], list(segments.rows())
