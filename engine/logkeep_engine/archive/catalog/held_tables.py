@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 
 
 class TableKind(Enum):
-    """What the segments of a table are of."""
+    """The things of which an archive has objects."""
 
     LOG = auto()
     """The newest log of a partition."""
@@ -57,7 +57,7 @@ def held_tables(state: ArchiveState) -> Iterator[HeldTable]:
 
 
 def removed_tables(state: ArchiveState) -> Iterator[HeldTable]:
-    """What commits have removed and nobody has deleted yet, in order."""
+    """The segments that commits have removed and nobody has deleted yet, in order."""
     for item in state.unpurged:
         for key, some in item.segments.items():
             yield HeldTable(TableKind.REMOVED, key, some)
