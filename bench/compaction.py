@@ -2,8 +2,9 @@
 each row.
 
 One partition of an archive in a folder, whose batches have a tenth of as many keys as records, in no order, or each key
-once; the task that compacts it, as a run gives it to an executor. Speeds are of what was read: records, and bytes of
-batches. Peak memory is of the process, a process that has only imported the same taken off.
+once; the task that compacts it, as a run gives it to an executor, or the tasks, if it has too many keys for one. Speeds
+are of what was read: records, and bytes of batches. Peak memory is of the process, a process that has only imported the
+same taken off.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ import numpy as np
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.writing.log_writer import LogSegment
-from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, compact_partition
+from logkeep_engine.backup.snapshots import do_or_tell
+from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, PartitionCompacted
+from logkeep_engine.compaction.spreading import Spreading, ranges_of
 from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.batch import headers_of, parse_header
@@ -36,7 +39,7 @@ from logkeep_engine.log.varints import long_varint
 from logkeep_engine.storage import open_uri
 from logkeep_engine.tasks import PartitionUpdate
 
-_TOPIC, _ID = "state", "aaaaaaaaaaaaaaaaaaaaa_"
+TOPIC, TOPIC_ID = "state", "aaaaaaaaaaaaaaaaaaaaa_"
 _TIME = 1_767_225_600_000
 _SEGMENT = 1 << 30
 _BATCH = 64  # records whose offsets take one byte; behind them, those that take two
@@ -64,10 +67,15 @@ SHAPES = (
     Shape("zstd-1k, 1 a key", 2_000_000, 2_000_000, 1000, 330, 640, Codec.ZSTD),
     Shape("lz4-100, 1 a key", 5_000_000, 5_000_000, 84, 40, 6400, Codec.LZ4),
 )
-LARGE = Shape("lz4-100, 10^8 records of 10^7 keys", 100_000_000, 10_000_000, 84, 8, 6400, Codec.LZ4)
+LARGE = (
+    Shape("lz4-100, 10^8 records of 10^7 keys", 100_000_000, 10_000_000, 84, 8, 6400, Codec.LZ4),
+    Shape("lz4-100, 10^8 records of 10^8 keys", 100_000_000, 100_000_000, 84, 8, 6400, Codec.LZ4),
+)
 
 
-class _Context:
+class TaskAlone:
+    """The context of a task that nobody watches."""
+
     attempt = 0
     throttle: Throttle = UNLIMITED
 
@@ -88,7 +96,7 @@ def write(shape: Shape, uri: str) -> list[SegmentEntry]:
             entries.append(segment.finish())
             segment = None
         if segment is None:
-            segment = LogSegment(storage, Compression.PASSTHROUGH, _TOPIC, _ID, 0, at, 1, 0)
+            segment = LogSegment(storage, Compression.PASSTHROUGH, TOPIC, TOPIC_ID, 0, at, 1, 0)
         segment.builder.append(memoryview(batch), headers_of([(0, parse_header(batch))]))
     assert segment is not None
     return [*entries, segment.finish()]
@@ -146,10 +154,10 @@ def task(uri: str) -> dict[str, float]:
     now = _TIME + 1000
     setting = CompactionSetting(open_uri(uri), 2, now, _SEGMENT, DEFAULT_DIGEST)
     end = entries[-1].next_offset
-    work = CompactionWork(0, _TOPIC, _ID, 0, None, tuple(entries), ((0, end),), end, 86_400_000)
+    work = CompactionWork(0, TOPIC, TOPIC_ID, 0, None, tuple(entries), ((0, end),), end, 86_400_000, True)
     before, idle = resource.getrusage(resource.RUSAGE_SELF), peak()
     started = time.perf_counter()
-    done = compact_partition(setting, work, _Context())
+    done = _compacted(setting, work)
     seconds = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_SELF)
     return {
@@ -159,6 +167,24 @@ def task(uri: str) -> dict[str, float]:
         "left": done.records,
         "left_bytes": sum(part.bytes for part in done.snapshot.parts),
     }
+
+
+def _compacted(setting: CompactionSetting, work: CompactionWork) -> PartitionCompacted:
+    """The answer of the task, or of those, one after the other, over which a partition of too many keys is spread."""
+    answer: Any = do_or_tell(setting, work, TaskAlone())
+    if isinstance(answer, PartitionCompacted):
+        return answer
+    spreading = Spreading()
+    done = None
+    parts = spreading.add(work, ranges_of(work, setting.max_bytes))
+    rounds: tuple[Callable[[], Sequence[Any]], ...] = (lambda: parts, spreading.shares, spreading.copies)
+    for tasks in rounds:
+        for item in tasks():
+            answer = do_or_tell(setting, item, TaskAlone())
+            done = spreading.take(item, answer)
+    setting.storage.delete(spreading.objects)
+    assert done is not None
+    return done
 
 
 def peak() -> int:
@@ -181,7 +207,7 @@ def main() -> None:
     print(
         "| log | s | CPU s | peak MB | MB/s | records/s | left MB |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     )
-    for shape in (LARGE,) if chosen.large else SHAPES:
+    for shape in LARGE if chosen.large else SHAPES:
         if chosen.only not in shape.name:
             continue
         for _ in range(chosen.repeat):

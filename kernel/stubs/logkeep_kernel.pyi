@@ -431,11 +431,15 @@ class Divider:
 class Compaction:
     """Compacts a partition: of each key the last record survives.
 
-    While `begin()` is true, `note` all of the dirty section (`dirty` True), and then, if `is_divided`, all of the
-    clean one. Then `begin_copy`, and `copy` the clean section and the dirty one. `secret` hashes the keys; the offset
-    map takes at most `map_bytes`; the records of a batch unpack to at most `unpacked` bytes. Tombstones whose delete
-    horizon is `now` or lies before it go, others without one get `horizon` (ms). `aborted` has (producer id, first
-    offset, last offset) of transactions, those of one producer in their order.
+    While `begin()` is true, `note` all of the dirty section (`dirty` True), and then, if there are several `parts`, all
+    of the clean one. Then `begin_copy`, and `copy` the clean section and the dirty one. `secret` hashes the keys; the
+    offset map takes at most `map_bytes`; the records of a batch unpack to at most `unpacked` bytes. Tombstones whose
+    delete horizon is `now` or lies before it go, others without one get `horizon` (ms). `aborted` has (producer id,
+    first offset, last offset) of transactions, those of one producer in their order.
+
+    With `spills` it is one of several that share a secret and compact a part of a partition each, which is the dirty
+    section then: `take_pairs` whenever a call of `note` ends with `enough`, and at the end. `KnownKeys` finds the dead
+    records between the parts.
     """
 
     def __init__(
@@ -447,24 +451,29 @@ class Compaction:
         now: int,
         horizon: int,
         aborted: Sequence[tuple[int, int, int]],
+        spills: bool,
     ) -> None: ...
     def begin(self) -> bool:
         """Begin the next pass over both sections. False: no key needs one any more."""
     @property
-    def is_divided(self) -> bool:
-        """Whether not all keys fit into the map, so that each pass must note the clean section, too."""
+    def parts(self) -> int:
+        """The keys of the pass are one of so many equal shares: those that fit into the map."""
     def begin_copy(self) -> None:
         """Begin to copy both sections from their beginnings."""
-    def note(self, dirty: bool, stretch: Buffer, at: int) -> tuple[int, Literal["end", "odd", "large"]]:
+    def note(self, dirty: bool, stretch: Buffer, at: int) -> tuple[int, Literal["end", "odd", "large", "enough"]]:
         """Note the batches of a stretch from position `at` on, whose CRCs were checked.
 
-        Returns the position of the first that was not taken, and why: none is left, the caller must look at it, or its
-        records unpack to too many bytes.
+        Returns the position of the first that was not taken, and why: none is left, the caller must look at it, its
+        records unpack to too many bytes, or pairs must be taken out.
         """
-    def note_record(self, dirty: bool, key: Buffer | None, tombstone: bool) -> None:
-        """Note a record that the caller has taken apart."""
-    def survives(self, dirty: bool, key: Buffer | None) -> bool:
-        """Whether the next record, which has this key, survives, for a caller that copies it itself."""
+    def take_pairs(self, rest: bool) -> list[tuple[bytes, list[int]]]:
+        """Take out the keys of the dirty section with the numbers of their last records, in blocks: those for which the
+        map had no room any more, and with `rest` those that it holds. Pairs of a block lie in the order of their
+        buckets; the list has for each bucket the number of pairs up to its end."""
+    def marks(self) -> tuple[bytes, bytes]:
+        """The records of the dirty section that are dead as far as it was noted, and those that are tombstones."""
+    def mark(self, dead: bytes, tombstones: bytes, more: bytes) -> None:
+        """Take over marks of the dirty section, and numbers of records that are dead besides."""
     def copy(
         self, dirty: bool, stretch: Buffer, at: int
     ) -> tuple[list[bytes | tuple[int, int]], int, Literal["end", "odd", "large", "enough"]]:
@@ -476,6 +485,14 @@ class Compaction:
     @property
     def counts(self) -> tuple[int, int, int, int]:
         """Records that were copied, tombstones among them, batches copied as they were, and batches built anew."""
+
+class KnownKeys:
+    """The keys of a part of a partition and of the parts behind it, in at most `map_bytes`."""
+
+    def __init__(self, map_bytes: int) -> None: ...
+    def known_of(self, pairs: bytes) -> bytes:
+        """Pass over pairs of one block, later blocks before earlier ones. Returns the numbers, of four bytes each, of
+        those whose keys came by before. Raises MemoryError if there are too many keys."""
 
 class KeyComparison:
     """The keys of an archived partition beside those of the live log: one of `parts` shares of all keys.
@@ -515,3 +532,20 @@ class KeyComparison:
 
 def target_of_record(key: Buffer | None, offset: int, targets: int) -> int:
     """The target to which a `Divider` gives a record. ValueError if `targets` is 0."""
+
+class SegmentTableReader:
+    """Reads the segments of commits into packed rows. `columns` are those of the catalog's `fields.packed_columns`; the
+    names of codecs, flags and layouts stand in the order of their numbers."""
+
+    def __init__(
+        self,
+        columns: list[tuple[str, list[int | None]]],
+        codecs: list[str],
+        flags: list[str],
+        layouts: list[str],
+        row_bytes: int,
+    ) -> None: ...
+    def read(self, document: bytes, /) -> tuple[int, int, int, list[tuple[str, int]], bytes] | None:
+        """The first table of segments in a document: where its rows begin and end, the number of its columns, the
+        partition of each segment, and their packed rows. None if there is none, or if anything in it is not as a
+        writer writes it."""

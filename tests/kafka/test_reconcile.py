@@ -24,10 +24,12 @@ from logkeep_engine.log.batch import walk
 from logkeep_engine.log.records import decode
 from logkeep_engine.report import Reporter
 from logkeep_engine.spark.runner import SparkRunner
+from logkeep_engine.toolbox.against import compare
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 from tests.command import logkeep
 from tests.kafka.backing_up import Backups, Topics, numbers
+from tests.kafka.raw import plain
 
 CLEANED: dict[str, Any] = {
     "cleanup_policy": "compact",
@@ -218,14 +220,20 @@ def test_a_partition_that_cannot_be_read_is_no_pass(
         report.raise_if_wrong()
 
 
+@pytest.mark.parametrize("log", [True, False], ids=["log", "snapshot"])
 def test_records_that_were_erased_from_the_archive_are_not_missing(
-    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str, log: bool
 ) -> None:
     topics.create(unique, cleanup_policy="compact")
-    put(kafka, unique, "erased", "stays")
-    backups.run(unique, compactedTopics="Log")
+    put(kafka, unique, "erased", "stays", "erased", "stays")
+    made = {"maxRecordBytesBetweenSnapshots": "1", "minCleanableRatio": 0}
+    backups.run(unique, **({"compactedTopics": "Log"} if log else {"snapshots": made}))
+    assert bool(backups.state().snapshots) is not log
     asked = ErasureAsked(unique, (b"erased",))
     done = erase("erasure", backups.storage, asked, lambda: SparkRunner(backups.context), Reporter("erasure"))
-    assert (done.outcome, done.records) == ("Succeeded", 1)
+    assert (done.outcome, done.records) == ("Succeeded", 2 if log else 3)
     found = only(reconcile(backups, unique))
     assert (found.verdict, found.counts.keys) == (KeyVerdict.SAME, 1)
+    (compared,) = compare(backups.archive, plain(kafka.bootstrap)).partitions
+    assert (compared.missing, compared.failed) == ([], "")
+    assert "2 records of the live log are not in segments from which an erasure" in compared.not_compared[0]

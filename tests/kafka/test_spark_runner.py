@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
+from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.errors import BrokerUnavailable, SparkFailed, SpecError, StorageRefused, TaskFailed
 from logkeep_engine.limits import NO_LIMITS, RunLimits
 from logkeep_engine.spark.conf import kubernetes_conf, master_conf
@@ -18,9 +20,11 @@ from logkeep_engine.spark.link import DriverEndpoint, TaskLink
 from logkeep_engine.spark.listener import Listener
 from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.runner import SparkRunner
+from logkeep_engine.storage import LocalStorage
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 from tests.cluster.process import wait_until
 from tests.kafka import spark_functions as functions
+from tests.unit.backup.compacted_topic import KEY, CompactedTopic, last_values, spread_all
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +131,20 @@ def test_progress_arrives_while_tasks_run(runner: TaskRunner, tmp_path: Path) ->
     runner.run([(0, str(arrived)), (1, str(arrived))], functions.reports, lambda index, value: None, note)
     assert PartitionUpdate("orders", 1, 1, 3, 30, 300) in updates
     assert len(updates) == 6
+
+
+def test_a_large_compacted_partition_is_spread_over_tasks(runner: TaskRunner, tmp_path: Path) -> None:
+    topic = CompactedTopic(LocalStorage(tmp_path.as_uri()))
+    with spread_all():
+        for number in range(3):
+            topic.write([(b"%d" % (number * 7 % key), b"v%d" % number) for key in range(1, 9)])
+            made = topic.back_up(f"run-{number}", runner=lambda: runner)
+            assert (made.count, made.notes) == (1, [])
+    archive = Archive.open(topic.storage)
+    assert [len(item.parts(KEY)) for item in archive.load().snapshots[KEY]] == [1, 2, 3]
+    assert last_values((record.key, record.value) for record in topic.restored()) == topic.consumed()
+    report = verify(archive)
+    assert (report.faults, report.orphans) == ([], [])
 
 
 def test_limits_hold_over_all_tasks_and_jobs_also_when_workers_die(runner: TaskRunner) -> None:

@@ -8,6 +8,7 @@ catalog/00000000000000000007.bundle                  the commits 7000..7999
 topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log .index .timeindex .txnindex
                                                      or .log.zst instead of .log
 topics/<topic>/<topic id>/partition=<n>/snapshots/<epoch>[-<attempt>]/<end offset>-<leader epoch>[.<part>].checkpoint
+                                                     <part>.keys <share>.dead, until the snapshot is made
 runs/<run id>/...
 digests/<topic>/<topic id>/<n>.json                  digests of the records of a partition
 
@@ -47,6 +48,9 @@ RECORDS = "_records"
 RECORDS_INDEX = "_index"
 DATA = ".data"
 CHECKPOINT = ".checkpoint"  # KIP-630's suffix of a snapshot
+# Beside parts of a snapshot that several tasks make, until it is made: hashes of keys, and numbers of dead records.
+KEYS = ".keys"
+DEAD = ".dead"
 
 MAX_EPOCH = 10**10 - 1
 BUNDLED = 1000

@@ -8,6 +8,9 @@ large a share of what the snapshot would be made of (KIP-630's words). Each snap
 behind the end of the run, so a point of the archive lies at its end. Nothing depends on a snapshot: the log is whole
 without, and so a failure is told and fails no run. The next run makes what this one has not.
 
+A partition is a task. One for which all other tasks would wait, or with more keys or records than a task can do with,
+is spread over tasks (`compaction.spreading`).
+
 A kill before a commit leaves objects under names that nobody else uses, and `verify` lists them as orphans. The next
 start of the run, or the next run, makes the snapshot anew.
 """
@@ -17,10 +20,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from logkeep_engine.archive.catalog.compacted import not_exact, snapshot_of
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, generation_of
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments
@@ -29,10 +34,32 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archiving import COMMIT_SECONDS
 from logkeep_engine.compaction.partition import (
+    NO_PROGRESS,
     CompactionSetting,
     CompactionWork,
     PartitionCompacted,
+    TooManyKeys,
     compact_partition,
+)
+from logkeep_engine.compaction.ranges import (
+    KeyRange,
+    KeyShare,
+    RangeCopied,
+    RangeCopy,
+    copy_range,
+    map_keys,
+    merge_keys,
+)
+from logkeep_engine.compaction.spreading import (
+    LEAST_BYTES,
+    RangeAnswer,
+    RangeTask,
+    Spreading,
+    bytes_of,
+    entries_of,
+    most_records,
+    ranges_of,
+    work_of,
 )
 from logkeep_engine.contract.compacted import CompactedTopics, Snapshots
 from logkeep_engine.contract.spec import KafkaBackupSpec
@@ -72,21 +99,55 @@ def make_snapshots(
     work = list(due(writer.state, spec.snapshots or Snapshots(), made.notes))
     if not work:
         return made
-    reporter.planned(
-        (ProgressRange(item.number, item.topic, item.partition, _start(item), item.end) for item in work),
-        topics=len({item.topic for item in work}),
-    )
-    reporter.phase("Snapshotting")
     try:
-        if expect is not None:
-            expect(Demand(len(work), sum(entry.bytes for item in work for entry in item.dirty)))
-        _run(writer, spec, reporter, runner_factory(), work, made)
+        setting = CompactionSetting(
+            storage=writer.archive.storage,
+            epoch=writer.epoch,
+            now=writer.state.runs[writer.run_id].begin_time,  # so that all attempts make the same
+            max_bytes=spec.segment.max_bytes_int,
+            digest=spec.segment.digest,
+        )
+        _Making(writer, setting, reporter, made).perform(
+            *divided(work, setting.max_bytes, spec.spark.executor.slots, expect), runner_factory
+        )
     except LogkeepError as error:
         log.warning("%s", error)
         made.notes.append(f"snapshots could not be made, the next run makes them: {error.message}")
     reporter.phase("Finishing")
     log.info("made %d snapshots of %d that were due", made.count, len(work))
     return made
+
+
+Large = list[tuple[CompactionWork, list[tuple[SegmentEntry, ...]]]]
+Task = CompactionWork | RangeTask
+Answer = PartitionCompacted | RangeAnswer | LogkeepError | TooManyKeys
+
+
+def divided(
+    work: Sequence[CompactionWork], max_bytes: int, slots: int, expect: Expect | None
+) -> tuple[list[CompactionWork], Large]:
+    """The partitions that are a task, and those that are spread, with their ranges: `slots` tasks run at once, or what
+    `expect` answers. The second pass of a task reads as much as the first, so bytes tell how long one takes."""
+    ranges = {item.number: ranges_of(item, max_bytes) for item in work}
+    large = {
+        item.number: ranges[item.number]
+        for item in work
+        if (bytes_of(item) > LEAST_BYTES or _records(item) > most_records()) and len(ranges[item.number]) > 1
+    }
+    size = sum(map(bytes_of, work))
+    if expect is not None:
+        slots = expect(Demand(sum(len(large.get(item.number, "1")) for item in work), size))
+    spread: Large = [
+        (item, large[item.number])
+        for item in work
+        if item.number in large and (bytes_of(item) > size / max(1, slots) or _records(item) > most_records())
+    ]
+    alone = {item.number for item, _ in spread}
+    return [replace(item, may_give_up=bool(ranges[item.number])) for item in work if item.number not in alone], spread
+
+
+def _records(work: CompactionWork) -> int:
+    return sum(entry.records for entry in entries_of(work))
 
 
 def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[CompactionWork]:
@@ -115,7 +176,7 @@ def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[Co
             topic_id=topic.topic_id,
             partition=key[1],
             last=None if last is None else last.entry(key),
-            dirty=tuple(dirty),
+            dirty=dirty,
             kept=tuple(state.kept(*key)),
             end=state.accounted_for(*key)[-1][1],
             delete_retention=delete_retention(topic),
@@ -144,61 +205,113 @@ def delete_retention(topic: TopicEntry) -> int:
     return int(text) if text.isdecimal() else _DAY_MS
 
 
+class _Making:
+    """Makes snapshots, and commits about once a second what is done; at the end the rest, also if an error ends it."""
+
+    def __init__(self, writer: Writer, setting: CompactionSetting, reporter: Reporter, made: SnapshotsMade) -> None:
+        self._writer = writer
+        self._setting = setting
+        self._reporter = reporter
+        self._made = made
+        self._spreading = Spreading()
+        self._alone: set[int] = set()
+        self._given_up: list[CompactionWork] = []
+        self._waiting: list[SnapshotEntry] = []
+        self._committed = time.monotonic()
+
+    def perform(self, work: Sequence[CompactionWork], large: Large, runner_factory: Callable[[], TaskRunner]) -> None:
+        """Do the work: each partition in one task, and the large ones, with their ranges, in several."""
+        spreading = self._spreading
+        self._alone = {item.number for item in work}
+        ranges: list[KeyRange] = []
+        for item, its in large:
+            ranges += spreading.add(item, its, len(work) + len(large) + len(ranges))
+        planned = [ProgressRange(item.number, item.topic, item.partition, _start(item), item.end) for item in work]
+        planned += map(_progress_of, ranges)
+        self._reporter.planned(planned, topics=len({item.topic for item in planned}))
+        self._reporter.phase("Snapshotting")
+        runner = runner_factory()
+        try:
+            self._run(runner, [*ranges, *work])
+            for item in self._given_up:
+                self._run(runner, spreading.add(item, ranges_of(item, self._setting.max_bytes)))
+            self._run(runner, spreading.shares())
+            self._run(runner, spreading.copies())
+        finally:
+            self._commit()
+            self._tidy()
+
+    def _run(self, runner: TaskRunner, tasks: Sequence[Task]) -> None:
+        def on_result(index: int, answer: Any) -> None:
+            self._take(tasks[index], answer)
+
+        if tasks:
+            runner.run(tasks, partial(do_or_tell, self._setting), on_result, self._reporter.update, NO_LIMITS)
+
+    def _take(self, task: Task, answer: Answer) -> None:
+        if isinstance(answer, TooManyKeys):
+            self._given_up.append(work_of(task))
+            return
+        if isinstance(answer, LogkeepError):
+            log.warning("%s", answer)
+            item = work_of(task)
+            if isinstance(task, CompactionWork) or self._spreading.give_up(task):
+                self._made.notes.append(
+                    f"topic {item.topic} partition {item.partition} gets no snapshot: {answer.message}"
+                )
+            return
+        done = answer if isinstance(answer, PartitionCompacted) else self._take_of_range(task, answer)
+        if done is not None:
+            self._waiting.append(done.snapshot)
+            if done.number in self._alone:
+                self._reporter.done(done.number, done.records, sum(part.bytes for part in done.snapshot.parts))
+        if time.monotonic() - self._committed >= COMMIT_SECONDS:
+            self._commit()
+
+    def _take_of_range(self, task: Task, answer: RangeAnswer) -> PartitionCompacted | None:
+        assert not isinstance(task, CompactionWork)
+        if isinstance(answer, RangeCopied) and isinstance(task, RangeCopy) and task.range.number != NO_PROGRESS:
+            self._reporter.done(task.range.number, answer.records, answer.part.bytes)
+        return self._spreading.take(task, answer)
+
+    def _commit(self) -> None:
+        if self._waiting:
+            some, self._waiting = tuple(self._waiting), []
+            self._writer.snapshot(some)
+            self._made.count += len(some)
+        self._committed = time.monotonic()
+
+    def _tidy(self) -> None:
+        """Delete what the tasks of large partitions have told each other. What is left then does no harm."""
+        if not self._spreading.objects:
+            return
+        try:
+            self._setting.storage.delete(self._spreading.objects)
+        except LogkeepError as error:
+            log.warning("%d objects of hashes of keys are left: %s", len(self._spreading.objects), error)
+
+
 def _start(work: CompactionWork) -> int:
     return min(work.dirty[0].base_offset, work.end - 1)
 
 
-def _run(
-    writer: Writer,
-    spec: KafkaBackupSpec,
-    reporter: Reporter,
-    runner: TaskRunner,
-    work: Sequence[CompactionWork],
-    made: SnapshotsMade,
-) -> None:
-    """Do the work, and commit about once a second what is done; at the end the rest, also if an error ends it."""
-    setting = CompactionSetting(
-        storage=writer.archive.storage,
-        epoch=writer.epoch,
-        now=writer.state.runs[writer.run_id].begin_time,  # so that all attempts make the same
-        max_bytes=spec.segment.max_bytes_int,
-        digest=spec.segment.digest,
-    )
-    waiting: list[SnapshotEntry] = []
-    committed = time.monotonic()
+def _progress_of(item: KeyRange) -> ProgressRange:
+    first, last = item.entries[0].base_offset, item.entries[-1].next_offset
+    return ProgressRange(item.number, item.whole.topic, item.whole.partition, first, last)
 
-    def commit() -> None:
-        nonlocal committed
-        if waiting:
-            some = tuple(waiting)
-            waiting.clear()
-            writer.snapshot(some)
-            made.count += len(some)
-        committed = time.monotonic()
 
-    def on_result(index: int, done: PartitionCompacted | LogkeepError) -> None:
-        item = work[index]
-        if isinstance(done, LogkeepError):
-            log.warning("%s", done)
-            made.notes.append(f"topic {item.topic} partition {item.partition} gets no snapshot: {done.message}")
-            return
-        waiting.append(done.snapshot)
-        reporter.done(item.number, done.records, sum(part.bytes for part in done.snapshot.parts))
-        if time.monotonic() - committed >= COMMIT_SECONDS:
-            commit()
-
+def do_or_tell(setting: CompactionSetting, task: Task, context: TaskContext) -> Answer:
+    """Do a task. An error that no other attempt can change is the answer, so that the other partitions get their
+    snapshots."""
     try:
-        runner.run(work, partial(compact_or_tell, setting), on_result, reporter.update, NO_LIMITS)
-    finally:
-        commit()
-
-
-def compact_or_tell(
-    setting: CompactionSetting, work: CompactionWork, context: TaskContext
-) -> PartitionCompacted | LogkeepError:
-    """Make the snapshot of a partition. An error that no other attempt can change is the answer, so that the other
-    partitions get theirs."""
-    try:
-        return compact_partition(setting, work, context)
-    except (ArchiveDamaged, BatchTooLarge) as error:
-        return error
+        match task:
+            case KeyRange():
+                return map_keys(setting, task, context)
+            case KeyShare():
+                return merge_keys(setting, task, context)
+            case RangeCopy():
+                return copy_range(setting, task, context)
+            case _:
+                return compact_partition(setting, task, context)
+    except (ArchiveDamaged, BatchTooLarge, TooManyKeys) as error:
+        return error.with_traceback(None)  # which would hold what the task has in memory

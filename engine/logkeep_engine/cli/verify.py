@@ -57,8 +57,8 @@ def verify(
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Read every object of an archive and check it against the catalog: size, SHA-256, CRCs, offsets, indexes. Exit
-    code 1 if faults were found.
+    """Read every object of an archive and check it against the catalog: size, digest, CRCs, offsets, indexes. Exit code
+    1 if faults were found.
     """
     with errors(debug):
         if not incremental:

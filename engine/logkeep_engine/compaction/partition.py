@@ -23,6 +23,7 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import open_partition, sound
 from logkeep_engine.archive.writing.log_writer import SnapshotPlace, SnapshotSegment
 from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.errors import BatchTooLarge
 from logkeep_engine.log.batch import Headers, runs
 from logkeep_engine.log.compaction import Compactor
 from logkeep_engine.log.snapshot import FOOTER_BYTES, empty_batch, footer_batch, header_batch
@@ -51,17 +52,26 @@ class CompactionWork:
     """A partition to compact: its last snapshot (None: it has none), and the segments from the end of that on, in
     order, with the ranges of offsets (`kept`) that they stand for. `end` is where they end, and all transactions below
     have ended there. Tombstones without a delete horizon get that of `delete_retention` (ms) from now on. `number` is
-    that of the work in its run, for progress."""
+    that of the work in its run, for progress. A task that `may_give_up` does so if it would need many passes."""
 
     number: int
     topic: str
     topic_id: str
     partition: int
     last: SnapshotEntry | None
-    dirty: tuple[SegmentEntry, ...]
+    dirty: Sequence[SegmentEntry]
     kept: tuple[Range, ...]
     end: int
     delete_retention: int
+    may_give_up: bool = False
+
+
+MOST_PASSES = 4
+NO_PROGRESS = -1
+
+
+class TooManyKeys(Exception):
+    """The keys of a partition would take more than MOST_PASSES passes: several tasks are faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,7 @@ class PartitionCompacted:
 
 def compact_partition(setting: CompactionSetting, work: CompactionWork, context: TaskContext) -> PartitionCompacted:
     """Write the snapshot of a partition. Raises ArchiveDamaged if a segment or a part of the last snapshot is damaged,
-    and BatchTooLarge for a batch that a task's memory does not allow to be looked into."""
+    BatchTooLarge for a batch that a task's memory does not allow to be looked into, and TooManyKeys if it may."""
     return _Compaction(setting, work, context).run()
 
 
@@ -86,37 +96,80 @@ class _Compaction:
     def __init__(self, setting: CompactionSetting, work: CompactionWork, context: TaskContext) -> None:
         self._setting = setting
         self._work = work
-        self._context = context
-        self._progress = TaskProgress(context, after=REPORT_SECONDS)
-        self._passed = 0
+        self._attempt = context.attempt
         self._leader_epoch = work.last.leader_epoch if work.last is not None else 0
         self._clean = work.last.parts if work.last is not None else ()
-        aborted = open_partition(setting.storage, work.topic, work.dirty, work.kept).transactions.aborted
         self._compactor = Compactor(
-            now=setting.now, horizon=setting.now + work.delete_retention, aborted=Spans.of(aborted)
+            now=setting.now, horizon=setting.now + work.delete_retention, aborted=aborted_of(setting, work)
         )
+        self._pass = SectionPass(setting, work, context, work.number, self._compactor)
 
     def run(self) -> PartitionCompacted:
         """Note the keys, then copy what survives."""
         work, compactor = self._work, self._compactor
         while compactor.begin():
-            self._pass(work.dirty, self._note_dirty)
+            self._pass.over(work.dirty, self._note_dirty)
             if compactor.is_divided:
-                self._pass(self._clean, lambda stretch, _: compactor.note(False, stretch))
+                self._pass.over(self._clean, lambda stretch, _: compactor.note(False, stretch))
         compactor.begin_copy()
-        with _Parts(self._setting, work, self._context.attempt, self._leader_epoch) as parts:
-            self._pass(self._clean, lambda stretch, _: parts.write_all(compactor.copy(False, stretch)))
-            self._pass(work.dirty, lambda stretch, _: parts.write_all(compactor.copy(True, stretch)))
-            snapshot = parts.finish()
+        place = place_of(self._setting, work, self._attempt, self._leader_epoch)
+        with Parts(self._setting, place, time_of(work)) as parts:
+            self._pass.over(self._clean, lambda stretch, _: parts.write_all(compactor.copy(False, stretch)))
+            self._pass.over(work.dirty, lambda stretch, _: parts.write_all(compactor.copy(True, stretch)))
+            made = parts.finish(work.end - 1)
+        snapshot = snapshot_of(work, self._leader_epoch, made)
         return PartitionCompacted(work.number, snapshot, compactor.records, compactor.tombstones)
 
     def _note_dirty(self, stretch: memoryview, headers: Headers) -> None:
         self._leader_epoch = max(self._leader_epoch, headers[-1][1].leader_epoch)
         self._compactor.note(True, stretch)
+        if self._work.may_give_up and self._compactor.shares > MOST_PASSES:
+            raise TooManyKeys
 
-    def _pass(self, section: Sequence[SegmentEntry], take: Callable[[memoryview, Headers], None]) -> None:
+
+def aborted_of(setting: CompactionSetting, work: CompactionWork) -> Spans:
+    """The aborted transactions of the dirty section."""
+    return Spans.of(open_partition(setting.storage, work.topic, work.dirty, work.kept).transactions.aborted)
+
+
+def place_of(setting: CompactionSetting, work: CompactionWork, attempt: int, leader_epoch: int) -> SnapshotPlace:
+    """The place of the snapshot that an attempt makes."""
+    return SnapshotPlace(work.topic, work.topic_id, work.partition, setting.epoch, attempt, work.end, leader_epoch)
+
+
+def time_of(work: CompactionWork) -> int:
+    """The highest timestamp below the end of the snapshot."""
+    times = [entry.times.max_timestamp for entry in work.dirty]
+    return max([NO_TIME if work.last is None else work.last.time, *times])
+
+
+def snapshot_of(work: CompactionWork, leader_epoch: int, parts: Sequence[SegmentEntry]) -> SnapshotEntry:
+    """The snapshot that these parts are."""
+    return SnapshotEntry(work.topic_id, work.partition, work.end, leader_epoch, time_of(work), tuple(parts))
+
+
+class SectionPass:
+    """Passes over batches of a partition, and tells how far they are. `number` is what progress goes by; NO_PROGRESS
+    tells nothing."""
+
+    def __init__(
+        self,
+        setting: CompactionSetting,
+        work: CompactionWork,
+        context: TaskContext,
+        number: int,
+        compactor: Compactor,
+    ) -> None:
+        self._storage = setting.storage
+        self._work = work
+        self._number = number
+        self._progress = TaskProgress(context, after=REPORT_SECONDS)
+        self._compactor = compactor
+        self._passed = 0
+
+    def over(self, section: Sequence[SegmentEntry], take: Callable[[memoryview, Headers], None]) -> None:
         """Let all batches of a section be taken, in order. A fault of one names its object."""
-        storage, topic = self._setting.storage, self._work.topic
+        storage, topic = self._storage, self._work.topic
         for entry in section:
             with sound(storage, topic, entry):
                 for stretch, headers in open_partition(storage, topic, (entry,)).batches():
@@ -126,24 +179,34 @@ class _Compaction:
 
     def _tell(self, at: int, size: int) -> None:
         self._passed += size
+        if self._number == NO_PROGRESS:
+            return
         work, records = self._work, self._compactor.records
-        self._progress.tell(PartitionUpdate(work.topic, work.partition, work.number, at, records, self._passed))
+        self._progress.tell(PartitionUpdate(work.topic, work.partition, self._number, at, records, self._passed))
 
 
-class _Parts:
-    """The parts of a snapshot, one after the other."""
+class Parts:
+    """Parts of a snapshot, one after the other: all of them, or the part of number `only`. With `ends` the last one has
+    the footer."""
 
-    def __init__(self, setting: CompactionSetting, work: CompactionWork, attempt: int, leader_epoch: int) -> None:
+    def __init__(
+        self,
+        setting: CompactionSetting,
+        place: SnapshotPlace,
+        time: int,
+        *,
+        only: int | None = None,
+        ends: bool = True,
+    ) -> None:
         self._setting = setting
-        self._place = SnapshotPlace(
-            work.topic, work.topic_id, work.partition, setting.epoch, attempt, work.end, leader_epoch
-        )
-        times = [entry.times.max_timestamp for entry in work.dirty]
-        self._time = max([NO_TIME if work.last is None else work.last.time, *times])
+        self._place = place
+        self._time = time
+        self._only = only
+        self._ends = ends
         self._open: SnapshotSegment | None = None
         self._parts: list[SegmentEntry] = []
 
-    def __enter__(self) -> _Parts:
+    def __enter__(self) -> Parts:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -168,18 +231,18 @@ class _Parts:
                 some, rest = rest[:taken], rest[taken:]
                 self._open.builder.append(view[some.start : some.end], some)
 
-    def finish(self) -> SnapshotEntry:
-        """Write the footer. The snapshot is in the storage then."""
+    def finish(self, last_offset: int) -> list[SegmentEntry]:
+        """Write the footer. The parts are in the storage then. If nothing is left, there is one with an empty batch at
+        `last_offset`."""
         place = self._place
         if self._open is None and not self._parts:
-            self.write(memoryview(empty_batch(place.end - 1, self._time, place.leader_epoch)))
+            self.write(memoryview(empty_batch(last_offset, self._time, place.leader_epoch)))
         assert self._open is not None
         builder = self._open.builder
-        builder.frame(footer_batch(builder.next_offset, self._time, place.leader_epoch))
+        if self._ends:
+            builder.frame(footer_batch(builder.next_offset, self._time, place.leader_epoch))
         self._close()
-        return SnapshotEntry(
-            place.topic_id, place.partition, place.end, place.leader_epoch, self._time, tuple(self._parts)
-        )
+        return self._parts
 
     def _fitting(self, headers: Headers) -> int:
         """How many of the batches fit into the open part."""
@@ -197,6 +260,13 @@ class _Parts:
 
     def _begin(self, base_offset: int) -> SnapshotSegment:
         number = len(self._parts)
+        if self._only is not None:
+            if number:
+                raise BatchTooLarge(
+                    f"What is left of the offsets from {self._parts[0].base_offset} on takes more than one part.",
+                    hint="Leave the log of the topic as it is (compactedTopics: Log), and report this.",
+                )
+            number = self._only
         part = SnapshotSegment(self._setting.storage, self._place, number, base_offset, self._setting.digest)
         if not number:
             part.builder.frame(header_batch(base_offset, self._time, self._place.leader_epoch))

@@ -12,18 +12,28 @@
 The clean section is what was compacted before, so it has each key once; the dirty one is the log behind it. A batch
 that loses nothing keeps its bytes; another is built anew with the offsets, times, headers and producer fields that it
 had. Batches of magic 0 and 1 become batches of magic 2.
+
+Several tasks may compact one partition together, each a range of its offsets, which is its dirty section:
+
+    compactor.note(True, stretch)           # of each stretch
+    compactor.finish_notes()                # `on_keys` has got blocks of its keys by then
+    compactor.marks()
+
+`KeyLookup` finds among the blocks of all ranges the records that a later range replaces. Then a compactor with the
+marks of the first (`mark`) copies the range.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 
-from logkeep_kernel import Compaction
+from logkeep_kernel import Compaction, KnownKeys
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.codec import listed_rows, packed_batch
-from logkeep_engine.log.key_comparison import new_secret
+from logkeep_engine.log.key_comparison import KeySecret, new_secret
 from logkeep_engine.log.memory import task_bytes, unpacked_most
 from logkeep_engine.log.transactions import Spans
 
@@ -33,18 +43,75 @@ _HINT = (
 )
 
 
+PAIR_BYTES = 20
+"""The bytes that a block has for each of its keys: 16 of the hash, 4 of the number of the record in its range."""
+
+KEY_BUCKETS = 1 << 10
+"""So many shares of all hashes a block is divided into."""
+
+OnKeys = Callable[[bytes, bytes], None]
+"""Takes a block of keys, and for each bucket where it ends in the block, in keys (`ends_of`)."""
+
+
+def ends_of(packed: bytes) -> array[int]:
+    """Where the buckets of a block end, in keys."""
+    return array("I", packed)
+
+
+class KeyLookup:
+    """The keys of some buckets, from the last block of a partition to the first."""
+
+    def __init__(self) -> None:
+        self._known = KnownKeys(_map_bytes())
+
+    def known_of(self, keys: bytes) -> bytes:
+        """The numbers (four bytes each) of the records of a block whose keys a later block has. Raises MemoryError if
+        there are more keys than `most_keys` to look up."""
+        return self._known.known_of(keys)
+
+    @staticmethod
+    def most_keys() -> int:
+        """So many keys can be looked up at once."""
+        return _map_bytes() // 24 // 2
+
+
+def _map_bytes() -> int:
+    return task_bytes() * 5 // 8
+
+
+def _block_bytes() -> int:
+    """The map of a range, from which blocks are made: they are copied, and then written."""
+    return task_bytes() // 4
+
+
 class Compactor:
     """Compacts one partition. Tombstones whose delete horizon is `now` (ms) or lies before it go; those that have none
-    yet get `horizon`. Records of the transactions `aborted`, control batches and empty batches go."""
+    yet get `horizon`. Records of the transactions `aborted`, control batches and empty batches go.
 
-    def __init__(self, *, now: int, horizon: int, aborted: Spans, map_bytes: int | None = None) -> None:
+    With a `shared` secret it is one of several: it has a range of the partition, and `on_keys` takes blocks of keys.
+    """
+
+    def __init__(
+        self,
+        *,
+        now: int,
+        horizon: int,
+        aborted: Spans,
+        map_bytes: int | None = None,
+        shared: KeySecret | None = None,
+        on_keys: OnKeys | None = None,
+    ) -> None:
+        if map_bytes is None:
+            map_bytes = _map_bytes() if shared is None else _block_bytes()
+        self._on_keys = on_keys
         self._compaction = Compaction(
-            secret=new_secret(),
-            map_bytes=task_bytes() * 5 // 8 if map_bytes is None else map_bytes,
+            secret=shared or new_secret(),
+            map_bytes=map_bytes,
             unpacked=unpacked_most(),
             now=now,
             horizon=horizon,
             aborted=aborted.rows(),
+            spills=shared is not None,
         )
 
     def begin(self) -> bool:
@@ -54,7 +121,12 @@ class Compactor:
     @property
     def is_divided(self) -> bool:
         """Whether not all keys fit into memory, so that each pass must note the clean section, too."""
-        return self._compaction.is_divided
+        return self.shares > 1
+
+    @property
+    def shares(self) -> int:
+        """The keys of the pass are one of so many shares: there are about as many passes."""
+        return self._compaction.parts
 
     def begin_copy(self) -> None:
         """Begin to copy both sections from their beginnings."""
@@ -68,9 +140,30 @@ class Compactor:
         """
 
         def note(batches: memoryview, at: int) -> tuple[int, str]:
-            return self._compaction.note(dirty, batches, at)
+            behind, stop = self._compaction.note(dirty, batches, at)
+            self._hand_out(rest=False)
+            return behind, stop
 
-        self._passed(stretch, note)
+        at = 0
+        while at < len(stretch):
+            at = self._passed(stretch, note, at)
+
+    def finish_notes(self) -> None:
+        """Hand out the last keys of a range."""
+        self._hand_out(rest=True)
+
+    def _hand_out(self, *, rest: bool) -> None:
+        if self._on_keys is not None:
+            for keys, ends in self._compaction.take_pairs(rest):
+                self._on_keys(keys, array("I", ends).tobytes())
+
+    def marks(self) -> tuple[bytes, bytes]:
+        """The records of a range that a later one of it replaces, and those that are tombstones: a bit for each."""
+        return self._compaction.marks()
+
+    def mark(self, dead: bytes, tombstones: bytes, replaced: bytes) -> None:
+        """Take over the marks of a range, and what `KeyLookup` found in it. Then it can be copied."""
+        self._compaction.mark(dead, tombstones, replaced)
 
     def copy(self, dirty: bool, stretch: memoryview) -> Iterator[memoryview]:
         """Whole batches of what survives of batches that were noted: copies, or views on the stretch. Raises as

@@ -21,6 +21,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.lineage import EpochStart
+from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import is_batched
@@ -161,7 +162,8 @@ async def _partition(client: RawClient, state: ArchiveState, item: ComparedParti
         item.not_compared.append(
             f"the live log ends at offset {end}, the archive goes on to {covered[-1][1]}: the cluster has lost records"
         )
-    search = Search(item, state.segments.get(key, ()), state.epochs.get(key, ()), compacted)
+    erased = erased_ranges(state, key, covered[-1][1])
+    search = Search(item, state.segments.get(key, ()), state.epochs.get(key, ()), compacted, erased)
     for low, high in item.ranges:
         async with aclosing(
             client.stream(item.topic, item.partition, low, high, max_bytes=FETCH_BYTES, topic_id=item.topic_id)
@@ -176,13 +178,20 @@ class Search:
     """Looks for live records in the segments of a partition, in the order of the log."""
 
     def __init__(
-        self, item: ComparedPartition, segments: Sequence[SegmentEntry], epochs: Sequence[EpochStart], compacted: bool
+        self,
+        item: ComparedPartition,
+        segments: Sequence[SegmentEntry],
+        epochs: Sequence[EpochStart],
+        compacted: bool,
+        erased: Sequence[Range] = (),
     ) -> None:
         self._item = item
         self._segments = segments
         # A history that begins behind the first segment is one that an earlier version has begun: it may have holes.
         self._epochs = epochs if epochs and segments and epochs[0][1] <= segments[0].base_offset else ()
         self._compacted = compacted
+        self._erased = erased
+        self._not_compared = 0  # records where an erasure has taken some
         self._at = 0  # the segment that was looked at last
         self._live = [0] * len(self._segments)
         self._undecided = False
@@ -208,11 +217,17 @@ class Search:
             if inside:
                 item.archived += entry.records
                 fewer += max(0, entry.records - live)
-            if live > entry.records:
+            if live > entry.records and self._is_erased(entry.base_offset):
+                self._not_compared += live - entry.records
+            elif live > entry.records:
                 self._add(Missing(entry.base_offset, entry.next_offset, live - entry.records))
         if fewer and not self._undecided and not item.failed:
             why = ": it is compacted" if self._compacted else ""
             item.not_compared.append(f"{fewer} archived records are not in the live log any more{why}")
+        if self._not_compared:
+            item.not_compared.append(
+                f"{self._not_compared} records of the live log are not in segments from which an erasure has taken some"
+            )
         if self._undecided:
             item.not_compared.append("records of transactions, of which this format keeps only the committed ones")
         item.missing.sort(key=lambda found: found.start)
@@ -263,6 +278,9 @@ class Search:
         if not records:
             return
         self._item.live += records
+        if self._is_erased(start):
+            self._not_compared += records
+            return
         if self._open is None:
             self._open = Missing(start, end, 0)
             self._add(self._open)
@@ -274,6 +292,10 @@ class Search:
         self._item.missing_records += missing.records
         if len(self._item.missing) < MAX_SHOWN:
             self._item.missing.append(missing)
+
+    def _is_erased(self, offset: int) -> bool:
+        at = bisect_right(self._erased, offset, key=lambda found: found[0]) - 1
+        return at >= 0 and offset < self._erased[at][1]
 
     def _segment_of(self, offset: int) -> SegmentEntry | None:
         """The segment that holds the offset; offsets come in rising order."""

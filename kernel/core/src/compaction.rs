@@ -32,7 +32,7 @@ pub enum Stop {
     Odd,
     /// The records of the next batch unpack to more bytes than are allowed.
     Large,
-    /// Enough was copied for now.
+    /// Enough was copied for now, or pairs must be taken out.
     Enough,
 }
 
@@ -51,6 +51,9 @@ pub struct Plan {
     pub horizon: i64,
     /// The aborted transactions, whose records go.
     pub aborted: Spans,
+    /// One of several that share the secret compacts a part of the partition: keys for which the map has no room are
+    /// handed out as pairs.
+    pub spills: bool,
 }
 
 /// What a compaction has come to.
@@ -74,6 +77,7 @@ pub struct Compaction {
     /// The shares of keys that need a pass yet.
     rest: Vec<Share>,
     map: OffsetMap,
+    spilled: Vec<(Vec<u8>, Vec<u32>)>,
     dead: [Bits; 2],
     /// Numbers of dead records of the dirty section whose bits are not set yet. They lie far from each other, so many
     /// are set at a time.
@@ -177,6 +181,7 @@ impl Compaction {
             share: Share::ALL,
             rest: vec![Share::ALL],
             map: OffsetMap::new(plan.map_bytes),
+            spilled: Vec::new(),
             dead: Default::default(),
             overwritten: Vec::with_capacity(OVERWRITTEN),
             tombstones: Default::default(),
@@ -202,9 +207,10 @@ impl Compaction {
         true
     }
 
-    /// Whether the keys did not fit, so that the pass must note the clean section, too.
-    pub fn is_divided(&self) -> bool {
-        self.share != Share::ALL
+    /// The keys of the pass are one of so many equal shares. If it is more than one, the pass must note the clean section,
+    /// too.
+    pub fn parts(&self) -> u64 {
+        self.share.parts
     }
 
     /// Begins to copy: both sections from their beginnings.
@@ -226,19 +232,11 @@ impl Compaction {
                 return (at, stop);
             }
             at += batch.len();
+            if !self.spilled.is_empty() {
+                return (at, Stop::Enough);
+            }
         }
         (at, Stop::End)
-    }
-
-    /// Notes a record that the caller has taken apart itself.
-    pub fn note_record(&mut self, section: Section, key: Option<&[u8]>, tombstone: bool) {
-        let number = self.next(section);
-        if tombstone {
-            self.tombstones[section as usize].set(number);
-        }
-        if let Some(key) = key {
-            self.note_hash(section, self.hasher.hash(key), number);
-        }
     }
 
     #[inline]
@@ -251,15 +249,30 @@ impl Compaction {
         }
     }
 
-    /// Whether the next record of the section, with this key, survives. It is for a caller that takes records apart
-    /// itself.
-    pub fn survives(&mut self, section: Section, key: Option<&[u8]>) -> bool {
-        let number = self.next(section);
-        let dead = match key {
-            Some(key) if self.looks_up(section) => self.map.get(self.hasher.hash(key)).is_some(),
-            _ => self.dead[section as usize].has(number),
-        };
-        !dead
+    /// Takes out the pairs of the keys that were noted, each block of them with the ends of its buckets: what the map
+    /// could not hold any more, and with `rest` what it holds. See `Plan::spills`.
+    pub fn take_pairs(&mut self, rest: bool) -> Vec<(Vec<u8>, Vec<u32>)> {
+        if rest {
+            self.spilled.push(self.map.take_pairs());
+        }
+        std::mem::take(&mut self.spilled)
+    }
+
+    /// Which records of the dirty section are dead as far as it was noted, and which are tombstones.
+    pub fn marks(&mut self) -> (Vec<u8>, Vec<u8>) {
+        self.bury();
+        let section = Section::Dirty as usize;
+        (self.dead[section].bytes(), self.tombstones[section].bytes())
+    }
+
+    /// Takes over the marks of the dirty section, and numbers of records that are dead besides, each of four bytes.
+    pub fn mark(&mut self, (dead, tombstones): (&[u8], &[u8]), more: &[u8]) {
+        let section = Section::Dirty as usize;
+        self.tombstones[section] = Bits::of(tombstones);
+        self.dead[section] = Bits::of(dead);
+        for number in more.chunks_exact(4) {
+            self.dead[section].set(u64::from(u32::from_le_bytes(std::array::from_fn(|at| number[at]))));
+        }
     }
 
     /// Copies what survives of the batches of a stretch from position `at` on: the clean section before the dirty one.
@@ -285,7 +298,7 @@ impl Compaction {
         (pieces.finish(), at, stop)
     }
 
-    /// Puts a key into the map; if there is no room, goes on with half of the keys.
+    /// Puts a key into the map; if there is no room, goes on with half of the keys, or without those that were put.
     #[inline]
     fn put(&mut self, hash: Hash, number: u64) {
         while self.share.has(hash) {
@@ -297,6 +310,10 @@ impl Compaction {
                     }
                 }
                 return;
+            }
+            if self.plan.spills {
+                self.spilled.push(self.map.take_pairs());
+                continue;
             }
             let (share, other) = self.share.halves();
             self.rest.push(other);
@@ -314,14 +331,7 @@ impl Compaction {
     /// Whether the copy asks the map for the keys of the section, since no pass has noted it.
     #[inline]
     fn looks_up(&self, section: Section) -> bool {
-        section == Section::Clean && !self.is_divided()
-    }
-
-    #[inline]
-    fn next(&mut self, section: Section) -> u64 {
-        let number = self.number[section as usize];
-        self.number[section as usize] += 1;
-        number
+        section == Section::Clean && self.parts() == 1
     }
 
     /// Whether no record of the batch is seen by consumers of committed records.

@@ -9,6 +9,10 @@ const EMPTY: u64 = 0;
 const FIRST_SLOTS: usize = 1 << 6;
 const SLOT_BYTES: usize = 24;
 const TABLES: usize = 64;
+/// The bytes of a pair: a hash, and the number of a record.
+pub const PAIR_BYTES: usize = 20;
+/// Pairs are divided by the highest bits of their hashes, which neither the tables nor the places in them go by.
+pub const BUCKETS: usize = 1 << 10;
 
 /// Which keys one pass looks at: those of whose hashes the division by `parts`, a power of two, leaves `part`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +79,11 @@ pub struct OffsetMap {
 /// Two halves of a hash, and the number of the record plus one.
 type Slot = [u64; 3];
 
+#[inline]
+fn bucket(slot: &Slot) -> usize {
+    (slot[0] >> (64 - BUCKETS.trailing_zeros())) as usize
+}
+
 #[derive(Default)]
 struct Table {
     slots: Vec<Slot>,
@@ -104,6 +113,41 @@ impl OffsetMap {
             table.slots.fill([EMPTY; 3]);
             table.used = 0;
         }
+    }
+
+    /// Takes out all keys, as pairs of a hash and a number in the order of their buckets, and keeps the memory. Numbers
+    /// must be below 2^32. Also returns for each bucket how many pairs there are in it and in those before it.
+    pub fn take_pairs(&mut self) -> (Vec<u8>, Vec<u32>) {
+        let slots = || self.tables.iter().flat_map(|table| &table.slots).filter(|slot| slot[2] != EMPTY);
+        let mut ends = vec![0u32; BUCKETS];
+        slots().for_each(|slot| ends[bucket(slot)] += 1);
+        let mut at = 0;
+        for end in &mut ends {
+            at += std::mem::replace(end, at);
+        }
+        let mut pairs = vec![0; at as usize * PAIR_BYTES];
+        for slot in slots() {
+            let end = &mut ends[bucket(slot)];
+            let pair = &mut pairs[*end as usize * PAIR_BYTES..][..PAIR_BYTES];
+            pair[..8].copy_from_slice(&slot[0].to_le_bytes());
+            pair[8..16].copy_from_slice(&slot[1].to_le_bytes());
+            pair[16..].copy_from_slice(&((slot[2] - 1) as u32).to_le_bytes());
+            *end += 1;
+        }
+        self.clear();
+        (pairs, ends)
+    }
+
+    /// Passes over pairs. Returns the numbers of those whose keys the map has, and puts the others into it.
+    pub fn known_of(&mut self, pairs: &[u8]) -> Result<Vec<u8>, Full> {
+        let mut known = Vec::new();
+        for pair in pairs.chunks_exact(PAIR_BYTES) {
+            let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| pair[at + byte]));
+            if self.put(Hash(half(0), half(8)), 0)?.is_some() {
+                known.extend_from_slice(&pair[16..]);
+            }
+        }
+        Ok(known)
     }
 
     /// Forgets the keys that are not in the share.
@@ -142,8 +186,9 @@ impl OffsetMap {
         let mut touched = 0;
         for hash in hashes {
             let table = &self.tables[hash.0 as usize % TABLES];
-            let slot = &table.slots[table.home(hash)]; // it may lie in two lines of the cache
-            touched ^= slot[0] ^ slot[2];
+            let home = table.home(hash);
+            let behind = (home + 2).min(table.slots.len() - 1); // in the next line of the cache
+            touched ^= table.slots[home][0] ^ table.slots[behind][2];
         }
         std::hint::black_box(touched);
     }
@@ -213,6 +258,16 @@ impl Table {
 pub struct Bits(Vec<u64>);
 
 impl Bits {
+    /// The bits that `bytes` has said.
+    pub fn of(bytes: &[u8]) -> Bits {
+        Bits(bytes.chunks_exact(8).map(|some| u64::from_le_bytes(std::array::from_fn(|at| some[at]))).collect())
+    }
+
+    /// All bits.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|bits| bits.to_le_bytes()).collect()
+    }
+
     /// Sets the bit of a number.
     #[inline]
     pub fn set(&mut self, number: u64) {
@@ -284,6 +339,30 @@ mod tests {
     }
 
     #[test]
+    fn pairs_tell_which_keys_come_again() {
+        let (hasher, keys) = (KeyHasher::new((5, 6)), |from: u64, to: u64| (from..to).map(u64::to_be_bytes));
+        let pairs_of = |from, to| {
+            let mut map = OffsetMap::new(1 << 20);
+            keys(from, to).zip(0..).for_each(|(key, number)| assert_eq!(map.put(hasher.hash(&key), number), Ok(None)));
+            let (pairs, ends) = map.take_pairs();
+            assert!(map.is_empty() && ends.is_sorted() && ends.len() == BUCKETS);
+            assert_eq!((ends[BUCKETS - 1], pairs.len() as u64), ((to - from) as u32, (to - from) * PAIR_BYTES as u64));
+            (pairs, ends)
+        };
+        let ((early, ends), (late, _)) = (pairs_of(0, 3_000), pairs_of(2_000, 5_000));
+        let first = ends[BUCKETS / 4 - 1] as usize * PAIR_BYTES;
+        assert!(early[..first].chunks(PAIR_BYTES).all(|pair| pair[7] < 64));
+        assert!(early[first..].chunks(PAIR_BYTES).all(|pair| pair[7] >= 64));
+        let mut map = OffsetMap::new(1 << 20);
+        assert_eq!(map.known_of(&late), Ok(vec![]));
+        let known = map.known_of(&early).unwrap();
+        let mut known: Vec<u32> = known.chunks(4).map(|some| u32::from_le_bytes(some.try_into().unwrap())).collect();
+        known.sort_unstable();
+        assert!(known.into_iter().eq(2_000..3_000));
+        assert_eq!(OffsetMap::new(24 * 100).known_of(&late), Err(Full));
+    }
+
+    #[test]
     fn each_hash_is_in_one_share() {
         let hasher = KeyHasher::new((3, 4));
         for number in 0..1000u32 {
@@ -299,6 +378,7 @@ mod tests {
     fn bits_are_set_alone() {
         let mut bits = Bits::default();
         [0, 63, 64, 1000].into_iter().for_each(|number| bits.set(number));
+        bits = Bits::of(&bits.bytes());
         assert_eq!((bits.count(0, 2000), bits.has(63), bits.has(62), bits.has(1 << 40)), (4, true, false, false));
         assert_eq!(
             [(0, 63), (0, 64), (1, 65), (63, 64), (64, 1000), (1000, 1001), (5, 5), (2000, 9000)]

@@ -1,6 +1,8 @@
 //! Compaction of a partition.
 
 use logkeep_kernel_core::compaction::{self, Piece, Plan, Section, Stop};
+use logkeep_kernel_core::offset_map::OffsetMap;
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -14,7 +16,7 @@ struct Compaction(compaction::Compaction);
 #[pymethods]
 impl Compaction {
     #[new]
-    #[pyo3(signature = (*, secret, map_bytes, unpacked, now, horizon, aborted))]
+    #[pyo3(signature = (*, secret, map_bytes, unpacked, now, horizon, aborted, spills))]
     fn new(
         secret: (u64, u64),
         map_bytes: usize,
@@ -22,8 +24,9 @@ impl Compaction {
         now: i64,
         horizon: i64,
         aborted: Vec<Transaction>,
+        spills: bool,
     ) -> Self {
-        let plan = Plan { secret, map_bytes, unpacked, now, horizon, aborted: spans(aborted) };
+        let plan = Plan { secret, map_bytes, unpacked, now, horizon, aborted: spans(aborted), spills };
         Compaction(compaction::Compaction::new(plan))
     }
 
@@ -32,8 +35,8 @@ impl Compaction {
     }
 
     #[getter]
-    fn is_divided(&self) -> bool {
-        self.0.is_divided()
+    fn parts(&self) -> u64 {
+        self.0.parts()
     }
 
     fn begin_copy(&mut self) {
@@ -53,15 +56,18 @@ impl Compaction {
         Ok((at, word(stop)))
     }
 
-    fn note_record(&mut self, dirty: bool, key: Option<&Bound<'_, PyAny>>, tombstone: bool) -> PyResult<()> {
-        let key = key.map(Bytes::of).transpose()?;
-        self.0.note_record(section(dirty), key.as_ref().map(Bytes::get), tombstone);
-        Ok(())
+    fn take_pairs<'py>(&mut self, py: Python<'py>, rest: bool) -> Vec<(Bound<'py, PyBytes>, Vec<u32>)> {
+        let taken = py.detach(|| self.0.take_pairs(rest));
+        taken.into_iter().map(|(pairs, ends)| (PyBytes::new(py, &pairs), ends)).collect()
     }
 
-    fn survives(&mut self, dirty: bool, key: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
-        let key = key.map(Bytes::of).transpose()?;
-        Ok(self.0.survives(section(dirty), key.as_ref().map(Bytes::get)))
+    fn marks<'py>(&mut self, py: Python<'py>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
+        let (dead, tombstones) = self.0.marks();
+        (PyBytes::new(py, &dead), PyBytes::new(py, &tombstones))
+    }
+
+    fn mark(&mut self, dead: &[u8], tombstones: &[u8], more: &[u8]) {
+        self.0.mark((dead, tombstones), more);
     }
 
     fn copy<'py>(
@@ -92,6 +98,24 @@ impl Compaction {
     }
 }
 
+/// See the stub.
+#[pyclass(module = "logkeep_kernel")]
+struct KnownKeys(OffsetMap);
+
+#[pymethods]
+impl KnownKeys {
+    #[new]
+    fn new(map_bytes: usize) -> Self {
+        KnownKeys(OffsetMap::new(map_bytes))
+    }
+
+    fn known_of<'py>(&mut self, py: Python<'py>, pairs: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let known =
+            py.detach(|| self.0.known_of(pairs)).map_err(|_| PyMemoryError::new_err("no room for more keys"))?;
+        Ok(PyBytes::new(py, &known))
+    }
+}
+
 fn section(dirty: bool) -> Section {
     if dirty { Section::Dirty } else { Section::Clean }
 }
@@ -106,5 +130,6 @@ fn word(stop: Stop) -> &'static str {
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<KnownKeys>()?;
     module.add_class::<Compaction>()
 }

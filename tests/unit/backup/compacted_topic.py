@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.reading.partition import open_partition
+from logkeep_engine.backup import snapshots
 from logkeep_engine.backup.snapshots import SnapshotsMade, make_snapshots
+from logkeep_engine.compaction import spreading
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
 from logkeep_engine.log.compression import Codec
@@ -32,11 +37,13 @@ Map = dict[bytes, bytes]
 
 
 class InOrder(Runner):
-    """Works on one task after the other in this process."""
+    """Works on one task after the other in this process. Work and answers travel as they do to executors."""
 
     def perform(self, job: Job) -> None:
+        function = pickle.loads(pickle.dumps(job.function))
         for index, work in enumerate(job.work):
-            job.on_result(index, job.function(work, Context()))
+            answer = function(pickle.loads(pickle.dumps(work)), Context())
+            job.on_result(index, pickle.loads(pickle.dumps(answer)))
 
 
 def spec_of(uri: str, **changes: Any) -> KafkaBackupSpec:
@@ -149,3 +156,10 @@ def last_values(rows: Any) -> Map:
         else:
             found[key] = value
     return found
+
+
+@contextmanager
+def spread_all() -> Iterator[None]:
+    """Partitions with more than one segment, or a snapshot, are spread over tasks: each segment is a range."""
+    with patch.object(snapshots, "LEAST_BYTES", 0), patch.object(spreading, "RANGE_BYTES", 1):
+        yield

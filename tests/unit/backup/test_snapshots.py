@@ -8,11 +8,13 @@ import os
 import shutil
 import signal
 import threading
-from itertools import count
+from contextlib import nullcontext
+from itertools import chain, count, repeat
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +41,7 @@ from logkeep_engine.backup.generations import generation_warnings
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.errors import SpecError, StorageUnavailable
+from logkeep_engine.log import compaction
 from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.restore import point as points
 from logkeep_engine.restore.clip import Clip
@@ -47,8 +50,8 @@ from logkeep_engine.storage import LocalStorage
 from logkeep_engine.storage.local import _LocalWriter
 from logkeep_engine.tasks import TaskRunner
 from tests.examples import scaled
-from tests.unit.archive.build import ORDERS, Batch, chunk, write_segment
-from tests.unit.backup.compacted_topic import KEY, CompactedTopic, Row, last_values, spec_of
+from tests.unit.archive.build import ORDERS, TIME, Batch, chunk, write_segment
+from tests.unit.backup.compacted_topic import KEY, CompactedTopic, Row, last_values, spec_of, spread_all
 from tests.unit.convert.converting import converted
 from tests.unit.log.batches import NOON
 
@@ -60,15 +63,16 @@ runs = st.lists(st.tuples(st.lists(writes, max_size=4), st.booleans()), min_size
 
 
 @settings(max_examples=scaled(60))
-@given(runs, st.booleans(), st.sampled_from(["0", "86400000"]), st.data())
+@given(runs, st.booleans(), st.sampled_from(["0", "86400000"]), st.booleans(), st.data())
 def test_snapshot_and_later_log_are_what_a_consumer_has_at_every_point(
     made: list[tuple[list[tuple[list[Row], bool | None, int]], bool]],
     deletes: bool,
     delete_retention: str,
+    is_spread: bool,
     data: st.DataObject,
 ) -> None:
     policy = "compact,delete" if deletes else "compact"
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, spread_all() if is_spread else nullcontext():
         topic = CompactedTopic(
             LocalStorage(f"file://{folder}"), {"cleanup.policy": policy, "delete.retention.ms": delete_retention}
         )
@@ -138,6 +142,20 @@ def test_no_snapshot_is_made_where_none_is_wanted(tmp_path: Path, changes: dict[
     topic = topic_of(tmp_path)
     topic.write([(b"k", b"v")])
     assert topic.back_up("run-1", spec_of(topic.storage.uri, **changes)).count == 0
+
+
+def test_a_partition_whose_keys_take_many_passes_is_spread(tmp_path: Path) -> None:
+    topic = topic_of(tmp_path)
+    topic.write([(b"%d" % (at * 7919 % 900), b"%d" % at) for at in range(3000)])
+    sizes = Mock(side_effect=chain([64 * 24 * 3], repeat(1 << 20)))  # of the first task, and of others
+    with patch.object(compaction, "_map_bytes", sizes), patch.object(compaction, "_block_bytes", lambda: 64 * 24 * 3):
+        made = topic.back_up("run-1")
+    assert (made.count, made.notes) == (1, [])
+    assert [len(item.parts(KEY)) for item in Archive.open(topic.storage).load().snapshots[KEY]] == [1]
+    found = topic.restored()
+    assert len(found) == 900
+    assert last_values((record.key, record.value) for record in found) == topic.consumed()
+    assert verify(Archive.open(topic.storage)).orphans == []
 
 
 def test_a_topic_that_only_deletes_gets_none(tmp_path: Path) -> None:
@@ -293,6 +311,15 @@ def killed_behind(step: int, topic: CompactedTopic, run_id: str) -> bool:
 
 
 def test_a_kill_between_any_two_steps_loses_nothing(tmp_path: Path) -> None:
+    kill_between_all_steps(tmp_path, steps=9)
+
+
+def test_a_kill_between_any_two_steps_of_a_partition_that_is_spread_loses_nothing(tmp_path: Path) -> None:
+    with spread_all():
+        kill_between_all_steps(tmp_path, steps=12)
+
+
+def kill_between_all_steps(tmp_path: Path, *, steps: int) -> None:
     begun = topic_of(tmp_path / "begun")
     begun.write([(b"a", b"1"), (b"b", b"1")])
     begun.back_up("run-1")
@@ -313,17 +340,17 @@ def test_a_kill_between_any_two_steps_loses_nothing(tmp_path: Path) -> None:
         topic.archived = topic.end if done else 2
         restored = [(record.key, record.value) for record in topic.restored()]
         assert last_values(restored) == topic.consumed(), step
-        snapshots = [item.end for item in state.snapshots[KEY]]
-        assert snapshots in ([2], [2, 6])
+        ends = [item.end for item in state.snapshots[KEY]]
+        assert ends in ([2], [2, 6])
         topic.archived = 2
         made = topic.back_up("run-2", spec_of(topic.storage.uri, segment={"maxBytes": "1Mi"}))
-        assert made.count == (0 if snapshots == [2, 6] else 1)
+        assert made.count == (0 if ends == [2, 6] else 1)
         state = archive.load()
         assert [len(item.parts(KEY)) for item in state.snapshots[KEY]] == [1, 2]
         assert verify(archive).faults == []
         restored = [(record.key, record.value) for record in topic.restored()]
         assert last_values(restored) == topic.consumed(), step
-    assert step > 9
+    assert step > steps
 
 
 @pytest.mark.parametrize("format_name", ["Kafka", "Records", "Avro"])
@@ -368,8 +395,16 @@ def test_partitions_without_an_exact_point_are_counted_and_get_no_snapshot(tmp_p
         writer.change_generations([GenerationChange(*other, 2, GenerationStep.ACTIVATE, end=20)])
         writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(*KEY, 0)], [RemovedSnapshot(*KEY, 2)])
-    (before,) = snapshots_of(Archive.open(topic.storage).load())
-    assert (before.exact_nowhere, before.exact_after is None) == (0, False)
+    archive = Archive.open(topic.storage)
+    (before,) = snapshots_of(archive.load())
+    assert (before.partitions, before.exact_nowhere, before.exact_after) == (1, 0, (TIME + 19) / 1000)
+    parts = describe(archive.info, archive.load()).topics[0].partitions
+    assert [part.exact_from for part in parts] == [4, 20]
+    late = PointSpec(timestamp=iso(TIME + 19))
+    with pytest.raises(SpecError, match="exact from offset 20 on") as refused:
+        points.plan_point(archive, archive.load(), [ORDERS], late)
+    assert refused.value.hint.startswith(f"Points later than {iso(TIME + 19)} are exact")
+    points.plan_point(archive, archive.load(), [ORDERS], PointSpec(timestamp=iso(TIME + 20)))
     with topic.begin("run-3") as writer:
         writer.branch([Branching(*key, branch_id(key[0], 1), offset) for key, offset in ((KEY, 2), (other, 10))], [])
         writer.commit(receipts=[chunk(topic.storage, 2, 12, epoch=writer.epoch)])

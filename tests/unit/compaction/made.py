@@ -21,6 +21,26 @@ from tests.unit.log.batches import NOON
 DAY = 86_400_000
 
 
+def setting_of(storage: Storage, *, now: int = NOON, max_bytes: int = 1 << 30) -> CompactionSetting:
+    return CompactionSetting(storage, 7, now, max_bytes, DigestAlgorithm.BLAKE3)
+
+
+def work_of(
+    dirty: Sequence[SegmentEntry], last: SnapshotEntry | None = None, *, end: int = 0, number: int = 0
+) -> CompactionWork:
+    return CompactionWork(
+        number=number,
+        topic=ORDERS.name,
+        topic_id=ORDERS.topic_id,
+        partition=0,
+        last=last,
+        dirty=tuple(dirty),
+        kept=tuple((entry.base_offset, entry.next_offset) for entry in dirty),
+        end=end or max(entry.next_offset for entry in dirty),
+        delete_retention=DAY,
+    )
+
+
 def compact(
     storage: Storage,
     dirty: Sequence[SegmentEntry],
@@ -31,19 +51,8 @@ def compact(
     max_bytes: int = 1 << 30,
     end: int = 0,
 ) -> PartitionCompacted:
-    setting = CompactionSetting(storage, 7, now, max_bytes, DigestAlgorithm.BLAKE3)
-    work = CompactionWork(
-        number=0,
-        topic=ORDERS.name,
-        topic_id=ORDERS.topic_id,
-        partition=0,
-        last=last,
-        dirty=tuple(dirty),
-        kept=tuple((entry.base_offset, entry.next_offset) for entry in dirty),
-        end=end or max(entry.next_offset for entry in dirty),
-        delete_retention=DAY,
-    )
-    return compact_partition(setting, work, Context(attempt))
+    setting = setting_of(storage, now=now, max_bytes=max_bytes)
+    return compact_partition(setting, work_of(dirty, last, end=end), Context(attempt))
 
 
 def row(offset: int, key: bytes | None, value: bytes | None) -> Record:

@@ -19,6 +19,7 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from tests.examples import scaled
 from tests.unit.log.batches import NOON, marker, with_header
+from tests.unit.log.hostile import peak_of
 
 DAY = 86_400_000
 HORIZON = 0x40
@@ -224,6 +225,18 @@ def test_one_key_with_half_of_all_records_and_keys_of_a_mebibyte() -> None:
     left, compactor = compacted((), log, now=NOON)
     check((), log, left, now=NOON, spans=Spans())
     assert compactor.records == 150 + 2
+
+
+def test_keys_of_a_mebibyte_and_a_key_with_half_of_all_records_take_little_memory() -> None:
+    log = [
+        encode(
+            [Record(at, NOON, b"%07d " % at * (1 << 17), b"v"), Record(at + 1, NOON, b"hot", b"%d" % at)],
+            codec=Codec.ZSTD,
+            base_offset=at,
+        )
+        for at in range(0, 120, 2)
+    ]
+    assert peak_of(lambda: compacted((), log * 2, now=NOON)) < 16 << 20
 
 
 def test_a_batch_that_is_too_large_for_the_memory_of_a_task_is_named() -> None:

@@ -95,7 +95,8 @@ def purge(
     writer: Writer, grace: int = 0, topic_ids: Collection[str] | None = None, keep: KeepRules = LAST_ONLY
 ) -> Purged:
     """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs, nor
-    a point that these rules, or a hold, keep. `topic_ids`: only removals with segments of these topics.
+    a point that these rules, or a hold, keep. `topic_ids`: only those of these topics; what one commit has removed of
+    others stays, and so does the catalog's word for it.
 
     Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and nobody knows whether it is over.
     """
@@ -111,11 +112,13 @@ def purge(
     due = [
         item for item in over if not held[item.commit] and not points_with(writer.archive, writer.state, item, points)
     ]
-    write_indexes(writer, {key for item in due for key in item.segments})
-    locked = {item.commit: _delete_objects(writer, item) for item in due}
+    keys = {key for item in due for key in _of_topics(item, topic_ids)}
+    write_indexes(writer, keys)
+    locked = {item.commit: _delete_objects(writer, item, topic_ids) for item in due}
     done = [item for item in due if not locked[item.commit]]
-    if done:
-        writer.purged([item.commit for item in done])
+    whole = [item for item in done if topic_ids is None or all(key[0] in topic_ids for key in item.segments)]
+    if whole:
+        writer.purged([item.commit for item in whole])
     return Purged(
         sum(item.segments.count for item in done),
         sum(object_bytes(entry) for item in done for entries in item.segments.values() for entry in entries),
@@ -153,12 +156,17 @@ def write_indexes(writer: Writer, keys: Collection[Partition]) -> None:
     write_partition_indexes(writer.archive.storage, state, sorted(keys), root="" if adopted else names.TOPICS)
 
 
-def _delete_objects(writer: Writer, item: Unpurged) -> tuple[LockedObject, ...]:
-    """Delete the objects of a removal, and return those that the store keeps because they are locked."""
+def _of_topics(item: Unpurged, topic_ids: Collection[str] | None) -> list[Partition]:
+    """The partitions of a removal, or only those of some topics."""
+    return [key for key in item.segments if topic_ids is None or key[0] in topic_ids]
+
+
+def _delete_objects(writer: Writer, item: Unpurged, topic_ids: Collection[str] | None) -> tuple[LockedObject, ...]:
+    """Delete the objects of a removal, or only those of some topics, and return those that the store keeps because they
+    are locked."""
     state, storage = writer.state, writer.archive.storage
-    return storage.delete_unlocked(
-        path for key, entries in item.segments.items() for path in _not_named(state, key, entries)
-    )
+    tables = {key: item.segments[key] for key in _of_topics(item, topic_ids)}
+    return storage.delete_unlocked(path for key, entries in tables.items() for path in _not_named(state, key, entries))
 
 
 def _not_named(state: ArchiveState, key: Partition, entries: Iterable[SegmentEntry]) -> Iterator[str]:

@@ -6,6 +6,7 @@ left of a segment stands in its place there, too: `ArchiveState.following`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -23,6 +24,7 @@ from logkeep_engine.archive.catalog.packed import (
     pack,
     sums_of,
 )
+from logkeep_engine.archive.ranges import Range, add_range
 
 Identity = tuple[int, int, int, int]
 
@@ -68,6 +70,20 @@ def first_epochs(replaced: Iterable[Replacement]) -> Callable[[SegmentEntry], in
         return found.get((entry.base_offset, entry.epoch, entry.attempt, end), entry.epoch)
 
     return epoch_of
+
+
+def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]:
+    """The ranges of offsets of the log in which segments were replaced, so that records of the cluster may be missing
+    there. `end`: where the archive ends. If nobody knows where a segment ended, its range goes on to the next one."""
+    bases = sorted({entry.base_offset for entry in state.segments.get(key, ()) if entry.layout is not Layout.SNAPSHOT})
+    found: list[Range] = []
+    for (base, _, _, snapshot), row in state.replaced.get(key, ()):
+        if row and PackedSegments(key, row)[0].layout is Layout.KAFKA:
+            add_range(found, base, max(offsets_of(row)[1], base + 1))
+        elif not snapshot:  # its records are those of segments
+            behind = bisect_right(bases, base)
+            add_range(found, base, bases[behind] if behind < len(bases) else max(end, base + 1))
+    return found
 
 
 def put_in_place(

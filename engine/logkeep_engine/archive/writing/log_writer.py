@@ -47,7 +47,7 @@ class LogWriter(ObjectWriter):
         self._object.abort()
 
 
-class CheckpointWriter(LogWriter):
+class SnapshotWriter(LogWriter):
     """The `.checkpoint` object of a part of a snapshot."""
 
     suffix = names.CHECKPOINT
@@ -182,7 +182,7 @@ class SnapshotSegment(_Making):
         self._place = place
         self._part = part
         self._stem = place.stem(part)
-        super().__init__(storage, CheckpointWriter(storage, self._stem), base_offset, digest)
+        super().__init__(storage, SnapshotWriter(storage, self._stem), base_offset, digest)
 
     def finish(self) -> SegmentEntry:
         """Make the objects visible, the index first."""

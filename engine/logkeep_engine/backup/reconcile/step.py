@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ from logkeep_engine.archive.care.leases import reading
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.ranges import Range, add_range, without
@@ -153,11 +153,8 @@ class Reconciliation:
         """The ranges for which the archive accounts, without what its retention has removed, and without segments from
         which an erasure has taken records."""
         gone = list(self.state.removed.get(key, ()))
-        bases = sorted({entry.base_offset for entry in self.state.segments.get(key, ())})
-        for item in self.state.replaced.get(key, ()):
-            base = item.segment[0]
-            behind = bisect_right(bases, base)
-            add_range(gone, base, bases[behind] if behind < len(bases) else max(self._end(key), base + 1))
+        for start, end in erased_ranges(self.state, key, self._end(key)):
+            add_range(gone, start, end)
         for start, end in self.state.accounted_for(*key):
             yield from without(start, end, gone)
 
