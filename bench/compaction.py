@@ -39,7 +39,7 @@ from logkeep_engine.log.varints import long_varint
 from logkeep_engine.storage import open_uri
 from logkeep_engine.tasks import PartitionUpdate
 
-_TOPIC, _ID = "state", "aaaaaaaaaaaaaaaaaaaaa_"
+TOPIC, TOPIC_ID = "state", "aaaaaaaaaaaaaaaaaaaaa_"
 _TIME = 1_767_225_600_000
 _SEGMENT = 1 << 30
 _BATCH = 64  # records whose offsets take one byte; behind them, those that take two
@@ -73,7 +73,9 @@ LARGE = (
 )
 
 
-class _Context:
+class TaskAlone:
+    """The context of a task that nobody watches."""
+
     attempt = 0
     throttle: Throttle = UNLIMITED
 
@@ -94,7 +96,7 @@ def write(shape: Shape, uri: str) -> list[SegmentEntry]:
             entries.append(segment.finish())
             segment = None
         if segment is None:
-            segment = LogSegment(storage, Compression.PASSTHROUGH, _TOPIC, _ID, 0, at, 1, 0)
+            segment = LogSegment(storage, Compression.PASSTHROUGH, TOPIC, TOPIC_ID, 0, at, 1, 0)
         segment.builder.append(memoryview(batch), headers_of([(0, parse_header(batch))]))
     assert segment is not None
     return [*entries, segment.finish()]
@@ -152,7 +154,7 @@ def task(uri: str) -> dict[str, float]:
     now = _TIME + 1000
     setting = CompactionSetting(open_uri(uri), 2, now, _SEGMENT, DEFAULT_DIGEST)
     end = entries[-1].next_offset
-    work = CompactionWork(0, _TOPIC, _ID, 0, None, tuple(entries), ((0, end),), end, 86_400_000, True)
+    work = CompactionWork(0, TOPIC, TOPIC_ID, 0, None, tuple(entries), ((0, end),), end, 86_400_000, True)
     before, idle = resource.getrusage(resource.RUSAGE_SELF), peak()
     started = time.perf_counter()
     done = _compacted(setting, work)
@@ -169,7 +171,7 @@ def task(uri: str) -> dict[str, float]:
 
 def _compacted(setting: CompactionSetting, work: CompactionWork) -> PartitionCompacted:
     """The answer of the task, or of those, one after the other, over which a partition of too many keys is spread."""
-    answer: Any = do_or_tell(setting, work, _Context())
+    answer: Any = do_or_tell(setting, work, TaskAlone())
     if isinstance(answer, PartitionCompacted):
         return answer
     spreading = Spreading()
@@ -178,7 +180,7 @@ def _compacted(setting: CompactionSetting, work: CompactionWork) -> PartitionCom
     rounds: tuple[Callable[[], Sequence[Any]], ...] = (lambda: parts, spreading.shares, spreading.copies)
     for tasks in rounds:
         for item in tasks():
-            answer = do_or_tell(setting, item, _Context())
+            answer = do_or_tell(setting, item, TaskAlone())
             done = spreading.take(item, answer)
     setting.storage.delete(spreading.objects)
     assert done is not None

@@ -532,3 +532,20 @@ class KeyComparison:
 
 def target_of_record(key: Buffer | None, offset: int, targets: int) -> int:
     """The target to which a `Divider` gives a record. ValueError if `targets` is 0."""
+
+class SegmentTableReader:
+    """Reads the segments of commits into packed rows. `columns` are those of the catalog's `fields.packed_columns`; the
+    names of codecs, flags and layouts stand in the order of their numbers."""
+
+    def __init__(
+        self,
+        columns: list[tuple[str, list[int | None]]],
+        codecs: list[str],
+        flags: list[str],
+        layouts: list[str],
+        row_bytes: int,
+    ) -> None: ...
+    def read(self, document: bytes, /) -> tuple[int, int, int, list[tuple[str, int]], bytes] | None:
+        """The first table of segments in a document: where its rows begin and end, the number of its columns, the
+        partition of each segment, and their packed rows. None if there is none, or if anything in it is not as a
+        writer writes it."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from logkeep_engine.archive.care.growth import growth
-from logkeep_engine.archive.catalog.compacted import exact_from
-from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.compacted import ExactFrom, first_exact
+from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals
@@ -56,25 +56,31 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveR
 
 
 def snapshots_of(state: ArchiveState) -> tuple[TopicSnapshots, ...]:
-    """The newest snapshots, by topic, those of most bytes first, and topics of which no point is exact."""
-    nowhere = {key for key in (*state.removed, *state.generations) if exact_from(state, key) is None}
-    topic_ids = dict.fromkeys(key[0] for key in (*state.snapshots, *sorted(nowhere)))
-    told = (_snapshots(state, topic_id, sum(key[0] == topic_id for key in nowhere)) for topic_id in topic_ids)
-    return tuple(sorted(told, key=lambda item: (-item.bytes, item.topic))[:MAX_LIST])
+    """The newest snapshots, and since when topics with generations are exact, by topic: those with partitions of which
+    no point is exact first, then those of most bytes."""
+    exact = {key: first_exact(state, key) for key in {*state.snapshots, *state.removed, *state.generations}}
+    by_topic: dict[str, list[Partition]] = {}
+    for key, first in exact.items():
+        if first is None or key in state.snapshots or key in state.generations:
+            by_topic.setdefault(key[0], []).append(key)
+    told = (_snapshots(state, topic_id, keys, exact) for topic_id, keys in by_topic.items())
+    return tuple(sorted(told, key=lambda item: (not item.exact_nowhere, -item.bytes, item.topic))[:MAX_LIST])
 
 
-def _snapshots(state: ArchiveState, topic_id: str, nowhere: int) -> TopicSnapshots:
-    totals, keys = SegmentTotals(), [key for key in state.snapshots if key[0] == topic_id]
-    for key in keys:
+def _snapshots(
+    state: ArchiveState, topic_id: str, keys: Sequence[Partition], exact: Mapping[Partition, ExactFrom | None]
+) -> TopicSnapshots:
+    totals, made = SegmentTotals(), [key for key in keys if key in state.snapshots]
+    for key in made:
         totals.add_rows(state.snapshots[key][-1].rows)
-    exact = [first.time for key in keys if (first := exact_from(state, key)) is not None]
+    times = [first.time for key in keys if (first := exact[key]) is not None]
     return TopicSnapshots(
         topic=state.topics[topic_id].name,
-        partitions=len(keys),
+        partitions=len(made),
         records=totals.records,
         bytes=totals.bytes,
-        exact_after=None if max(exact, default=NO_TIME) == NO_TIME else _time(max(exact)),
-        exact_nowhere=nowhere,
+        exact_after=None if max(times, default=NO_TIME) == NO_TIME else _time(max(times)),
+        exact_nowhere=sum(exact[key] is None for key in keys),
     )
 
 

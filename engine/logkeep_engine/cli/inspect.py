@@ -241,7 +241,7 @@ def _partitions(archive: Description) -> Table:
     """A line for each partition."""
     retained = any(part.removed for topic in archive.topics for part in topic.partitions)
     heads = ["topic", "partition", "offsets", "records", "size", "first", "last", "lost or missing"]
-    exact = any(_has_states(part) for topic in archive.topics for part in topic.partitions)
+    exact = any(_exact_from(part) != "-" for topic in archive.topics for part in topic.partitions)
     found = table(*heads, *(["removed"] if retained else []), *(["exact from"] if exact else []))
     for topic in archive.topics:
         for part in topic.partitions:
@@ -263,13 +263,9 @@ def _partitions(archive: Description) -> Table:
 
 def _exact_from(part: InspectedPartition) -> str:
     """The first point of a partition from which on all are exact."""
-    if not _has_states(part) or part.end < 0:
-        return "-"
-    return str(part.exact_from) if part.exact_from >= 0 else "nowhere"
-
-
-def _has_states(part: InspectedPartition) -> bool:
-    return bool(part.snapshots or part.generation)
+    if part.exact_from < 0 <= part.end:
+        return "nowhere"
+    return str(part.exact_from) if part.end >= 0 and (part.snapshots or part.generation) else "-"
 
 
 def _snapshots(archive: Description) -> Table:

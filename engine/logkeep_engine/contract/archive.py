@@ -89,8 +89,8 @@ class Deadlines(Model):
 
 
 class TopicSnapshots(Model):
-    """The newest snapshots of the partitions of a compacted topic. Points later than `exact_after` are exact; None: all
-    are. Neither counts for as many partitions as `exact_nowhere` says: of these no point is."""
+    """The newest snapshots of the partitions of a compacted topic, if it has some. Points later than `exact_after` are
+    exact; None: all are. Neither counts for as many partitions as `exact_nowhere` says: of these no point is."""
 
     topic: TopicName
     partitions: Count

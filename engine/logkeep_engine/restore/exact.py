@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from logkeep_engine.archive.catalog.compacted import last_time
 from logkeep_engine.archive.catalog.earlier import last_with_generations
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
@@ -25,20 +26,22 @@ def refuse_inexact(
     or at records of the time `before` (ms) or later."""
     refuse_exact_nowhere(archived, topics)
     found = [
-        (topic, key, known)
+        (topic, key, known, latest)
         for topic, key, known in _generations(archived, topics)
         if known.exact_from != NOWHERE
-        and (ends.get(key, known.exact) < known.exact or _has_since(archived, key, known.exact, before))
+        for latest in [last_time(archived, key, known.exact)]
+        if (ends.get(key, known.exact) < known.exact or (before is not None and latest >= before))
         and not is_dense(archived, key, known.exact)
     ]
     if found:
-        topic, key, known = found[0]
+        topic, key, known, _ = found[0]
         where = f"offset {ends[key]}" if before is None else iso(before)
         raise SpecError(
             f"spec.point: topic {topic.name!r} partition {key[1]} is compacted, and generation {known.number} of it is "
             f"exact from offset {known.exact} on, not at {where}: records are missing there that had been "
             f"overwritten when the log was read{_and_more(len(found))}",
-            hint=_hint(known for _, _, known in found),
+            hint=f"Points later than {iso(max(latest for *_, latest in found))} are exact: choose one, or an "
+            "offset, or the end of a run (spec.point.run); or leave spec.point out.",
         )
 
 
@@ -93,14 +96,6 @@ def _generations(
     for key, known in sorted(state.generations.items()):
         if key[0] in chosen:
             yield chosen[key[0]], key, known
-
-
-def _has_since(state: ArchiveState, key: Partition, end: int, before: int | None) -> bool:
-    """Whether records below offset `end` may have that time (ms) or a later one."""
-    entries = state.segments.get(key, ())
-    return before is not None and any(
-        entry.times.max_timestamp >= before for entry in entries if entry.base_offset < end
-    )
 
 
 def _and_more(count: int) -> str:

@@ -1,4 +1,5 @@
-//! What the engine does for every batch and every record. Decisions, plans, storage and network are Python's.
+//! What the engine does for every batch, every record and every segment of a catalog. Decisions, plans, storage and
+//! network are Python's.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod packer;
 pub mod records;
 pub mod records_format;
 pub mod rows;
+pub mod segment_table;
 pub mod times;
 pub mod varints;
 pub mod walk;

@@ -4,6 +4,7 @@ use logkeep_kernel_core::header::Header;
 use logkeep_kernel_core::keys::{self, KeyDigest};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::bytes::Bytes;
@@ -23,7 +24,7 @@ fn digest_of(bytes: &[u8]) -> PyResult<KeyDigest> {
 #[pymethods]
 impl Keys {
     #[new]
-    fn new(secret: &[u8], known: Vec<(usize, Vec<u8>)>) -> PyResult<Keys> {
+    fn new(secret: &[u8], known: Vec<(usize, PyBackedBytes)>) -> PyResult<Keys> {
         let mut digests = Vec::new();
         for (length, some) in known {
             for digest in some.chunks(keys::BYTES) {

@@ -16,6 +16,7 @@ mod objects;
 mod records_format;
 mod rows;
 mod segment;
+mod segment_table;
 mod walk;
 
 /// The module.
@@ -25,6 +26,7 @@ fn logkeep_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     compression::register(module)?;
     headers::register(module)?;
     segment::register(module)?;
+    segment_table::register(module)?;
     merge::register(module)?;
     rows::register(module)?;
     records_format::register(module)?;

@@ -50,7 +50,7 @@ from logkeep_engine.storage import LocalStorage
 from logkeep_engine.storage.local import _LocalWriter
 from logkeep_engine.tasks import TaskRunner
 from tests.examples import scaled
-from tests.unit.archive.build import ORDERS, Batch, chunk, write_segment
+from tests.unit.archive.build import ORDERS, TIME, Batch, chunk, write_segment
 from tests.unit.backup.compacted_topic import KEY, CompactedTopic, Row, last_values, spec_of, spread_all
 from tests.unit.convert.converting import converted
 from tests.unit.log.batches import NOON
@@ -395,8 +395,16 @@ def test_partitions_without_an_exact_point_are_counted_and_get_no_snapshot(tmp_p
         writer.change_generations([GenerationChange(*other, 2, GenerationStep.ACTIVATE, end=20)])
         writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(*KEY, 0)], [RemovedSnapshot(*KEY, 2)])
-    (before,) = snapshots_of(Archive.open(topic.storage).load())
-    assert (before.exact_nowhere, before.exact_after is None) == (0, False)
+    archive = Archive.open(topic.storage)
+    (before,) = snapshots_of(archive.load())
+    assert (before.partitions, before.exact_nowhere, before.exact_after) == (1, 0, (TIME + 19) / 1000)
+    parts = describe(archive.info, archive.load()).topics[0].partitions
+    assert [part.exact_from for part in parts] == [4, 20]
+    late = PointSpec(timestamp=iso(TIME + 19))
+    with pytest.raises(SpecError, match="exact from offset 20 on") as refused:
+        points.plan_point(archive, archive.load(), [ORDERS], late)
+    assert refused.value.hint.startswith(f"Points later than {iso(TIME + 19)} are exact")
+    points.plan_point(archive, archive.load(), [ORDERS], PointSpec(timestamp=iso(TIME + 20)))
     with topic.begin("run-3") as writer:
         writer.branch([Branching(*key, branch_id(key[0], 1), offset) for key, offset in ((KEY, 2), (other, 10))], [])
         writer.commit(receipts=[chunk(topic.storage, 2, 12, epoch=writer.epoch)])

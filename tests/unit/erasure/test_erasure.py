@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.archive.care.branching import branch_off
+from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.retaining import change_holds
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
@@ -138,6 +139,25 @@ def test_removals_of_other_topics_keep_their_grace(storage: LocalStorage) -> Non
     after = Archive.open(storage).load()
     assert [list(item.segments) for item in after.unpurged] == [[(other.topic_id, 0)]]
     assert all(storage.list(path) for path in entry.objects("audit"))
+
+
+def test_a_commit_that_removed_of_several_topics_keeps_the_grace_of_the_others(storage: LocalStorage) -> None:
+    other = replace(ORDERS, name="audit", topic_id="b" * 22)
+    archive = archived(storage, FormatName.KAFKA)
+    first = archive.load().segments[KEY][0]
+    with begin_run(archive, "backup-2", wait=FAST) as writer:
+        entry = write_segment(storage, [batch_of(0, [ALICE])], topic=other, epoch=writer.epoch)
+        writer.commit(topics=[other], receipts=[Receipt((Coverage(other.topic_id, 0, 0, 1),), (entry,))])
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove([RemovedSegment(other.topic_id, 0, 0), RemovedSegment(*KEY, 0)])
+    erase_whole(storage, GONE)
+    assert not any(storage.list(path) for path in first.objects("orders"))
+    assert all(storage.list(path) for path in entry.objects("audit"))
+    with begin_run(archive, "backup-3", wait=FAST) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        purge(writer)
+    assert not any(storage.list(path) for path in entry.objects("audit"))
+    assert archive.load().unpurged == ()
 
 
 def test_an_erasure_waits_for_a_backup_that_succeeds(storage: LocalStorage) -> None:

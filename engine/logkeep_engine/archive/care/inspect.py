@@ -16,7 +16,7 @@ from typing import Any
 from logkeep_engine.archive.care.as_json import AsJson
 from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
-from logkeep_engine.archive.catalog.compacted import exact_from
+from logkeep_engine.archive.catalog.compacted import first_exact
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, unread
@@ -394,9 +394,7 @@ def _partition(
 ) -> InspectedPartition:
     totals = totals_of(state.segments.rows((topic_id, partition)))
     accounted = state.accounted_for(topic_id, partition)
-    first = exact_from(state, (topic_id, partition)) if topic_id in state.topics else None
-    generation = _generation(state, (topic_id, partition))
-    exact = -1 if first is None or not accounted else first.offset
+    first = first_exact(state, (topic_id, partition)) if topic_id in state.topics else None
     return InspectedPartition(
         partition=partition,
         start=accounted[0][0] if accounted else -1,
@@ -410,8 +408,8 @@ def _partition(
         holes=tuple(holes(state, (topic_id, partition), beginnings)),
         removed=tuple(state.removed.get((topic_id, partition), ())),
         snapshots=tuple(map(_snapshot, state.snapshots.get((topic_id, partition), ()))),
-        exact_from=exact if generation is None or exact < 0 else max(exact, generation.exact),
-        generation=generation,
+        exact_from=-1 if first is None or not accounted else first.offset,
+        generation=_generation(state, (topic_id, partition)),
     )
 
 

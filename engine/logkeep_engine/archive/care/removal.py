@@ -95,7 +95,8 @@ def purge(
     writer: Writer, grace: int = 0, topic_ids: Collection[str] | None = None, keep: KeepRules = LAST_ONLY
 ) -> Purged:
     """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs, nor
-    a point that these rules, or a hold, keep. `topic_ids`: only removals with segments of these topics.
+    a point that these rules, or a hold, keep. `topic_ids`: only those of these topics; what one commit has removed of
+    others stays, and so does the catalog's word for it.
 
     Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and nobody knows whether it is over.
     """
@@ -111,10 +112,11 @@ def purge(
     due = [
         item for item in over if not held[item.commit] and not points_with(writer.archive, writer.state, item, points)
     ]
-    locked = {item.commit: _delete_objects(writer, item) for item in due}
+    locked = {item.commit: _delete_objects(writer, item, topic_ids) for item in due}
     done = [item for item in due if not locked[item.commit]]
-    if done:
-        writer.purged([item.commit for item in done])
+    whole = [item for item in done if topic_ids is None or all(key[0] in topic_ids for key in item.segments)]
+    if whole:
+        writer.purged([item.commit for item in whole])
     return Purged(
         sum(item.segments.count for item in done),
         sum(object_bytes(entry) for item in done for entries in item.segments.values() for entry in entries),
@@ -139,15 +141,15 @@ def _removed_at(storage: Storage, item: Unpurged, now: int) -> int:
     return max((time for time in (*written, item.time) if time <= now), default=now)
 
 
-def _delete_objects(writer: Writer, item: Unpurged) -> tuple[LockedObject, ...]:
-    """Delete the objects of a removal, and return those that the store keeps because they are locked."""
+def _delete_objects(writer: Writer, item: Unpurged, topic_ids: Collection[str] | None) -> tuple[LockedObject, ...]:
+    """Delete the objects of a removal, or only those of some topics, and return those that the store keeps because they
+    are locked."""
     state, storage = writer.state, writer.archive.storage
+    tables = {key: some for key, some in item.segments.items() if topic_ids is None or key[0] in topic_ids}
     if writer.archive.info.segments is FormatName.RECORDS:
-        adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for some in item.segments.values() for entry in some)
-        write_partition_indexes(storage, state, list(item.segments), root="" if adopted else names.TOPICS)
-    return storage.delete_unlocked(
-        path for key, entries in item.segments.items() for path in _not_named(state, key, entries)
-    )
+        adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for some in tables.values() for entry in some)
+        write_partition_indexes(storage, state, list(tables), root="" if adopted else names.TOPICS)
+    return storage.delete_unlocked(path for key, entries in tables.items() for path in _not_named(state, key, entries))
 
 
 def _not_named(state: ArchiveState, key: Partition, entries: Iterable[SegmentEntry]) -> Iterator[str]:

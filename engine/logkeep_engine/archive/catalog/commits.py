@@ -27,7 +27,6 @@ from logkeep_engine.archive.catalog.documents import (
     damaged,
     dumps,
     know,
-    parse,
 )
 from logkeep_engine.archive.catalog.facts import (
     ClusterStateEntry,
@@ -152,7 +151,7 @@ def _passive_in(document: dict[str, Any], name: str) -> PassiveFacts:
 def load_commit(data: bytes, name: str) -> Commit:
     """Read the commit in `data`. Messages name the object as `name`."""
     # The format is checked first: it decides what the hash covers.
-    document = parse(data, name)
+    document = tables.read_document(data, name)
     if data[-_SHA_TAIL : len(_SHA_KEY) - _SHA_TAIL] != _SHA_KEY:
         raise damaged(name, "its own SHA-256 is missing")
     if hashlib.sha256(data[:-_SHA_TAIL] + b"}").hexdigest().encode() != data[-66:-2]:

@@ -24,6 +24,7 @@ from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.packed import ROW_BYTES
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.totals import totals_of
 
 _NO_ENDS: Mapping[Partition, int] = MappingProxyType({})
 
@@ -112,6 +113,24 @@ def exact_from(state: ArchiveState, key: Partition) -> ExactFrom | None:
         return ExactFrom(accounted[0][0] if accounted else 0, NO_TIME)
     first = next(_usable(state, key, None, None), None)
     return None if first is None else ExactFrom(first.end, first.time)
+
+
+def first_exact(state: ArchiveState, key: Partition) -> ExactFrom | None:
+    """The first points of a partition from which on all are exact, by its generation, too; None: not even the newest
+    is."""
+    found = exact_from(state, key)
+    known = state.generations.get(key)
+    if found is None or known is None or known.exact <= found.offset or is_dense(state, key, known.exact):
+        return found
+    return ExactFrom(known.exact, max(found.time, last_time(state, key, known.exact)))
+
+
+def last_time(state: ArchiveState, key: Partition, end: int) -> int:
+    """The time (ms) of the latest record of a partition that may lie below an offset; NO_TIME: there is none."""
+    if key not in state.segments:
+        return NO_TIME
+    entries = state.segments[key]
+    return totals_of(entries.between(0, entries.position(end))).last
 
 
 def inexact_below(state: ArchiveState) -> dict[Partition, int]:

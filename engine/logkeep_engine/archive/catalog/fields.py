@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from itertools import groupby
+from itertools import accumulate, groupby
+from struct import calcsize
 
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.contract.spec import DigestAlgorithm
@@ -147,6 +148,22 @@ def _row_fields() -> list[SegmentField]:
     """Kafka's fields, one for each place of a packed row, in its order."""
     found = {field.at: field for field in reversed(FIELDS) if Layout.KAFKA in field.layouts}
     return [found[place] for place in sorted(found)]
+
+
+def packed_columns() -> list[tuple[str, list[int | None]]]:
+    """The columns of a commit's table behind topic id and partition, for the kernel: the type of those that hold a
+    number, the name of others, and where a packed row has it, by layout."""
+    kept = _row_fields()
+    begins = accumulate((calcsize(f"<{item.kind}") for item in kept), initial=0)
+    begin = {item.at: start for item, start in zip(kept, begins, strict=False)}
+    own = [numbers(layout) for layout in sorted(Layout)]
+    found: list[tuple[str, list[int | None]]] = []
+    for item in FIELDS:
+        if item.kind in (FieldKind.LONG, FieldKind.INT):
+            found.append((item.kind, [begin[item.at] if item in some else None for some in own]))
+        else:
+            found.append((item.column, [begin[item.at]]))
+    return found
 
 
 def _row_columns() -> tuple[str, ...]:

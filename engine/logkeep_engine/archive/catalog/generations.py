@@ -141,11 +141,15 @@ def before_branch(generations: dict[Partition, Generation], key: Partition, numb
 
 def is_dense(state: KeepsGenerations, key: Partition, end: int) -> bool:
     """Whether no offset is missing below `end`, so that compaction has taken nothing."""
-    entries = [entry for entry in state.segments.get(key, ()) if entry.base_offset < end]
     accounted = state.accounted_for(*key)
-    reached = [accounted[0][0] if accounted else 0, *(entry.next_offset for entry in entries)]
-    whole = not any(entry.gaps for entry in entries) and reached[-1] >= end
-    return whole and reached[:-1] == [entry.base_offset for entry in entries]
+    reached = accounted[0][0] if accounted else 0
+    for entry in state.segments.get(key, ()):
+        if entry.base_offset >= end:
+            break
+        if entry.gaps or entry.base_offset != reached:
+            return False
+        reached = entry.next_offset
+    return reached >= end
 
 
 def _why_not(state: KeepsGenerations, change: GenerationChange, known: Generation) -> str | None:

@@ -6,13 +6,16 @@ Each kind of fact says once which column holds which attribute; writing and read
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
 
+from logkeep_kernel import SegmentTableReader
+
 from logkeep_engine.archive.catalog import fields
-from logkeep_engine.archive.catalog.documents import NEWER, rows_of
+from logkeep_engine.archive.catalog.documents import NEWER, parse, rows_of
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
     Branching,
@@ -28,13 +31,13 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     TopicEntry,
 )
-from logkeep_engine.archive.catalog.fields import DIGEST_NUMBERS, FIELDS, FLAGS, LAYOUT_NAMES, Since
+from logkeep_engine.archive.catalog.fields import CODECS, DIGEST_NUMBERS, FIELDS, FLAGS, LAYOUT_NAMES, Since
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
-from logkeep_engine.archive.catalog.packed import SegmentBatch, pack_facts
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, pack_facts
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.contract.spec import DigestAlgorithm
-from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
 T = TypeVar("T")
 
@@ -158,6 +161,9 @@ _LAYOUTS = {name: layout for layout, name in LAYOUT_NAMES.items()}
 _NUMBERS = [
     itemgetter(*(_COLUMNS.index(field.column) for field in fields.numbers(layout))) for layout in sorted(Layout)
 ]
+_SEGMENTS = SegmentTableReader(
+    fields.packed_columns(), list(CODECS), list(FLAGS.values()), list(LAYOUT_NAMES.values()), ROW_BYTES
+)
 _CHECKED = itemgetter(
     *map(
         _COLUMNS.index,
@@ -232,11 +238,14 @@ def _names_of(flags: tuple[bool, ...]) -> list[str]:
 
 
 def segments_in(document: dict[str, Any], name: str, key: str = "segments") -> SegmentBatch:
-    """Read the segments of a commit's document. Messages name the object as `name`."""
-    # A million segments are read as a million rows: none is made an object on its way into the state.
+    """Read the segments of a commit's document, of which `read_document` may have packed some already. Messages name
+    the object as `name`."""
+    found = _segment_rows(document, key, name)
+    if isinstance(found, SegmentBatch):
+        return found
     keys: list[Partition] = []
     rows = bytearray()
-    for topic_id, partition, *row in _segment_rows(document, key, name):
+    for topic_id, partition, *row in found:
         if not isinstance(topic_id, str) or not isinstance(partition, int) or partition < 0:
             raise ValueError(f"segment of topic id {topic_id!r} partition {partition!r}")
         keys.append((topic_id, partition))
@@ -244,7 +253,26 @@ def segments_in(document: dict[str, Any], name: str, key: str = "segments") -> S
     return SegmentBatch(keys, rows)
 
 
-def _segment_rows(document: dict[str, Any], key: str, name: str) -> list[list[Any]]:
+def read_document(data: bytes, name: str) -> dict[str, Any]:
+    """A commit's document. Messages name the object as `name`. Raises ArchiveDamaged and ArchiveMismatch.
+
+    The kernel packs the rows of `segments`: of a million, none is made an object on its way into the state. Where it
+    finds anything that no writer writes, `segments_in` reads them and says what is wrong.
+    """
+    packed = _SEGMENTS.read(data)
+    if packed is not None:
+        start, end, width, keys, rows = packed
+        with suppress(ArchiveDamaged):
+            document = parse(b"%b%d%b" % (data[:start], width, data[end:]), name)
+            table = document.get("segments")
+            # Else it was the table of something else.
+            if isinstance(table, dict) and table.get("rows") == width == len(table["columns"]):
+                table["rows"] = SegmentBatch(keys, rows)
+                return document
+    return parse(data, name)
+
+
+def _segment_rows(document: dict[str, Any], key: str, name: str) -> Any:
     found = document.get(key, {}).get("columns", ())
     since = max((field.since for field in FIELDS if field.column in found), default=Since.FIRST)
     return rows_of(document, key, [*_PARTITION, *fields.columns(since)], name)

@@ -1,12 +1,15 @@
 """Retention as a run of its own, holds, and what its dry run tells."""
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from logkeep_engine.archive.care.points import KeepRules
+from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.retaining import RetentionRules, change_holds, retain, run_retention, with_spec_holds
 from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.care.retention_report import preview
@@ -14,10 +17,14 @@ from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, GroupEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, GroupEntry, Partition, RunOutcome
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
+from logkeep_engine.backup.activating import Activating
+from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.backup.planner import BackupPlanner, CaughtUp
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.retention import Retention, RetentionHold
 from logkeep_engine.errors import BackupUnfinished, SpecError
@@ -187,6 +194,35 @@ def test_a_kept_point_keeps_what_a_generation_has_replaced(
     (one,) = (one for one in preview(archive, rules, hold).points if one.run_id == "run-1")
     assert (one.restorable, one.whole) == (False, False)
     assert (verify(archive).faults, verify(archive).orphans) == ([], [])
+
+
+class Silent:
+    """A planner whose logs have not grown."""
+
+    def catch_up(self, plan: BackupPlan, state: ArchiveState, keys: Collection[Partition]) -> CaughtUp:
+        return CaughtUp(plan, frozenset(keys))
+
+
+def test_an_erasure_of_one_topic_deletes_nothing_that_a_hold_keeps_of_another(archive: Archive) -> None:
+    """A run has made generations of both active. Nothing of the other topic was there when the held run ended."""
+    other, storage = replace(ORDERS, name="other", topic_id="b" * 21 + "_"), archive.storage
+    keys = [(ID, 0), (other.topic_id, 0)]
+    with begin(storage, "run-3") as writer:
+        writer.commit(topics=[other], receipts=[chunk(storage, 0, 60, epoch=writer.epoch, topic=other)])
+        writer.end(RunOutcome.SUCCEEDED)
+    with begin(storage, "again") as writer:
+        writer.change_generations([GenerationChange(*key, 2, GenerationStep.BEGIN, 0, 60) for key in keys])
+        read = [chunk(storage, 0, 60, epoch=writer.epoch, topic=topic) for topic in (ORDERS, other)]
+        writer.commit(receipts=[replace(receipt, generation=2) for receipt in read])
+        plan = BackupPlan("again", (ORDERS, other), ())
+        Activating().perform(writer, cast(BackupPlanner, Silent()), plan, (), lambda _: True)
+        writer.end(RunOutcome.SUCCEEDED)
+    change_holds(archive, "hold", [Hold(HoldKind.RUN, "run-1", HoldOrigin.COMMAND)], release=False)
+    assert hold_on(archive.load(), other.topic_id, removed=True) is None
+    with begin(storage, "erasure-one", kind="Erasure") as writer:
+        assert purge(writer, topic_ids=(other.topic_id,)).segments == 1
+        writer.end(RunOutcome.SUCCEEDED)
+    assert restored(archive, "run-1") == [0, 20]
 
 
 def test_what_the_store_keeps_locked_is_told_and_tried_again(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
