@@ -8,13 +8,14 @@ bytes that no list shows: older versions of objects, and what writers that were 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
+from itertools import chain
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.catalog_check import all_branches, all_snapshots
 from logkeep_engine.archive.care.kept_digests import DigestsPlace
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.writing.record_files import is_made_again, write_partition_indexes
@@ -93,14 +94,9 @@ def _is_original(path: str, topic: str) -> bool:
 
 
 def _entries(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[SegmentEntry]:
-    """All segments of these incarnations that have objects: of branches, of snapshots, of passive generations, and
-    those that are to be deleted, too."""
-    tables: list[tuple[Partition, Iterable[SegmentEntry]]] = [*state.segments.items()]
-    tables += [] if state.passive is None else state.passive.segments.items()
-    tables += [item for removed in state.unpurged for item in removed.segments.items()]
-    tables += [(branch.key, branch.segments) for branch in all_branches(state)]
-    tables += [((parts[0].topic_id, parts[0].partition), parts) for parts in all_snapshots(state)]
-    return (entry for key, entries in tables if key[0] in topic_ids for entry in entries)
+    """All segments of these incarnations that have objects, also those that are to be deleted."""
+    tables = chain(held_tables(state), removed_tables(state))
+    return (entry for table in tables if table.key[0] in topic_ids for entry in table.segments)
 
 
 def _at_root(state: ArchiveState, keys: Collection[Partition]) -> bool:

@@ -17,6 +17,7 @@ from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, compact_partition
 from logkeep_engine.contract.spec import DigestAlgorithm, FormatName
+from logkeep_engine.erasure.run import _ErasureRun
 from logkeep_engine.storage import LocalStorage
 from tests.runners import Context
 from tests.unit.archive.build import FAST, ORDERS, write_segment
@@ -28,6 +29,7 @@ from tests.unit.erasure.erasing import (
     Mortal,
     Seen,
     archive_batches,
+    archive_records,
     batch_of,
     copied,
     erase_whole,
@@ -104,6 +106,29 @@ def test_a_backup_behind_a_killed_erasure_loses_nothing_and_the_erasure_goes_on(
 
 def of_snapshot(storage: LocalStorage) -> list[Seen]:
     return records_in(storage, with_snapshots(view.choose(Archive.open(storage)).state))
+
+
+def test_an_erasure_that_another_run_has_overtaken_writes_and_deletes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage((tmp_path / "archive").as_uri())
+    content = [[(2 * at + n, key) for n, key in enumerate(some)] for at, some in enumerate(KEYS)]
+    archive_records(storage, FormatName.RECORDS, content)
+    index, log = "topics/orders/index_partition_000", "topics/orders/other"
+    commit = _ErasureRun._commit
+
+    def sleeps_behind_it(run: _ErasureRun, writer: Writer) -> None:
+        commit(run, writer)
+        if not storage.list(log):
+            with begin_run(Archive.open(storage), "backup-2", wait=FAST) as other:
+                storage.put(index, b"of the other run")
+                storage.put(log, GONE)
+                other.commit()
+
+    monkeypatch.setattr(_ErasureRun, "_commit", sleeps_behind_it)
+    result = erased(storage, GONE, runner=Inside())
+    assert (result.outcome, result.error_code) == ("Failed", "ArchiveFenced")
+    assert (storage.read(index), storage.read(log)) == (b"of the other run", GONE)
 
 
 @pytest.mark.parametrize("format_name", list(FormatName))

@@ -10,14 +10,13 @@ from logkeep_engine import collector
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.increments import ComparedCheckpoint
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import check_cluster_state, state_path
 from logkeep_engine.archive.catalog.commit_reader import CatalogListing
 from logkeep_engine.archive.catalog.comparison import CheckpointComparison
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import PASSIVE
-from logkeep_engine.archive.catalog.packed import PackedSegments
+from logkeep_engine.archive.catalog.held_tables import all_branches
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes
@@ -207,21 +206,6 @@ def _check_passive(storage: Storage, state: ArchiveState, chosen: Mapping[str, s
         if topic_id in chosen:
             coverage = passive.coverage.get((topic_id, partition), [])
             yield from _verify_order(storage, chosen[topic_id], coverage, entries)
-
-
-def all_branches(state: ArchiveState) -> list[Branch]:
-    """The branches of all partitions, by partition."""
-    return [branch for _, branches in sorted(state.branches.items(), key=_key) for branch in branches]
-
-
-def all_snapshots(state: ArchiveState) -> list[PackedSegments]:
-    """The parts of all snapshots, those of branches included, by partition and end."""
-    own = [item.parts(key) for key, held in sorted(state.snapshots.items()) for item in held]
-    return own + [item.parts(branch.key) for branch in all_branches(state) for item in branch.held.snapshots]
-
-
-def _key(item: tuple[Partition, list[Branch]]) -> Partition:
-    return item[0]
 
 
 def _verify_order(

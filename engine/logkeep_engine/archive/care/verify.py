@@ -36,8 +36,6 @@ from typing import Any
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.catalog_check import (
-    all_branches,
-    all_snapshots,
     check_catalog,
     check_continuity,
     check_epochs,
@@ -48,7 +46,7 @@ from logkeep_engine.archive.care.segment_check import SegmentCheck, check_all, m
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.generations import PASSIVE
+from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
 from logkeep_engine.archive.catalog.packed import sums_of_segments
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -134,7 +132,7 @@ def verify(
     chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
     faults.extend(lost_tails(archive, state))
     faults.extend(check_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
-    tables = [segments for topic_id, segments in _tables(state) if topic_id in chosen]
+    tables: list[Sequence[SegmentEntry]] = [item.segments for item in held_tables(state) if item.key[0] in chosen]
     left_out: list[SegmentEntry] = []
     if cycle is not None and not cycle.is_first:
         tables, left_out = _chosen_by(cycle, tables)
@@ -159,22 +157,6 @@ def verify(
     return VerifyReport(
         objects, reading.total, reading.good_bytes, reading.records, faults, orphans, reading.disagreements, unread
     )
-
-
-def _tables(state: ArchiveState) -> Iterator[tuple[str, Sequence[SegmentEntry]]]:
-    """All segments by topic id, those of a partition or a branch together, in order."""
-    for (topic_id, _), segments in sorted(state.segments.items(), key=_key_of):
-        yield topic_id, segments
-    for branch in all_branches(state):
-        yield branch.key[0], branch.segments
-    for (topic_id, _), segments in sorted(state.of_generation(PASSIVE).segments.items(), key=_key_of):
-        yield topic_id, segments
-    for parts in all_snapshots(state):
-        yield parts[0].topic_id, parts
-
-
-def _key_of(item: tuple[Partition, object]) -> Partition:
-    return item[0]
 
 
 def _chosen_by(
@@ -283,9 +265,9 @@ def _listed(storage: Storage, state: ArchiveState) -> dict[str, int]:
 
 def _named(state: ArchiveState) -> Iterator[tuple[str, Sequence[SegmentEntry]]]:
     """All segments whose objects may be there, by topic id."""
-    yield from ((topic_id, entries) for topic_id, entries in _tables(state) if topic_id in state.topics)
-    for item in state.unpurged:
-        yield from ((key[0], entries) for key, entries in item.segments.items() if key[0] in state.topics)
+    for item in chain(held_tables(state), removed_tables(state)):
+        if item.key[0] in state.topics:
+            yield item.key[0], item.segments
 
 
 def _orphans(listed: Mapping[str, int], state: ArchiveState) -> list[str]:

@@ -20,7 +20,7 @@ from logkeep_engine.archive.care.growth import DAY_MS as DAY
 from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.cli import app
@@ -87,6 +87,22 @@ def test_what_is_stored_is_what_lies_there(archive: Archive) -> None:
     assert found.stored.indexes.objects == 6
     assert [topic.objects for topic in found.topics] == [6, 3]
     assert sum(topic.bytes for topic in found.topics) == sum(entries(archive.load()))
+
+
+def test_what_is_stored_counts_a_generation_that_is_being_read(archive: Archive) -> None:
+    before, key = cost(archive, archive.load()), (STATES.topic_id, 0)
+    with begin(archive.storage, "run-3") as writer:
+        writer.change_generations([GenerationChange(*key, 2, GenerationStep.BEGIN, 0, 10)])
+        again = chunk(archive.storage, 0, 5, epoch=3, topic=STATES)
+        writer.commit(receipts=[replace(again, generation=2)])
+        writer.end(RunOutcome.SUCCEEDED)
+    found = cost(archive, archive.load())
+    assert found.stored.logs.objects == before.stored.logs.objects + 1
+    there = [info.size for info in archive.storage.list(names.TOPICS)]
+    assert (sum(topic.bytes for topic in found.topics), sum(topic.objects for topic in found.topics)) == (
+        sum(there),
+        len(there),
+    )
 
 
 def test_the_requests_of_a_segment_follow_from_the_sizes_of_its_objects(archive: Archive) -> None:

@@ -45,8 +45,8 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import snapshot_of
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.held_tables import TableKind, held_tables, removed_tables
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.unpurged import all_unpurged
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
 from logkeep_engine.contract.prices import Prices
@@ -175,11 +175,10 @@ class _Estimate:
         state = self._state
         for key in sorted({*state.segments, *state.snapshots}):
             self._sum_partition(key, fresh)
-        for (topic_id, _), branches in state.branches.items():
-            sums, name = self._sums[topic_id], state.topics[topic_id].name
-            for branch in branches:
-                held = (snapshot.parts(branch.key) for snapshot in branch.held.snapshots)
-                for entry in chain(branch.segments, *held):
+        for table in held_tables(state):
+            if table.kind not in (TableKind.LOG, TableKind.SNAPSHOT):
+                sums, name = self._sums[table.key[0]], state.topics[table.key[0]].name
+                for entry in table.segments:
                     sums.add(name, entry, fresh=entry.epoch in fresh, restored=False)
 
     def _sum_partition(self, key: Partition, fresh: set[int]) -> None:
@@ -292,7 +291,7 @@ class _Estimate:
             logs=_total(topic.logs for topic in topics),
             indexes=_total(topic.indexes for topic in topics),
             snapshots=_total(topic.snapshots for topic in topics),
-            removed=_total(map(_objects_of, chain.from_iterable(all_unpurged(self._state.unpurged).values()))),
+            removed=_total(_objects_of(entry) for table in removed_tables(self._state) for entry in table.segments),
             catalog=stored_of(self._beside.catalog),
             runs=stored_of(self._beside.runs),
             digests=stored_of(self._beside.digests),
