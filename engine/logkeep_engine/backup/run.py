@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules, retain, unknown_runs, with_spec_holds
+from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules, empty_holds, retain, with_spec_holds
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Gap, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
@@ -448,9 +448,7 @@ class BackupRun(ArchivingRun):
     def _hold(self, writer: Writer) -> None:
         """Note in the archive which topics and runs `spec.retention` holds."""
         writer.hold(with_spec_holds(writer.state.retention_holds, self._spec.retention.hold))
-        self._notes += [
-            f"spec.retention.hold.runs: {run_id} is no run of the archive" for run_id in unknown_runs(writer.state)
-        ]
+        self._notes += empty_holds(writer.state)
 
     def _loss(self) -> list[LossFact]:
         """Everything this run, in all its attempts, found gone."""
