@@ -119,7 +119,7 @@ def with_spec_holds(holds: Iterable[Hold], spec: RetentionHold) -> list[Hold]:
 
 
 def empty_holds(state: ArchiveState) -> list[str]:
-    """What to tell of runs with a hold that have no state to keep. A hold may be there before its run succeeds."""
+    """The warnings for runs with a hold that have no state to keep. A hold may be there before its run succeeds."""
     held = [hold.name for hold in state.retention_holds if hold.kind is HoldKind.RUN]
     there = {run.run_id for run in (*state.successes(), *state.running)}
     return [
