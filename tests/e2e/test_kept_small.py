@@ -18,10 +18,11 @@ from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kube_api import Document
 from tests.cluster.logkeep import Resource, restore
+from tests.cluster.process import wait_until
 from tests.data.compare import read_committed
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
 from tests.e2e.home import Home
-from tests.kafka.keyed import CLEANED_SOON
+from tests.kafka.keyed import CLEANED_SOON, keys_on_disk
 from tests.unit.erasure.erasing import traces
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -43,7 +44,7 @@ def cleaned(broker: KafkaBroker) -> Iterator[KafkaBroker]:
 def rest_of_cleaner(broker: KafkaBroker, ms: str | None) -> None:
     kind = AlterConfigOpType.DELETE if ms is None else AlterConfigOpType.SET
     entry = ConfigEntry("log.cleaner.backoff.ms", ms, incremental_operation=kind)
-    resource = ConfigResource(ResourceType.BROKER, "", incremental_configs=[entry])  # all brokers
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.incremental_alter_configs([resource])[resource].result(30)
 
@@ -135,7 +136,7 @@ def test_an_archive_stays_small_and_says_so(home: Home, cleaned: KafkaBroker, tm
 
     # The third one deletes their objects, finds a key whose tombstone was cleaned, and erases another one.
     put(bootstrap, STOCK, {"sold out": None, "apples": "6"})
-    clean(cleaned)
+    clean(cleaned, "sold out")
     home.logkeep.create_secret(home.namespace, "ticket-4711", {"keys": f"{GONE}\n"})
     asked = {"name": "ticket-4711", "topic": PEOPLE, "keysSecretRef": {"name": "ticket-4711"}, "askedBy": "ticket 4711"}
     status = kept.next({"reconcile": {"cron": "0 0 1 1 *"}, "erasures": [asked]}, starts=True)
@@ -172,11 +173,17 @@ def test_an_archive_stays_small_and_says_so(home: Home, cleaned: KafkaBroker, tm
     assert [name for name, text in told.items() if GONE in text] == []
 
 
-def clean(broker: KafkaBroker) -> None:
-    """Let the cleaner run over the table: one more record rolls the active segment when it is old enough."""
-    time.sleep(0.12)
-    put(broker.bootstrap, STOCK, {"pears": "8"})
-    broker.wait_until_cleaned(STOCK)
+def clean(broker: KafkaBroker, key: str) -> None:
+    """Roll the active segment with one more record, until the cleaner has taken the tombstone of the key away."""
+
+    def gone() -> bool:
+        put(broker.bootstrap, STOCK, {"pears": "8"})
+        try:
+            return key.encode() not in keys_on_disk(broker, STOCK)
+        except FileNotFoundError:
+            return False
+
+    wait_until(gone, 60, f"the cleaner to take the tombstone of {key!r} away")
 
 
 def _as(prefix: str, *topics: str) -> Document:
