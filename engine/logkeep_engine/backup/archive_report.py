@@ -112,15 +112,12 @@ def generations_of(state: ArchiveState) -> tuple[TopicGenerations, ...]:
 
 def _generations(state: ArchiveState, topic_id: str, keys: Sequence[Partition]) -> TopicGenerations:
     found = [state.generations[key] for key in keys]
-    exact = [first_exact(state, key) for key in keys]
-    times = [first.time for first in exact if first is not None]
     return TopicGenerations(
         topic=state.topics[topic_id].name,
         partitions=len(found),
         number=min(known.number for known in found),
         reading=sum(known.passive is not None for known in found),
         began=_time(min(known.began for known in found)),
-        exact_after=_time(max(times)) if len(times) == len(exact) else None,
     )
 
 

@@ -106,15 +106,14 @@ class TopicSnapshots(Model):
 
 class TopicGenerations(Model):
     """The active generations of the partitions of a compacted topic: `number` is the lowest, and the first of them was
-    begun at `began`. Of `reading` partitions another one is being read. Points later than `exact_after` are exact;
-    None: the first generation is not whole yet, or nobody knows."""
+    begun at `began`. Of `reading` partitions another one is being read. TopicSnapshots say since when points are
+    exact."""
 
     topic: TopicName
     partitions: Count
     number: Count
     reading: Count = 0
     began: Time | None = None
-    exact_after: Time | None = None
 
 
 class PointKept(Model):

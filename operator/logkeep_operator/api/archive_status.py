@@ -24,14 +24,13 @@ class SnapshotStatus(StatusPart):
 @dataclass(frozen=True)
 class GenerationStatus(StatusPart):
     """The active generations of the partitions of a compacted topic. `number` is the lowest, and the first of them was
-    begun at `began`. Of `reading` partitions another one is being read. Points later than `exact_after` are exact."""
+    begun at `began`. Of `reading` partitions another one is being read."""
 
     topic: str = ""
     partitions: int | None = None
     number: int | None = None
     reading: int | None = None
     began: str | None = None
-    exact_after: str | None = None
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,6 @@ def _generations(told: Iterable[TopicGenerations]) -> tuple[GenerationStatus, ..
             item.number,
             item.reading,
             _time(item.began),
-            _time(item.exact_after),
         )
         for item in _listed(told)
     )

@@ -20,16 +20,27 @@ def care_rows(body: Body, now: datetime) -> list[Row]:
 def compacted_topics(body: Body) -> list[tuple[str, ...]]:
     """A row for each compacted topic that the status names, below the heads COMPACTED."""
     rows: list[tuple[str, ...]] = []
+    generations = {_shown(item.get("topic")): item for item in items(body, "status", "archive", "generations")}
     for item in items(body, "status", "archive", "snapshots"):
-        size = human_bytes(float(item.get("bytes") or 0))
-        numbers = (_shown(item.get("partitions")), _shown(item.get("records")), size)
-        rows.append((_shown(item.get("topic")), "snapshot", *numbers, _shown(item.get("exactAfter"), "all are")))
-    for item in items(body, "status", "archive", "generations"):
-        reading = f", {item['reading']} being read" if item.get("reading") else ""
-        what = f"generation {_shown(item.get('number'))}{reading}"
-        exact = _shown(item.get("exactAfter"), "not known")
-        rows.append((_shown(item.get("topic")), what, _shown(item.get("partitions")), NOTHING, NOTHING, exact))
+        topic = _shown(item.get("topic"))
+        read = generations.pop(topic, None)
+        size = human_bytes(float(item.get("bytes") or 0)) if item.get("records") else NOTHING
+        rows.append((topic, *_kept_as(item, read), _shown(item.get("records") or None), size, _exact_after(item)))
+    rows += [(topic, *_kept_as({}, read), NOTHING, NOTHING, _exact_after({})) for topic, read in generations.items()]
     return rows
+
+
+def _kept_as(snapshots: Body, generations: Body | None) -> tuple[str, str]:
+    if generations is None:
+        return "snapshot", _shown(snapshots.get("partitions"))
+    reading = f", {generations['reading']} being read" if generations.get("reading") else ""
+    return f"generation {_shown(generations.get('number'))}{reading}", _shown(generations.get("partitions"))
+
+
+def _exact_after(snapshots: Body) -> str:
+    nowhere = snapshots.get("exactNowhere")
+    told = _shown(snapshots.get("exactAfter"), "all are")
+    return f"{told}; {so_many(int(nowhere), 'partition')} nowhere" if nowhere else told
 
 
 def kept_points(body: Body, now: datetime) -> list[tuple[str, ...]]:
