@@ -1,4 +1,4 @@
-"""What a backup keeps, removes and compares, in its status and its metrics."""
+"""The status and the metrics of a backup tell what it keeps, removes and compares."""
 
 import json
 import math
