@@ -22,7 +22,7 @@ from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.activating import Activating
-from logkeep_engine.backup.archive_report import archive_report
+from logkeep_engine.backup.archive_report import archive_report, retained_by
 from logkeep_engine.backup.cluster_state import archive_cluster_state
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, gone_warnings, selection_warnings, unmatched_error
@@ -242,7 +242,8 @@ class BackupRun(ArchivingRun):
             return
         ended = EndedBackup(self._run_id, writer.archive, writer.state, self._plan, self._not_archived)
         try:
-            self._report = archive_report(ended, self._connected)
+            rules = RetentionRules.of(self._spec.retention)
+            self._report = archive_report(ended, self._connected, retained_by(writer.state, rules, self._retained))
         except LogkeepError as error:
             self._note("the archive could not be described", error)
 

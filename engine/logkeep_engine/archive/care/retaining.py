@@ -51,6 +51,11 @@ class RetentionRules:
             spec.grace_seconds * 1000,
         )
 
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a limit or a number of points."""
+        return self.limits.is_set or self.keep.is_set
+
 
 @dataclass(frozen=True, slots=True)
 class RetentionDone:
