@@ -136,7 +136,7 @@ def verify(
     chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
     faults.extend(lost_tails(archive, state))
     faults.extend(check_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
-    tables: list[Sequence[SegmentEntry]] = [item.segments for item in held_tables(state) if item.key[0] in chosen]
+    tables: list[Sequence[SegmentEntry]] = [item.segments for item in held_tables(state, chosen)]
     left_out: list[SegmentEntry] = []
     if cycle is not None and not cycle.is_first:
         tables, left_out = _chosen_by(cycle, tables)
@@ -273,9 +273,8 @@ def _listed(storage: Storage, state: ArchiveState) -> dict[str, int]:
 
 def _named(state: ArchiveState) -> Iterator[tuple[str, Sequence[SegmentEntry]]]:
     """All segments whose objects may be there, by topic id."""
-    for item in chain(held_tables(state), removed_tables(state)):
-        if item.key[0] in state.topics:
-            yield item.key[0], item.segments
+    for item in chain(held_tables(state, state.topics), removed_tables(state, state.topics)):
+        yield item.key[0], item.segments
 
 
 def _orphans(listed: Mapping[str, int], state: ArchiveState) -> list[str]:
@@ -302,6 +301,6 @@ def _still_named(
         newest = archive.load()
     except (ArchiveDamaged, ArchiveMismatch):
         return damaged
-    keys = {entry.topic_id for entry, _ in damaged}
-    named = {pack(entry) for table in held_tables(newest) if table.key[0] in keys for entry in table.segments}
+    topic_ids = {entry.topic_id for entry, _ in damaged}
+    named = {pack(entry) for table in held_tables(newest, topic_ids) for entry in table.segments}
     return [item for item in damaged if pack(item[0]) in named]
