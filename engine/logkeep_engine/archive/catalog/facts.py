@@ -166,17 +166,18 @@ def is_branch_id(text: str) -> bool:
 
 class GenerationStep(StrEnum):
     """The steps of a generation of a compacted partition: it begins to be read, then it becomes the active one, or it
-    is dropped."""
+    is dropped. While one is active, the next one may become due ahead of its time: the active one has stale keys."""
 
     BEGIN = "Begin"
     ACTIVATE = "Activate"
     DROP = "Drop"
+    DUE = "Due"
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationChange:
     """A step of generation `number` of a partition. One that begins is of the offsets [start, end); one that becomes
-    active is exact from offset `end` on."""
+    active is exact from offset `end` on. Where the next one is due, `number` is that of the active one."""
 
     topic_id: str
     partition: int
@@ -349,10 +350,12 @@ class Commit:
     @property
     def is_care(self) -> bool:
         """True if the commit adds no records, but makes snapshots of those that are there, removes segments or
-        snapshots, or says that their objects are gone. It may stand right behind the end of a run."""
+        snapshots, says that their objects are gone, or that generations are due. It may stand right behind the end of a
+        run."""
         facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
-        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings, self.generations]))
-        done = (self.removed, self.purged_commits, self.snapshots, self.removed_snapshots)
+        changed = [item for item in self.generations if item.step is not GenerationStep.DUE]
+        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings, changed]))
+        done = (self.removed, self.purged_commits, self.snapshots, self.removed_snapshots, self.generations)
         if added or self.passive:
             return False
         return self.kind is CommitKind.DATA and (self.purged or any(done))
