@@ -130,6 +130,8 @@ def _print(report: ReconcileReport, output: Output) -> None:
     for item in report.partitions:
         if item.failed:
             say(f"{item.topic}-{item.partition}: not compared: {item.failed}")
+        if why := report.healing.get(item.key):
+            say(f"{item.topic}-{item.partition}: not healed: {why}")
     for name in report.not_archived:
         say(f"note: topic {name} is compacted and not archived yet")
     say(f"{report.message}; report {report.document}")

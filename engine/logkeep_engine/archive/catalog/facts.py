@@ -166,7 +166,7 @@ def is_branch_id(text: str) -> bool:
 
 class GenerationStep(StrEnum):
     """The steps of a generation of a compacted partition: it begins to be read, then it becomes the active one, or it
-    is dropped. While one is active, the next one may become due ahead of its time: the active one has stale keys."""
+    is dropped. `Due`: the active one has stale keys, so another is to be begun, and one that is being read goes."""
 
     BEGIN = "Begin"
     ACTIVATE = "Activate"
@@ -177,7 +177,7 @@ class GenerationStep(StrEnum):
 @dataclass(frozen=True, slots=True)
 class GenerationChange:
     """A step of generation `number` of a partition. One that begins is of the offsets [start, end); one that becomes
-    active is exact from offset `end` on. Where the next one is due, `number` is that of the active one."""
+    active is exact from offset `end` on. Where another is due, `number` is that of the active one."""
 
     topic_id: str
     partition: int

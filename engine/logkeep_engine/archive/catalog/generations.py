@@ -14,8 +14,9 @@ below it.
 A log that is cut off below that end loses what has taken the place of missing records. The front that stays is exact
 nowhere then, whatever is archived behind it; the branch is what it was.
 
-A reconciliation that finds stale keys may say that the next generation is *due* (`backup.reconcile.healing`). The
-catalog keeps that until a generation becomes active, whatever becomes of those that are begun meanwhile.
+A reconciliation that finds stale keys may say that the next generation is *due* (`backup.reconcile.healing`). One that
+is being read goes then: it may have read the key before that was deleted. The catalog keeps that one is due until a
+later one becomes active, whatever becomes of those that are begun meanwhile.
 """
 
 from __future__ import annotations
@@ -243,8 +244,8 @@ def generation_in(state: KeepsGenerations, key: Partition, found: dict[str, Any]
 
 
 def end_passive(state: KeepsGenerations, commit: Commit, key: Partition) -> None:
-    """Drop the passive generation of a partition: records were erased, which a generation that is being read has, too,
-    or the log was cut off, and with it what may have taken the place of records that were not read."""
+    """Drop the passive generation of a partition, if it has one. Records were erased, which a generation that is being
+    read has, too; or the log was cut off, and with it what may have taken the place of records that were not read."""
     if passive_of(state, key) is not None:
         _drop(state, commit, key)
 
@@ -265,7 +266,7 @@ def _stepped(known: Generation, change: GenerationChange, time: int) -> Generati
     if change.step is GenerationStep.DROP:
         return replace(known, passive=None)
     if change.step is GenerationStep.DUE:
-        return replace(known, due=True)
+        return replace(known, passive=None, due=True)
     assert known.passive is not None
     return Generation(change.number, known.passive.began, time, change.end, known.last)
 
@@ -273,11 +274,10 @@ def _stepped(known: Generation, change: GenerationChange, time: int) -> Generati
 def _change(state: KeepsGenerations, commit: Commit, change: GenerationChange) -> None:
     key = (change.topic_id, change.partition)
     known = generation_of(state, key)
-    if change.step is GenerationStep.DROP:
-        _drop(state, commit, key)
-        return
+    if change.step in (GenerationStep.DROP, GenerationStep.DUE):
+        end_passive(state, commit, key)
     state.generations[key] = _stepped(known, change, commit.time)
-    if change.step in (GenerationStep.BEGIN, GenerationStep.DUE):
+    if change.step is not GenerationStep.ACTIVATE:
         return
     assert known.passive is not None
     swapped = _swapped(state, key, known.passive)

@@ -1,10 +1,11 @@
-"""Heals stale keys: the next generation of a partition becomes due, and the next backup reads it.
+"""Heals stale keys: another generation of a partition becomes due, and the next backup reads it.
 
     report = make_due(writer, report, compared)
 
 Nothing but the log itself can bring back a tombstone that nobody has, so all of the log is read again (see
 `backup.generations`). One commit says of which partitions, and the archive keeps it until their generations are active,
-however often a backup dies meanwhile. So do keys whose last records are missing in the archive, or differ.
+however often a backup dies meanwhile. A kill before that commit leaves nothing: the next reconciliation finds the keys
+again.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from logkeep_engine.backup.reconcile.task import ReconciledPartition
 
 BRANCHED = "its log was cut off once, and the archive keeps the old end beside it (onDivergence): begin a new archive"
 CHANGED = "a new generation of it has become active since it was compared: compare again"
-FIRST = "its first generation is not active yet"
+FIRST = "its first generation is not active yet: compare again behind the next backup"
 HELD = "a hold keeps what a new generation would replace: release the hold"
+WRONG = "the archive lacks records that it must have: keep it as it is, and begin a new one"
 
 
 def to_heal(partitions: Iterable[ReconciledPartition]) -> list[ReconciledPartition]:
-    """The partitions whose archived keys are not those of the cluster."""
-    return [item for item in partitions if item.counts.stale or item.counts.wrong]
+    """The partitions with stale keys."""
+    return [item for item in partitions if item.counts.stale]
 
 
 def make_due(writer: Writer, report: ReconcileReport, compared: ArchiveState) -> ReconcileReport:
@@ -36,8 +38,8 @@ def make_due(writer: Writer, report: ReconcileReport, compared: ArchiveState) ->
     `compared`: the state in which they were found. Raises what the writer does."""
     told, changes = {}, []
     for item in to_heal(report.partitions):
-        key, state = (item.topic_id, item.partition), writer.state
-        told[key] = why_not(state, compared, key)
+        key, state = item.key, writer.state
+        told[key] = WRONG if item.counts.wrong else why_not(state, compared, key)
         known = generation_of(state, key)
         if not told[key] and not known.due:
             changes.append(GenerationChange(*key, known.number, GenerationStep.DUE))

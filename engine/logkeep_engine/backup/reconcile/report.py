@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
 from logkeep_engine.archive.catalog.facts import Partition
@@ -36,7 +35,7 @@ class ReconcileReport:
     partitions: tuple[ReconciledPartition, ...]
     document: str
     not_archived: tuple[str, ...] = ()
-    healing: Mapping[Partition, str] = MappingProxyType({})
+    healing: Mapping[Partition, str] = field(default_factory=dict)
 
     @property
     def outcome(self) -> KeyVerdict:
@@ -98,12 +97,11 @@ class ReconcileReport:
     def raise_if_wrong(self) -> None:
         """Raises KeysMissing if the archive lacks what it must have, NotReconciled if not all could be compared."""
         if self.outcome is KeyVerdict.KEYS_MISSING:
-            left = any(item.counts.wrong and self.healing.get(item.key, "-") for item in self.partitions)
-            begin = "keep it, and begin a new one (another storage.uri)" if left else "and let the next backup run"
             raise KeysMissing(
                 f"{self.message}.",
                 hint="The archive accounts for these offsets and does not hold the records. "
-                f"{self.document} names them. Check the archive with `logkeep verify`, {begin}.",
+                f"{self.document} names them. Check the archive with `logkeep verify`, keep it, and begin a new one "
+                "(another storage.uri).",
             )
         if self.outcome is KeyVerdict.NOT_COMPARED:
             raise NotReconciled(

@@ -20,6 +20,7 @@ from logkeep_engine.archive.catalog.facts import Partition, RunOutcome
 from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archive.ranges import Range, add_range, without
 from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.reconcile.healing import make_due, to_heal
@@ -138,7 +139,7 @@ class Reconciliation:
         return {**reasons, **standings.unanswered}
 
     def _tasks(self, topics: Sequence[TopicInfo], left_out: Collection[tuple[str, int]]) -> Iterator[ReconcileTask]:
-        number, seen = 0, with_snapshots(self.state)
+        number = 0
         for (topic, partition), key in _partitions(topics):
             end = self._end(key)
             if not end or (topic, partition) in left_out:
@@ -150,8 +151,8 @@ class Reconciliation:
                 topic=topic,
                 topic_id=key[0],
                 partition=partition,
-                segments=tuple(seen.segments.get(key, ())),
-                kept=tuple(seen.kept(*key)),
+                segments=tuple(self.state.segments.get(key, ())),
+                kept=tuple(self.state.kept(*key)),
                 accounted=tuple(self._accounted(key)),
                 end=end,
                 most=self.most,
@@ -238,7 +239,7 @@ def reconcile_archive(
             f"no backup of the archive at {storage.uri} has succeeded yet: there is nothing to compare",
             hint="Compare when a backup has succeeded.",
         )
-    state, connection = seen.state, connection_from(spec.cluster, environ)
+    state, connection = with_snapshots(seen.state), connection_from(spec.cluster, environ)
     with ControlPlane(connection) as control:
         cluster_id = control.cluster_id()
         if cluster_id != archive.info.cluster_id:
@@ -253,7 +254,7 @@ def reconcile_archive(
             run_id, spec, archive, state, connection, control, runner_factory, reporter, only=only, most=most,
             heal=partial(_heal_archive, archive, run_id, state) if heal else None,
         )  # fmt: skip
-        return work.perform(), archive, with_snapshots(state)
+        return work.perform(), archive, state
 
 
 def _heal_archive(archive: Archive, run_id: str, compared: ArchiveState, report: ReconcileReport) -> ReconcileReport:
@@ -278,11 +279,11 @@ def reconcile_backup(
 ) -> ReconcileReport:
     """Compare the archive as the writer's run has left it when it has ended, and heal it if `spec` says so. Raises as
     `Reconciliation.perform`."""
-    run_id, archive, state = writer.run_id, writer.archive, writer.state
+    run_id, archive, state = writer.run_id, writer.archive, with_snapshots(writer.state)
     heals = spec.reconcile is not None and spec.reconcile.heal
     with ControlPlane(connection) as control:
         work = Reconciliation(
             run_id, spec, archive, state, connection, control, runner_factory, reporter, expect=expect,
-            heal=(lambda report: make_due(writer, report, writer.state)) if heals else None,
+            heal=partial(make_due, writer, compared=state) if heals else None,
         )  # fmt: skip
         return work.perform()
