@@ -49,6 +49,23 @@ class ArchivingRun(DriverRun):
         self._notes: list[str] = []
         self._tried_all = False
 
+    @property
+    def _had_succeeded(self) -> bool:
+        """Whether an earlier attempt of the run has succeeded, and was killed behind its end or failed there."""
+        before = self._writer.before if self._writer is not None else None
+        return before is not None and before.success is not None
+
+    def perform(self) -> RunResult:
+        """Do the run, as any; a failure says what an earlier attempt has left."""
+        result = super().perform()
+        if result.outcome == "Succeeded" or not self._had_succeeded:
+            return result
+        return replace(
+            result,
+            message=f"{result.message} The run had succeeded before it was begun again: what it had archived then can "
+            "be restored as before.",
+        )
+
     def perform_or_raise(self) -> RunResult:
         """Do the run, as any; its heartbeat stops at the end."""
         try:

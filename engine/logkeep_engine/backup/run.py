@@ -156,7 +156,7 @@ class BackupRun(ArchivingRun):
             writer = self._writer = begin_run(self._archive, self._run_id, wait=self._timing)
             self._notes += writer.warnings
             self._hold(writer)
-            if writer.before is not None and writer.before.outcome is RunOutcome.SUCCEEDED:
+            if self._had_succeeded:
                 self._notes.append(done_already(self._run_id))
             self._topics_before = dict(writer.state.topics)
             attempt = writer.state.runs[self._run_id].attempts

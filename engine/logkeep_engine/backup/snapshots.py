@@ -55,10 +55,9 @@ from logkeep_engine.compaction.spreading import (
     RangeAnswer,
     RangeTask,
     Spreading,
-    bytes_of,
-    entries_of,
     most_records,
     ranges_of,
+    sums_of,
     work_of,
 )
 from logkeep_engine.contract.compacted import CompactedTopics, Snapshots
@@ -128,26 +127,24 @@ def divided(
 ) -> tuple[list[CompactionWork], Large]:
     """The partitions that are a task, and those that are spread, with their ranges: `slots` tasks run at once, or what
     `expect` answers. The second pass of a task reads as much as the first, so bytes tell how long one takes."""
-    ranges = {item.number: ranges_of(item, max_bytes) for item in work}
+    sums = {item.number: sums_of(item) for item in work}
     large = {
-        item.number: ranges[item.number]
+        item.number: ranges
         for item in work
-        if (bytes_of(item) > LEAST_BYTES or _records(item) > most_records()) and len(ranges[item.number]) > 1
+        if (sums[item.number][1] > LEAST_BYTES or sums[item.number][0] > most_records())
+        and len(ranges := ranges_of(item, max_bytes)) > 1
     }
-    size = sum(map(bytes_of, work))
+    size = sum(its for _, its in sums.values())
     if expect is not None:
         slots = expect(Demand(sum(len(large.get(item.number, "1")) for item in work), size))
     spread: Large = [
         (item, large[item.number])
         for item in work
-        if item.number in large and (bytes_of(item) > size / max(1, slots) or _records(item) > most_records())
+        if item.number in large
+        and (sums[item.number][1] > size / max(1, slots) or sums[item.number][0] > most_records())
     ]
     alone = {item.number for item, _ in spread}
-    return [replace(item, may_give_up=bool(ranges[item.number])) for item in work if item.number not in alone], spread
-
-
-def _records(work: CompactionWork) -> int:
-    return sum(entry.records for entry in entries_of(work))
+    return [replace(item, may_give_up=True) for item in work if item.number not in alone], spread
 
 
 def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[CompactionWork]:
@@ -234,7 +231,8 @@ class _Making:
         try:
             self._run(runner, [*ranges, *work])
             for item in self._given_up:
-                self._run(runner, spreading.add(item, ranges_of(item, self._setting.max_bytes)))
+                parts = ranges_of(item, self._setting.max_bytes)
+                self._run(runner, spreading.add(item, parts) if parts else [replace(item, may_give_up=False)])
             self._run(runner, spreading.shares())
             self._run(runner, spreading.copies())
         finally:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Partition, RunOutcome
+from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.deadlines import NO_LIMITS, RunTimes, WatchedPartition, deadlines, limits_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, TopicPartition, open_gaps, open_pieces
@@ -226,11 +226,7 @@ def _last_time(state: ArchiveState, key: Partition, offset: int) -> int:
 
 
 def _times(backup: EndedBackup, now: int) -> RunTimes:
-    earlier = [
-        run
-        for run in backup.state.runs.values()
-        if run.outcome is RunOutcome.SUCCEEDED and run.kind == BACKUP and run.run_id != backup.run_id
-    ]
+    earlier = [run for run in backup.state.successes() if run.kind == BACKUP and run.run_id != backup.run_id]
     if not earlier:
         return RunTimes(now, backup.begun)
     return RunTimes(now, backup.begun, earlier[-1].begin_time, earlier[-1].epoch)

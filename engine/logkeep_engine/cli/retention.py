@@ -90,7 +90,6 @@ def hold(
     --run the holds are listed. Those of a KafkaBackup (spec.retention.hold) are released there.
     """
     with errors(debug):
-        from logkeep_engine.archive.care.points import runs_with_points
         from logkeep_engine.archive.care.retaining import change_holds
         from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 
@@ -108,7 +107,7 @@ def hold(
         for name in run or ():
             if not release and name not in state.runs:
                 raise SpecError(f"--run {name!r} is no run of the archive", hint="`logkeep inspect` lists them.")
-            if not release and name not in {run.run_id for run in runs_with_points(state)}:
+            if not release and name not in {run.run_id for run in state.successes()}:
                 raise SpecError(
                     f"--run {name!r} is no backup that succeeded, so no restore takes the archive as it has left it",
                     hint="Hold a later run that succeeded; `logkeep inspect` lists them.",

@@ -6,6 +6,7 @@ Imports that take long happen inside the command.
 from __future__ import annotations
 
 import re
+import secrets
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -83,13 +84,15 @@ def _verify(
     archive: Archive, workers: int, output: Output, connection: KafkaConnection | None, parts: int | None
 ) -> None:
     from logkeep_engine.archive.care.increments import VerifyCycle
+    from logkeep_engine.archive.care.leases import READING, reading
     from logkeep_engine.archive.care.verify import verify as verify_archive
     from logkeep_engine.cli.progress import VerifyShown
 
-    cycle = None if parts is None else VerifyCycle.load(archive, parts)
-    with VerifyShown() as shown:
-        report = verify_archive(archive, on_progress=shown.show, workers=workers, cycle=cycle)
     live = None
+    cycle = None if parts is None else VerifyCycle.load(archive, parts)
+    run_id = f"{READING}verify-{secrets.token_hex(4)}"
+    with reading(archive.storage, run_id, archive.listing().last), VerifyShown() as shown:
+        report = verify_archive(archive, on_progress=shown.show, workers=workers, cycle=cycle)
     if connection is not None:
         from logkeep_engine.toolbox.against import compare
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.packed import sums_of_segments
 from logkeep_engine.compaction.partition import NO_PROGRESS, CompactionWork, PartitionCompacted, snapshot_of
 from logkeep_engine.compaction.ranges import (
     KeyRange,
@@ -41,9 +42,11 @@ RangeTask = KeyRange | KeyShare | RangeCopy
 RangeAnswer = KeysMapped | KeysMerged | RangeCopied
 
 
-def bytes_of(work: CompactionWork) -> int:
-    """The bytes that the compaction of a partition reads once."""
-    return sum(entry.bytes for entry in entries_of(work))
+def sums_of(work: CompactionWork) -> tuple[int, int]:
+    """The records and the bytes that the compaction of a partition reads once."""
+    records, size = sums_of_segments(work.dirty)
+    clean, clean_size = (0, 0) if work.last is None else sums_of_segments(work.last.parts)
+    return records + clean, size + clean_size
 
 
 def entries_of(work: CompactionWork) -> tuple[SegmentEntry, ...]:

@@ -18,20 +18,12 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.writing.record_files import is_made_again, write_partition_indexes
-from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.archive.writing.record_files import is_made_again
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.storage import Storage, UnseenObject
 
 ORIGINALS = "original"
 """The folder of what a repair has replaced, below that of a run."""
-
-
-def write_indexes(writer: Writer, keys: Collection[Partition]) -> None:
-    """Make the files beside the segments of the Records format anew, which name the segments."""
-    if writer.archive.info.segments is FormatName.RECORDS and keys:
-        root = "" if _at_root(writer.state, keys) else names.TOPICS
-        write_partition_indexes(writer.archive.storage, writer.state, sorted(keys), root=root)
 
 
 def drop_digests(storage: Storage, state: ArchiveState, keys: Collection[Partition]) -> None:
@@ -97,7 +89,3 @@ def _entries(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[Segmen
     """All segments of these incarnations that have objects, also those that are to be deleted."""
     tables = chain(held_tables(state), removed_tables(state))
     return (entry for table in tables if table.key[0] in topic_ids for entry in table.segments)
-
-
-def _at_root(state: ArchiveState, keys: Collection[Partition]) -> bool:
-    return any(entry.layout is Layout.RECORDS_AT_ROOT for key in keys for entry in state.segments.get(key, ()))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from logkeep_engine.archive.care.removal import purge
+from logkeep_engine.archive.care.removal import purge, write_indexes
 from logkeep_engine.archive.care.retaining import refuse_unfinished
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.care.topics_on_hold import hold_on
@@ -36,7 +36,7 @@ from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, unseen, write_indexes
+from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, unseen
 from logkeep_engine.erasure.work import ErasureDone, ErasureSetting, ErasureWork, erase_task, works_of
 from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, ArchiveFenced, NoTopicMatches, SpecError, StorageRefused
 from logkeep_engine.log.keys import WantedKeys

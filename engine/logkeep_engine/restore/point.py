@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from logkeep_engine.archive.care.points import runs_with_points
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, with_snapshots
 from logkeep_engine.archive.catalog.earlier import without_gone
@@ -52,7 +51,7 @@ def choose(archive: Archive, point: PointSpec | None) -> ArchiveView:
     newest = archive.load()
     run = newest.runs.get(point.run)
     if run is None:
-        names = [run.run_id for run in runs_with_points(newest)[-_RUNS_SHOWN:]]
+        names = [run.run_id for run in newest.successes()[-_RUNS_SHOWN:]]
         raise SpecError(
             f"spec.point.run: the archive has no run {point.run!r}",
             hint=f"The last that succeeded are {', '.join(names) or 'none'}; logkeep inspect shows all.",
@@ -294,7 +293,7 @@ def end_before(archive: Archive, archived: ArchiveState, point: PointSpec | None
     moment = None if point is None else point.time
     if moment is None:
         return next(iter(view.ends_of_runs(archive, archived.commit)), None)
-    ended = [run for run in runs_with_points(archived) if run.end_time is not None and run.end_time <= moment]
+    ended = [run for run in archived.successes() if run.end_time is not None and run.end_time <= moment]
     last = ended[-1] if ended else None
     return None if last is None else view.end_of(archive, last, archived.commit)
 

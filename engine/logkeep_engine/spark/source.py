@@ -62,11 +62,12 @@ class LogkeepSource(DataSource):
 
 
 class SegmentReads(InputPartition):
-    """The work of one Spark task: reads of segments, in the order of their rows."""
+    """The work of one Spark task: reads of segments, in the order of their rows, of the archive after `commit`."""
 
-    def __init__(self, reads: Sequence[SegmentRead]) -> None:
+    def __init__(self, reads: Sequence[SegmentRead], commit: int) -> None:
         super().__init__(None)
         self.reads = tuple(reads)
+        self.commit = commit
 
 
 class _WhereSparkAllows:
@@ -106,6 +107,7 @@ class LogkeepReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the read. Raises ArchiveMissing, ArchiveMismatch, ArchiveDamaged, NoTopicMatches, and what the storage
         raises."""
+        from logkeep_engine.archive.care.leases import SharedNote
         from logkeep_engine.archive.catalog.archive import Archive
         from logkeep_engine.archive.catalog.compacted import with_snapshots
         from logkeep_engine.archive.reading import view
@@ -121,21 +123,26 @@ class LogkeepReader(DataSourceReader):
                 hint="Leave the option out to read an archive of any format.",
             )
         state = with_snapshots(view.choose(archive).state, where_needed=True)
+        SharedNote(storage, state.commit).show()
         aborted, holds = partial(_aborted, storage, state), partial(_holds, storage)
         groups = plan(state, self._options, self._wanted, aborted, holds, shows(storage, state))
         # Spark makes one task of an empty list, which would be asked to read nothing it knows of.
-        return [SegmentReads(group) for group in groups] or [SegmentReads(())]
+        return [SegmentReads(group, state.commit) for group in groups or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one Spark partition. Raises ArchiveDamaged at the first damage, and what the storage raises."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from logkeep_engine.archive.care.leases import SharedNote
         from logkeep_engine.spark.source_rows import arrow_batches, read_rows
 
         assert isinstance(partition, SegmentReads)
+        if not partition.reads:
+            return
         storage = self._storage()
-        parts = (part for read in partition.reads for part in read_rows(storage, read))
-        return arrow_batches(parts, to_arrow_schema(self._schema))
+        with SharedNote(storage, partition.commit):
+            parts = (part for read in partition.reads for part in read_rows(storage, read))
+            yield from arrow_batches(parts, to_arrow_schema(self._schema))
 
     def _storage(self) -> Storage:
         from logkeep_engine.storage import open_uri

@@ -16,10 +16,17 @@ from itertools import count
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.reading.partition import is_indexed
+from logkeep_engine.archive.writing.record_files import name_of
 from logkeep_engine.errors import CorruptSegment, ObjectMissing, Refused
 from logkeep_engine.formats.records import read_blocks
 from logkeep_engine.formats.records_index import build_index, check_index
-from logkeep_engine.formats.records_names import RecordsName, pack_partition_index, partition_index_name
+from logkeep_engine.formats.records_names import (
+    RECORDS_WIDTH,
+    RecordsName,
+    pack_partition_index,
+    parse_name,
+    partition_index_name,
+)
 from logkeep_engine.log.recovery import owner_of, replace_file, sync_folder
 from logkeep_engine.log.segment import (
     INDEX_INTERVAL_BYTES,
@@ -101,11 +108,11 @@ def _write(index: Index, path: str, content: bytes) -> None:
 def _of_records(source: LogSource, segments: Sequence[ToolboxSegment]) -> Iterator[Index]:
     for segment in segments:
         yield _records_index(source, segment)
-    folder = segments[0].path.rpartition("/")[0]
     if source.single:
         return
+    folder = _without_generation(segments[0]).rpartition("/")[0]
     path = f"{folder}/{partition_index_name(segments[0].partition)}".lstrip("/")
-    made = pack_partition_index(RecordsName(segment.partition, segment.base_offset) for segment in segments)
+    made = pack_partition_index(map(_name_of, segments))
     try:
         found = source.storage.read(path)
     except ObjectMissing:
@@ -119,6 +126,18 @@ def _of_records(source: LogSource, segments: Sequence[ToolboxSegment]) -> Iterat
     else:
         what = "it does not name the segments that are there"
         yield index_of(source, segments[0], path, IndexVerdict.WRONG, (what,), found, made)
+
+
+def _name_of(segment: ToolboxSegment) -> RecordsName:
+    """The segment as the index of its partition names it. What an erasure has written anew has more digits."""
+    if segment.entry is not None:
+        return name_of(segment.entry)
+    file = parse_name(segment.path.rpartition("/")[2])
+    return RecordsName(segment.partition, segment.base_offset, (file and file.width) or RECORDS_WIDTH)
+
+
+def _without_generation(segment: ToolboxSegment) -> str:
+    return segment.path if segment.entry is None else names.without_generation(segment.path)[0]
 
 
 def _records_index(source: LogSource, segment: ToolboxSegment) -> Index:

@@ -11,7 +11,7 @@ use crate::header::{HEADER_SIZE, Header, LOG_OVERHEAD, checksum};
 use crate::headers::{APPEND_TIME, CODEC, CONTROL, DELETE_HORIZON, TRANSACTIONAL};
 use crate::merge::{Spans, holds, whole_batch};
 use crate::offset_map::{Bits, Hash, KeyHasher, OffsetMap, Share};
-use crate::records::{Odd, Record};
+use crate::records::{Odd, Record, bounds, key_again};
 use crate::varints::{put_varint, varint_size};
 
 /// A section of the partition.
@@ -76,6 +76,8 @@ pub struct Compaction {
     share: Share,
     /// The shares of keys that need a pass yet.
     rest: Vec<Share>,
+    /// An earlier pass has read all records.
+    again: bool,
     map: OffsetMap,
     spilled: Vec<(Vec<u8>, Vec<u32>)>,
     dead: [Bits; 2],
@@ -180,6 +182,7 @@ impl Compaction {
             hasher: KeyHasher::new(plan.secret),
             share: Share::ALL,
             rest: vec![Share::ALL],
+            again: false,
             map: OffsetMap::new(plan.map_bytes),
             spilled: Vec::new(),
             dead: Default::default(),
@@ -202,6 +205,7 @@ impl Compaction {
     pub fn begin(&mut self) -> bool {
         let Some(share) = self.rest.pop() else { return false };
         self.share = share;
+        self.again = share != Share::ALL;
         self.map.clear();
         self.number = [0; 2];
         true
@@ -385,16 +389,21 @@ impl Compaction {
         let (mut at, first) = (0, self.number[section as usize]);
         self.hashes.clear();
         for number in first..first + header.record_count as u64 {
-            let record = Record::at(packed, at).ok_or(Odd)?;
-            if is_tombstone(&record, packed) {
-                self.tombstones[section as usize].set(number);
-            }
-            if let Some(hash) = record.key.of(packed).map(|key| self.hasher.hash(key)) {
+            let (key, end) = if self.again {
+                key_again(packed, at).ok_or(Odd)?
+            } else {
+                let record = Record::at(packed, at).ok_or(Odd)?;
+                if is_tombstone(&record, packed) {
+                    self.tombstones[section as usize].set(number);
+                }
+                (record.key, record.end)
+            };
+            if let Some(hash) = key.of(packed).map(|key| self.hasher.hash(key)) {
                 if self.share.has(hash) {
                     self.hashes.push((hash, number));
                 }
             }
-            at = record.end;
+            at = end;
         }
         if at != packed.len() {
             return Err(Odd);
@@ -482,10 +491,14 @@ impl Compaction {
         self.kept.clear();
         let (mut at, mut tombstones) = (0, 0);
         for number in first..first + header.record_count as u64 {
+            if self.dead[section as usize].has(number) {
+                at = bounds(packed, at).ok_or(Odd)?.1;
+                continue;
+            }
             let record = Record::at(packed, at).ok_or(Odd)?;
             at = record.end;
             let tombstone = is_tombstone(&record, packed);
-            if self.dead[section as usize].has(number) || tombstone && past {
+            if tombstone && past {
                 continue;
             }
             tombstones += u64::from(tombstone);

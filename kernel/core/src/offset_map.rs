@@ -172,10 +172,14 @@ impl OffsetMap {
         if slot[2] != EMPTY {
             return Ok(Some(std::mem::replace(&mut slot[2], record + 1) - 1));
         }
+        let noted = [hash.0, hash.1, record + 1];
         if (table.used + 1) * 4 > table.slots.len() * 3 {
             table.grow(self.most_slots)?;
+            table.add(noted);
+        } else {
+            table.slots[at] = noted;
+            table.used += 1;
         }
-        table.add([hash.0, hash.1, record + 1]);
         Ok(None)
     }
 

@@ -178,6 +178,17 @@ impl Record {
     }
 }
 
+/// The key of the record at `at`, and where the record ends. All of it was read before, so nothing else is looked at.
+#[inline(always)]
+pub(crate) fn key_again(data: &[u8], at: usize) -> Option<(Field, usize)> {
+    let (start, end) = bounds(data, at)?;
+    let data = &data[..end];
+    let mut at = start + 1;
+    take_varint(data, &mut at)?;
+    take_varint(data, &mut at)?;
+    Some((take_field(data, &mut at)?, end))
+}
+
 /// The place of a key, a value, or one of a header; a null has none.
 #[derive(Clone, Copy)]
 pub(crate) struct Field(Option<(usize, usize)>);

@@ -39,6 +39,7 @@ from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.backup.archive_report import snapshots_of
 from logkeep_engine.backup.generations import generation_warnings
 from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.compaction import spreading
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.errors import SpecError, StorageUnavailable
 from logkeep_engine.log import compaction
@@ -144,11 +145,16 @@ def test_no_snapshot_is_made_where_none_is_wanted(tmp_path: Path, changes: dict[
     assert topic.back_up("run-1", spec_of(topic.storage.uri, **changes)).count == 0
 
 
-def test_a_partition_whose_keys_take_many_passes_is_spread(tmp_path: Path) -> None:
+@pytest.mark.parametrize("largest", [1 << 30, 1])  # with 1 it cannot be spread, and one task goes on
+def test_a_partition_whose_keys_take_many_passes_is_spread(tmp_path: Path, largest: int) -> None:
     topic = topic_of(tmp_path)
     topic.write([(b"%d" % (at * 7919 % 900), b"%d" % at) for at in range(3000)])
     sizes = Mock(side_effect=chain([64 * 24 * 3], repeat(1 << 20)))  # of the first task, and of others
-    with patch.object(compaction, "_map_bytes", sizes), patch.object(compaction, "_block_bytes", lambda: 64 * 24 * 3):
+    with (
+        patch.object(compaction, "_map_bytes", sizes),
+        patch.object(compaction, "_block_bytes", lambda: 64 * 24 * 3),
+        patch.object(spreading, "_LARGEST", largest),
+    ):
         made = topic.back_up("run-1")
     assert (made.count, made.notes) == (1, [])
     assert [len(item.parts(KEY)) for item in Archive.open(topic.storage).load().snapshots[KEY]] == [1]

@@ -125,10 +125,10 @@ def test_a_key_is_found_among_many_in_any_block_and_any_share(tmp_path: Path) ->
     storage = LocalStorage(f"file://{tmp_path}")
     dirty = []
     for number in range(5):
-        keys = [(number * 400 + at) * 7919 % 700 for at in range(400)]
-        base = number * 400
+        keys = [(number * 800 + at) * 7919 % 500 for at in range(800)]  # each comes again in its range, blocks later
+        base = number * 800
         records = [row(base + at, b"%d" % key, b"%d" % number) for at, key in enumerate(keys)]
-        dirty.append(write_segment(storage, [plain(records[at : at + 50]) for at in range(0, 400, 50)]))
+        dirty.append(write_segment(storage, [plain(records[at : at + 50]) for at in range(0, 800, 50)]))
     with small_blocks(24 * 64 * 3), patch.object(compaction, "task_bytes", lambda: 1 << 15):
         shares = 0
 

@@ -20,6 +20,7 @@ from logkeep_engine.archive.catalog.facts import (
     GenerationChange,
     GenerationStep,
     GroupEntry,
+    Partition,
     Receipt,
     RemovedSegment,
     RunOutcome,
@@ -28,14 +29,20 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lineage import Fork
+from logkeep_engine.archive.catalog.packed import SegmentTable
+from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, compact_partition
+from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.spec import Compatibility, Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import LocalStorage, ObjectInfo, Storage
+from logkeep_engine.toolbox.index import IndexVerdict
+from logkeep_engine.toolbox.indexes import survey
+from logkeep_engine.toolbox.source import open_source
 from tests.examples import scaled
 from tests.runners import Context
 from tests.unit.archive.build import FAST, ORDERS, write_segment
@@ -89,6 +96,38 @@ def test_records_of_the_key_are_gone_and_all_others_stay(storage: LocalStorage, 
     after = Archive.open(storage).load()
     assert (after.coverage, after.removed, after.groups) == (before.coverage, {}, before.groups)
     assert after.segments[KEY][1] == before.segments[KEY][1], "a segment without the key is as it was"
+
+
+def test_rebuilt_indexes_of_the_records_format_name_what_the_erasure_has_written(storage: LocalStorage) -> None:
+    archived(storage, FormatName.RECORDS)
+    erase_whole(storage, GONE)
+    for where in (storage.uri, f"{storage.uri}/topics/orders".removeprefix("file://")):
+        indexes = list(survey(open_source(where)))
+        assert len(indexes) == 4
+        assert {(index.state, index.faults) for index in indexes} == {(IndexVerdict.GOOD, ())}
+
+
+def test_rows_are_joined_once_for_all_segments_that_a_commit_replaces(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = archived(storage, FormatName.KAFKA)
+    with begin_run(archive, "erase-1", kind=ERASURE, wait=FAST) as writer:
+        entries = writer.state.segments[KEY]
+        first, middle, last = entries
+        calls: list[Partition] = []
+        join = SegmentTable.replace_rows
+
+        def counted(table: SegmentTable, key: Partition, rows: bytes) -> None:
+            calls.append(key)
+            join(table, key, rows)
+
+        monkeypatch.setattr(SegmentTable, "replace_rows", counted)
+        writer.exchange([Exchange(first, None), Exchange(last, replace(last, epoch=writer.epoch))])
+        assert calls == [KEY]
+        assert list(writer.state.segments[KEY]) == [middle, replace(last, epoch=writer.epoch)]
+        assert list(writer.state.unpurged[0].segments[KEY]) == [first, last]
+        with pytest.raises(ValueError, match="there is no segment 0"):
+            writer.exchange([Exchange(first, None)])
 
 
 @FORMATS

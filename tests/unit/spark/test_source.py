@@ -1,5 +1,6 @@
 """The data source as PySpark's workers use it, without a JVM: schema, filters, plan, rows."""
 
+import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +20,13 @@ from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveMissing, SpecError
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveMissing, SpecError, StorageRefused
 from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source import LogkeepReader, LogkeepSource, SegmentReads
-from logkeep_engine.storage import Storage, open_uri
+from logkeep_engine.storage import LocalStorage, Storage, open_uri
 from tests.examples import scaled
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, archive_of, begin, changed, chunk, write_segment
 from tests.unit.log.batches import NOON, batch, marker, with_header
@@ -123,7 +124,20 @@ def test_archives_that_are_not_there_or_of_another_format_are_refused(storage: S
     assert offsets(reader(storage, format="Kafka")) == list(range(50))
 
 
-def test_what_retention_removed_is_a_hole(storage: Storage) -> None:
+def test_where_nothing_may_be_written_a_reader_has_no_lease(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object) -> None:
+        raise StorageRefused("no right to write")
+
+    archive_of(storage, chunk(storage, 0, 50))
+    monkeypatch.setattr(LocalStorage, "put", refused)
+    assert offsets(reader(storage)) == list(range(50))
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "alive.json could not be written: no right to write" in warning
+
+
+def test_what_retention_removed_is_a_hole(storage: Storage, tmp_path: Path) -> None:
     day = 86_400_000
     times = (NOON, NOON - 9 * day, NOON)
     entries = [write_segment(storage, [batch(10 * at, 10, timestamp=time)]) for at, time in enumerate(times)]
@@ -133,9 +147,18 @@ def test_what_retention_removed_is_a_hole(storage: Storage) -> None:
     with begin(storage, "run-2") as writer:
         writer.end(RunOutcome.SUCCEEDED)
         assert remove_expired(writer, RetentionLimits(max_age=day), NOON + 1000).segments == 1
-        purge(writer)
+        note = f"reading.spark-{writer.state.commit - 3}"
+        assert purge(writer).readers == (note,)
+    read = [row["offset"] for rows in before.read(planned[0]) for row in rows.to_pylist()]
+    assert read == list(range(30)), "the reader's lease keeps what it reads"
     assert offsets(reader(storage)) == [*range(10), *range(20, 30)]
     assert offsets(reader(storage, startingOffset="15")) == list(range(20, 30))
+    for info in storage.list("runs/reading."):
+        os.utime(tmp_path / "archive" / info.path, (1, 1))
+    with begin(storage, "run-3") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        assert purge(writer).segments == 1
+    assert list(storage.list("runs/reading.")) == [], "leases that have lapsed are forgotten"
     with pytest.raises(ArchiveDamaged, match=r"00000000000000000010.*: the object is missing"):
         list(before.read(planned[0]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import RunEntry
 from logkeep_engine.contract.names import BACKUP
 
 DAY_MS = 86_400_000
@@ -35,7 +35,7 @@ def growth(runs: Iterable[RunEntry], now: int) -> Growth | None:
     """The growth by the backups of lately, None if nobody can know it yet. The runs up to the first that succeeded are
     left out: they archived what had been there before."""
     backups = [run for run in runs if run.kind == BACKUP]
-    first = next((at for at, run in enumerate(backups) if run.outcome is RunOutcome.SUCCEEDED), None)
+    first = next((at for at, run in enumerate(backups) if run.success is not None), None)
     if first is None or first + 1 == len(backups):
         return None
     since = max(backups[first].begin_time, now - GROWTH_MS)

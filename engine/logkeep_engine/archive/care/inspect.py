@@ -18,7 +18,7 @@ from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.archive.catalog.compacted import first_exact
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
-from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import Partition, RunEntry, TopicEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, unread
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lost_tail import LostTail
@@ -308,7 +308,7 @@ def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
             epoch=run.epoch,
             attempts=run.attempts,
             outcome=run.outcome.value,
-            message=run.message,
+            message=_told(run),
             begin=run.begin_time,
             begin_time=moment(run.begin_time),
             end=-1 if run.end_time is None else run.end_time,
@@ -319,6 +319,13 @@ def _runs(state: ArchiveState) -> tuple[RunInfo, ...]:
         )
         for run in state.runs.values()
     )
+
+
+def _told(run: RunEntry) -> str:
+    before = run.success
+    if before is None or before is run:
+        return run.message
+    return "; ".join(filter(None, (f"it had succeeded at {moment(before.end_time or 0)}, which stays", run.message)))
 
 
 def runs_by_epoch(state: ArchiveState) -> Callable[[int], str]:

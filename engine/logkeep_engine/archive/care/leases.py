@@ -14,6 +14,9 @@ lapses: LAPSE_MS after the last beat, by the store's clock alone.
 
 The note says up to which commit its run knows the catalog. What a later commit has removed the run may still read.
 Until it says so, it may have begun before any commit.
+
+Commands and Spark jobs that read an archive are no runs. Their notes have names that begin with `READING`, and who
+looks for readers deletes those that have lapsed.
 """
 
 from __future__ import annotations
@@ -22,14 +25,16 @@ import json
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.archive.names import RUNS, run_file
-from logkeep_engine.errors import LogkeepError, ObjectMissing, StorageRefused
+from logkeep_engine.errors import LogkeepError, ObjectMissing
 from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -38,9 +43,11 @@ ALIVE = "alive.json"
 BEAT_SECONDS = 10.0
 LAPSE_MS = 3_600_000
 """ms after its last beat until a run counts as gone. A Job starts its driver anew within minutes."""
+READING = "reading."
+SHARED_BEAT_SECONDS = 300.0
 
-NO_COMMIT = -1
 _FORMAT = 1
+_shared_beats: dict[str, float] = {}
 
 
 class ReadingNote:
@@ -103,6 +110,42 @@ class ReadingNote:
         self._place.put(self._path, json.dumps(note).encode())
 
 
+class SharedNote(ReadingNote):
+    """The note of all Spark tasks that read the state of an archive at one commit. They begin and end in many
+    processes, and none knows which is the last, so nobody ends the note: it lapses. A process writes it every five
+    minutes at most. If it cannot be written, the tasks read without a lease."""
+
+    def __init__(self, storage: Storage, commit: int) -> None:
+        super().__init__(storage, f"{READING}spark-{commit}")
+        self._commit = commit
+
+    def __enter__(self) -> Self:
+        self.show()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    @property
+    def interval(self) -> float:
+        return SHARED_BEAT_SECONDS
+
+    def show(self) -> None:
+        """Show that somebody reads."""
+        with self._logged():
+            self.beat()
+
+    def beat(self) -> None:
+        key, now = f"{self._place.uri}/{self._path}", time.monotonic()
+        if now - _shared_beats.get(key, -self.interval) >= self.interval:
+            _shared_beats[key] = now  # also if it is refused: it will be again
+            super().beat()
+
+
 @contextmanager
 def reading(storage: Storage, run_id: str, commit: int) -> Iterator[None]:
     """A lease for a run that has loaded the catalog up to this commit, and otherwise writes nothing there: its note is
@@ -110,18 +153,22 @@ def reading(storage: Storage, run_id: str, commit: int) -> Iterator[None]:
     note = ReadingNote(storage, run_id)
     try:
         note.reads(commit)
-    except StorageRefused as error:
-        log.info("without a lease only the grace of retention keeps what this run reads: %s", error)
+    except LogkeepError as error:
+        log.warning("without a lease only the grace of retention keeps what this run reads: %s", error)
         yield
         return
     try:
         with note:
             yield
     finally:
-        try:
-            storage.delete([run_file(run_id, ALIVE)])
-        except LogkeepError as error:
-            log.info("the note of a run that has ended stays: %s", error)
+        _forget(storage, [run_file(run_id, ALIVE)])
+
+
+def _forget(storage: Storage, notes: list[str]) -> None:
+    try:
+        storage.delete(notes)
+    except LogkeepError as error:
+        log.info("notes of readers that have ended stay: %s", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +185,14 @@ class RunningReader:
 
 
 def running_readers(storage: Storage, now: int) -> list[RunningReader]:
-    """The runs that read the archive at `now`, in ms since the epoch by the store's clock."""
-    notes = (info for info in storage.list(RUNS) if info.path.endswith(f"/{ALIVE}"))
-    found = (_reader_of(storage, info.path) for info in notes if int(info.modified * 1000) > now - LAPSE_MS)
+    """The runs that read the archive at `now`, in ms since the epoch by the store's clock. Notes of commands and Spark
+    jobs that have lapsed are deleted."""
+    notes = [info for info in storage.list(RUNS) if info.path.endswith(f"/{ALIVE}")]
+    alive = [info.path for info in notes if int(info.modified * 1000) > now - LAPSE_MS]
+    lapsed = {info.path for info in notes if info.path.startswith(f"{RUNS}{READING}")}.difference(alive)
+    if lapsed:
+        _forget(storage, sorted(lapsed))
+    found = (_reader_of(storage, path) for path in alive)
     return [reader for reader in found if reader is not None]
 
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from operator import attrgetter
 
-from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import RunEntry
 from logkeep_engine.archive.catalog.holds import HoldKind
 from logkeep_engine.archive.catalog.state import ArchiveState
 
@@ -65,15 +64,9 @@ class KeptPoint:
         return f"run {self.run_id} ({', '.join(self.rules)})"
 
 
-def runs_with_points(state: ArchiveState) -> list[RunEntry]:
-    """The runs that succeeded and have archived something, or could have, the oldest first."""
-    found = (run for run in state.runs.values() if run.outcome is RunOutcome.SUCCEEDED and not run.is_care)
-    return sorted(found, key=attrgetter("epoch"))
-
-
 def kept_points(state: ArchiveState, keep: KeepRules) -> list[KeptPoint]:
     """The points that stay, the oldest first; the last one is that of the newest run that succeeded."""
-    runs = runs_with_points(state)
+    runs = state.successes()
     held = {hold.name for hold in state.retention_holds if hold.kind is HoldKind.RUN}
     why: dict[str, list[str]] = {run.run_id: [] for run in runs}
     if runs:

@@ -112,6 +112,8 @@ def purge(
     due = [
         item for item in over if not held[item.commit] and not points_with(writer.archive, writer.state, item, points)
     ]
+    keys = {key for item in due for key in _of_topics(item, topic_ids)}
+    write_indexes(writer, keys)
     locked = {item.commit: _delete_objects(writer, item, topic_ids) for item in due}
     done = [item for item in due if not locked[item.commit]]
     whole = [item for item in done if topic_ids is None or all(key[0] in topic_ids for key in item.segments)]
@@ -130,25 +132,40 @@ def _with_grace_over(writer: Writer, removals: Sequence[Unpurged], grace: int) -
     if not grace:
         return list(removals)
     now = checked_now(writer)
-    return [item for item in removals if _removed_at(writer.archive.storage, item, now) + grace <= now]
+    return [item for item in removals if _removed_at(writer.archive.storage, item, now, grace) + grace <= now]
 
 
-def _removed_at(storage: Storage, item: Unpurged, now: int) -> int:
+def _removed_at(storage: Storage, item: Unpurged, now: int, grace: int) -> int:
     """The time of a removal, `now` if no clock tells it. Clocks may have been wrong then: one that was ahead is not
-    believed, and of two the later one counts."""
+    believed, and of two the later one counts. So the store is asked only if the grace is over by the other."""
+    if item.time <= now < item.time + grace:
+        return item.time
     path = names.commit_path(item.commit)
     written = [int(info.modified * 1000) for info in storage.list(path)]
     return max((time for time in (*written, item.time) if time <= now), default=now)
+
+
+def write_indexes(writer: Writer, keys: Collection[Partition]) -> None:
+    """Make the files beside the segments of the Records format anew, which name the segments."""
+    state = writer.state
+    if writer.archive.info.segments is not FormatName.RECORDS or not keys:
+        return
+    tables = (state.segments, *(item.segments for item in state.unpurged))
+    entries = (entry for table in tables for key in keys for entry in table.get(key, ()))
+    adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for entry in entries)
+    write_partition_indexes(writer.archive.storage, state, sorted(keys), root="" if adopted else names.TOPICS)
+
+
+def _of_topics(item: Unpurged, topic_ids: Collection[str] | None) -> list[Partition]:
+    """The partitions of a removal, or only those of some topics."""
+    return [key for key in item.segments if topic_ids is None or key[0] in topic_ids]
 
 
 def _delete_objects(writer: Writer, item: Unpurged, topic_ids: Collection[str] | None) -> tuple[LockedObject, ...]:
     """Delete the objects of a removal, or only those of some topics, and return those that the store keeps because they
     are locked."""
     state, storage = writer.state, writer.archive.storage
-    tables = {key: some for key, some in item.segments.items() if topic_ids is None or key[0] in topic_ids}
-    if writer.archive.info.segments is FormatName.RECORDS:
-        adopted = any(entry.layout is Layout.RECORDS_AT_ROOT for some in tables.values() for entry in some)
-        write_partition_indexes(storage, state, list(tables), root="" if adopted else names.TOPICS)
+    tables = {key: item.segments[key] for key in _of_topics(item, topic_ids)}
     return storage.delete_unlocked(path for key, entries in tables.items() for path in _not_named(state, key, entries))
 
 

@@ -21,6 +21,9 @@ Objects that no commit names are orphans, not faults: a crash leaves them, and s
 if there are witnesses of commits that are gone from the catalog's end (see `lost_tail`), or segments of an epoch at
 which no commit was made, that is damage.
 
+A run may remove segments while they are verified, and delete their objects if no lease keeps them. A segment that no
+newer commit names is no damage, whatever is left of it.
+
 An incremental verification (`increments`) does not read all segments: of those that it leaves out it compares only the
 sizes of their objects, and what shows in all segments of a partition together it does not look for.
 """
@@ -47,13 +50,14 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
-from logkeep_engine.archive.catalog.packed import sums_of_segments
+from logkeep_engine.archive.catalog.packed import pack, sums_of_segments
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.archive.writing.record_files import is_made_again
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.storage import Storage
 
 
@@ -136,14 +140,18 @@ def verify(
     left_out: list[SegmentEntry] = []
     if cycle is not None and not cycle.is_first:
         tables, left_out = _chosen_by(cycle, tables)
-    reading = _Reading(chosen, state, tables, faults, follows=not left_out)
+    reading = _Reading(chosen, state, tables, len(faults), follows=not left_out)
     for entry, checked in _verified(archive.storage, chosen, chain.from_iterable(tables), workers):
         reading.take(entry, checked)
         if on_progress is not None:
             on_progress(reading.progress())
     reading.end_partition()
     listed = _listed(archive.storage, state)
-    faults.extend(_missing_or_short(archive.storage, chosen, left_out, listed))
+    left = (
+        (entry, list(missing_or_short(archive.storage, chosen[entry.topic_id], entry, listed))) for entry in left_out
+    )
+    damaged = _still_named(archive, state, [*reading.damaged, *(item for item in left if item[1])])
+    faults.extend(chain.from_iterable(damage for _, damage in damaged))
     orphans = [path for path in _orphans(listed, state) if topics is None or topics(_topic_of(path))]
     if known is None:
         faults.extend(check_epochs(archive, state.commit, catalog.epochs, orphans))
@@ -152,7 +160,7 @@ def verify(
         unread = Unread(
             len(left_out), sum(entry.bytes for entry in left_out), cycle.done + 1, cycle.parts, known is None
         )
-        cycle.after(state, reading.faulty, catalog.compared, catalog_damaged).store(archive)
+        cycle.after(state, [entry for entry, _ in damaged], catalog.compared, catalog_damaged).store(archive)
     objects = 1 + catalog.objects + reading.objects
     return VerifyReport(
         objects, reading.total, reading.good_bytes, reading.records, faults, orphans, reading.disagreements, unread
@@ -183,7 +191,7 @@ class _Reading:
         chosen: Mapping[str, str],
         state: ArchiveState,
         tables: Iterable[Sequence[SegmentEntry]],
-        faults: list[Damage],
+        faults: int,
         *,
         follows: bool,
     ) -> None:
@@ -193,7 +201,7 @@ class _Reading:
             self.total += len(segments)
             self._bytes_total += sums_of_segments(segments)[1]
         self.objects = self.records = self.good_bytes = 0
-        self.faulty: list[SegmentEntry] = []
+        self.damaged: list[tuple[SegmentEntry, list[Damage]]] = []
         self.disagreements: list[str] = []
         self._done = self._bytes = 0
         self._transactions: list[SegmentTransactions] = []
@@ -209,12 +217,12 @@ class _Reading:
             self._key = entry.topic_id, entry.partition
         if checked.transactions is not None:
             transactions.append(checked.transactions)
-        self._faults.extend(checked.damage)
+        self._faults += len(checked.damage)
         self._done += 1
         self._bytes += entry.bytes
         self.objects += len(entry.objects(self._chosen[entry.topic_id]))
         if checked.damage:
-            self.faulty.append(entry)
+            self.damaged.append((entry, checked.damage))
         else:
             self.good_bytes += entry.bytes
             self.records += entry.records
@@ -227,7 +235,7 @@ class _Reading:
 
     def progress(self) -> VerifyProgress:
         """All that is done so far."""
-        return VerifyProgress(self._done, self.total, self._bytes, self._bytes_total, len(self._faults))
+        return VerifyProgress(self._done, self.total, self._bytes, self._bytes_total, self._faults)
 
 
 def _disagreements(
@@ -284,8 +292,16 @@ def _topic_of(path: str) -> str:
     return path.removeprefix(names.TOPICS).partition("/")[0]
 
 
-def _missing_or_short(
-    storage: Storage, chosen: Mapping[str, str], entries: Iterable[SegmentEntry], listed: Mapping[str, int]
-) -> Iterator[Damage]:
-    for entry in entries:
-        yield from missing_or_short(storage, chosen[entry.topic_id], entry, listed)
+def _still_named(
+    archive: Archive, state: ArchiveState, damaged: list[tuple[SegmentEntry, list[Damage]]]
+) -> list[tuple[SegmentEntry, list[Damage]]]:
+    """The segments with damage, without those that no commit names any more which was made since `state`."""
+    if not damaged or not archive.goes_on_behind(state.commit):
+        return damaged
+    try:
+        newest = archive.load()
+    except (ArchiveDamaged, ArchiveMismatch):
+        return damaged
+    keys = {entry.topic_id for entry, _ in damaged}
+    named = {pack(entry) for table in held_tables(newest) if table.key[0] in keys for entry in table.segments}
+    return [item for item in damaged if pack(item[0]) in named]

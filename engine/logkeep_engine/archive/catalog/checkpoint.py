@@ -20,10 +20,11 @@ those of layout 4, and each row has one byte more: the number of the digest's al
 Layout 6 is written once there is a fact for its objects `more`: frame 0 has the key `more`, and each partition has an
 object more than in layout 5. The rows that it counts follow the others. A fact that is not there has no key:
     frame 0        "removals":[[commit,time],…]   the commits that have removed segments whose objects may be there
-                   still
+                   still. With a time of 0 they are those that were removed up to this commit: the checkpoint of an
+                   earlier version has not told by which
                    "holds":{…}   as in a commit
-    a partition    "unpurged":[[commit,<segments>],…]   how many of them are of the partition. Those of which no commit
-                   is known are counted where layout 3 has them
+    a partition    "unpurged":[[commit,<segments>],…]   how many of them are of the partition; none are counted where
+                   layout 3 has them
                    "snapshots":[[end,leader epoch,time,<parts>],…]
                    "branchSnapshots":[[branch id,end,leader epoch,time,<parts>],…]
                    "replaced":[…]   see `replacements`
@@ -52,7 +53,7 @@ from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.replacements import replacements_in, replacements_out
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN, Unpurged, all_unpurged
+from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN, Unpurged
 from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.log.memory import checkpoint_most
@@ -111,7 +112,7 @@ def layout_of_partition(state: ArchiveState, key: Partition) -> int:
     if _more_of_partition(state, key)[0]:
         return LAYOUT_WITH_MORE
     branches = state.branches.get(key, ())
-    tables_of = [state.segments.rows(key), _unknown_unpurged(state, key), *(branch.held.rows for branch in branches)]
+    tables_of = [state.segments.rows(key), *(branch.held.rows for branch in branches)]
     if any(map(packed.needs_digests, tables_of)):
         return LAYOUT_WITH_DIGESTS
     if key in state.epochs or key in state.leaders or branches:
@@ -121,7 +122,7 @@ def layout_of_partition(state: ArchiveState, key: Partition) -> int:
 
 def _more_of_archive(state: ArchiveState) -> dict[str, Any]:
     """The facts of the whole archive that only layout 6 has."""
-    removals = [[item.commit, item.time] for item in state.unpurged if item.is_known]
+    removals = [[item.commit, item.time] for item in state.unpurged]
     found = {_REMOVALS: removals, _HOLDS: tables.HOLDS.out(state.retention_holds) if state.retention_holds else None}
     return {name: value for name, value in found.items() if value}
 
@@ -130,7 +131,7 @@ def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, A
     """The facts of a partition that only layout 6 has, and the rows of segments that they count."""
     if not (state.unpurged or state.snapshots or state.branches or state.replaced or state.generations):
         return {}, b""  # most archives have none of it, and may have a million partitions
-    gone = [(item.commit, item.segments.rows(key)) for item in state.unpurged if item.is_known and key in item.segments]
+    gone = [(item.commit, item.segments.rows(key)) for item in state.unpurged if key in item.segments]
     own: list[tuple[list[str], HeldSnapshot]] = [([], item) for item in state.snapshots.get(key, ())]
     others = [([branch.id], item) for branch in state.branches.get(key, ()) for item in branch.held.snapshots]
     replaced, last = replacements_out(state.replaced.get(key, ()))
@@ -148,13 +149,6 @@ def _more_of_partition(state: ArchiveState, key: Partition) -> tuple[dict[str, A
 
 def _snapshot_out(branch: list[str], item: HeldSnapshot) -> list[Any]:
     return [*branch, item.end, item.leader_epoch, item.time, len(item.rows) // packed.ROW_BYTES]
-
-
-def _unknown_unpurged(state: ArchiveState, key: Partition) -> bytes:
-    """The rows of removed segments of which earlier versions do not tell the commit."""
-    if not state.unpurged:
-        return b""
-    return bytes(all_unpurged((item for item in state.unpurged if not item.is_known), key).rows(key))
 
 
 def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
@@ -212,8 +206,7 @@ def items_of(state: ArchiveState, keys: Sequence[Partition], layout: int) -> lis
     for key in keys:
         item: list[Any] = [*key, *_ranges(state, key), len(state.segments.rows(key)) // packed.ROW_BYTES]
         if layout >= LAYOUT_WITH_REMOVED:
-            unknown = len(_unknown_unpurged(state, key)) // packed.ROW_BYTES
-            item += [state.removed.get(key, []), unknown]
+            item += [state.removed.get(key, []), 0]
         if layout >= LAYOUT_WITH_EPOCHS:
             branches = state.branches.get(key, [])
             item += [state.epochs.get(key, []), state.leaders.get(key, UNKNOWN), list(map(_branch_out, branches))]
@@ -226,8 +219,7 @@ def items_of(state: ArchiveState, keys: Sequence[Partition], layout: int) -> lis
 
 def rows_of(state: ArchiveState, key: Partition, layout: int) -> bytes | bytearray:
     """The rows of a partition. They are not to be changed, and may grow with the state."""
-    others: list[bytes | bytearray] = [_unknown_unpurged(state, key)]
-    others += [branch.held.rows for branch in state.branches.get(key, ())]
+    others: list[bytes | bytearray] = [branch.held.rows for branch in state.branches.get(key, ())]
     if layout >= LAYOUT_WITH_MORE:
         others.append(_more_of_partition(state, key)[1])
     own = state.segments.rows(key)

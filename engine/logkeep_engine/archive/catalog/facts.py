@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from logkeep_engine.archive import names
@@ -27,6 +27,8 @@ _SHA256_LENGTH = 64  # in hexadecimal digits
 _MAX_BRANCHES = 9999
 NOTHING_LEFT = -1
 """Nothing takes the place of a segment that was replaced."""
+NO_COMMIT = -1
+"""The number below that of every commit."""
 
 
 class RunOutcome(StrEnum):
@@ -224,8 +226,10 @@ class Receipt:
 @dataclass(frozen=True, slots=True)
 class RunEntry:
     """A run of this archive. `records`, `bytes` and `segments` are what it has archived, or what an erasure has erased.
-    `attempts` counts starts of its driver, `epoch` is that of the last. Times are ms since
-    the epoch."""
+    `attempts` counts starts of its driver, `epoch` is that of the last. Times are ms since the epoch.
+
+    `succeeded_epoch` and `succeeded_time` are the epoch and the end of its last success, if the run was begun again
+    since and has not succeeded again; else 0."""
 
     run_id: str
     epoch: int
@@ -238,6 +242,47 @@ class RunEntry:
     bytes: int = 0
     segments: int = 0
     attempts: int = 1
+    succeeded_epoch: int = 0
+    succeeded_time: int = 0
+
+    @property
+    def success(self) -> RunEntry | None:
+        """The run as its last success has left it; None if it has never succeeded. What was restorable then stays so,
+        whatever becomes of a later attempt."""
+        if self.outcome is RunOutcome.SUCCEEDED or not self.succeeded_epoch:
+            return self if self.outcome is RunOutcome.SUCCEEDED else None
+        epoch, time = self.succeeded_epoch, self.succeeded_time
+        return replace(self, epoch=epoch, end_time=time, outcome=RunOutcome.SUCCEEDED, message="")
+
+    def added(self, records: int, size: int, segments: int) -> RunEntry:
+        """The run with what a commit has added."""
+        return replace(self, records=self.records + records, bytes=self.bytes + size, segments=self.segments + segments)
+
+    def begun_again(self, epoch: int) -> RunEntry:
+        """The run with one attempt more."""
+        before = self.success
+        return replace(
+            self,
+            epoch=epoch,
+            end_time=None,
+            outcome=RunOutcome.RUNNING,
+            message="",
+            attempts=self.attempts + 1,
+            succeeded_epoch=before.epoch if before else 0,
+            succeeded_time=(before.end_time or 0) if before else 0,
+        )
+
+    def ended(self, outcome: RunOutcome, time: int, message: str) -> RunEntry:
+        """The run at its end. A success takes the place of an earlier one."""
+        found = replace(self, end_time=time, outcome=outcome, message=message)
+        return replace(found, succeeded_epoch=0, succeeded_time=0) if outcome is RunOutcome.SUCCEEDED else found
+
+    def agrees(self, other: RunEntry) -> bool:
+        """Whether both say the same, as far as both know it: checkpoints of earlier versions do not tell the success of
+        a run that was begun again."""
+        if self.succeeded_epoch and other.succeeded_epoch:
+            return self == other
+        return self == replace(other, succeeded_epoch=self.succeeded_epoch, succeeded_time=self.succeeded_time)
 
     @property
     def is_care(self) -> bool:
@@ -289,10 +334,11 @@ class Commit:
 
     A Data has `topics`, the facts of receipts, the `epochs` that are new, and the `leaders` on whose logs the run
     begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
-    segments. `purged`: the objects of all segments that were removed before are deleted; `purged_commits`: those of
-    the segments that these commits have removed. `snapshots` are new ones of compacted partitions, and
-    `removed_snapshots` are there no more. `holds` are all that there are from now on; None: they stay as they were.
-    `generations` are steps of generations; what the commit adds to those that are being read is `passive`.
+    segments. `purged`: the objects of all segments that were removed before are deleted; `purged_commits`: those of the
+    segments that these commits have removed; `purged_up_to`: those of all that were removed up to this commit.
+    `snapshots` are new ones of compacted partitions, and `removed_snapshots` are there no more. `holds` are all that
+    there are from now on; None: they stay as they were. `generations` are steps of generations; what the commit adds to
+    those that are being read is `passive`.
 
     With `replaced`, an erasure's, its `segments` are those that take their place, and nothing is added.
 
@@ -322,6 +368,7 @@ class Commit:
     removed: tuple[RemovedSegment, ...] = ()
     purged: bool = False
     purged_commits: tuple[int, ...] = ()
+    purged_up_to: int = NO_COMMIT
     epochs: tuple[LeaderEpoch, ...] = ()
     leaders: tuple[LeaderSeen, ...] = ()
     branchings: tuple[Branching, ...] = ()
@@ -335,6 +382,11 @@ class Commit:
     removed_snapshots: tuple[RemovedSnapshot, ...] = ()
     replaced: tuple[ReplacedSegment, ...] = ()
     erasure: ErasureEntry | None = None
+
+    @property
+    def purged_removals(self) -> tuple[Collection[int], int]:
+        """The commits whose removed segments are purged, and the one up to which all are."""
+        return self.purged_commits, self.purged_up_to
 
     @property
     def ends_backup(self) -> bool:
@@ -356,9 +408,8 @@ class Commit:
         changed = [item for item in self.generations if item.step is not GenerationStep.DUE]
         added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings, changed]))
         done = (self.removed, self.purged_commits, self.snapshots, self.removed_snapshots, self.generations)
-        if added or self.passive:
-            return False
-        return self.kind is CommitKind.DATA and (self.purged or any(done))
+        purged = self.purged or self.purged_up_to != NO_COMMIT
+        return self.kind is CommitKind.DATA and (purged or any(done)) and not added and not self.passive
 
 
 def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:

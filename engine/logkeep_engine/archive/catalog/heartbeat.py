@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.errors import LogkeepError, StorageUnavailable
 from logkeep_engine.storage import Storage
@@ -22,7 +23,6 @@ from logkeep_engine.storage import Storage
 log = logging.getLogger(__name__)
 
 HEARTBEAT = "heartbeat.json"
-NO_COMMIT = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.catalog.facts import RunOutcome
-from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, NO_COMMIT, Beat
+from logkeep_engine.archive.catalog.facts import NO_COMMIT, RunOutcome
+from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Beat
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.storage import ObjectInfo, Storage

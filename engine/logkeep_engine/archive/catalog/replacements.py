@@ -95,17 +95,42 @@ def put_in_place(
     """Put segments in the place of others, and tell `unname` the rows of these. Returns how many records and bytes
     fewer they have. Raises ValueError for one that is not there, or is of another partition."""
     records = size = 0
+    tables: dict[tuple[Partition, str, int], _Rows] = {}
     for item in replaced:
         key = (item.topic_id, item.partition)
         row = b"" if item.by == NOTHING_LEFT else pack(segments[item.by])
         if row and (segments[item.by].topic_id, segments[item.by].partition) != key:
             raise ValueError(f"segment {item.base_offset} of {key} is replaced by one of another partition")
-        gone = _put(state, key, item, row)
+        place = (key, item.branch_id, item.snapshot)
+        if place not in tables:
+            tables[place] = _Rows(key, _rows_of(state, item))
+        gone = tables[place].put(item.base_offset, row)
         unname(key, gone)
         state.replaced.setdefault(key, []).append(Replacement(identity_of(gone), row))
         before, after = sums_of(gone), sums_of(row)
         records, size = records + before[0] - after[0], size + before[1] - after[1]
+    for (key, branch_id, snapshot), table in tables.items():
+        _hold(state, key, branch_id, snapshot, b"".join(table.rows))
     return records, size
+
+
+class _Rows:
+    """The rows of a partition, of a branch or of a snapshot while some of them are replaced. They are joined once: a
+    commit may replace thousands."""
+
+    def __init__(self, key: Partition, rows: bytes | bytearray) -> None:
+        self._key, self._packed = key, PackedSegments(key, rows)
+        self.rows = [bytes(rows[at : at + ROW_BYTES]) for at in range(0, len(rows), ROW_BYTES)]
+
+    def put(self, base: int, row: bytes) -> bytes:
+        """Put a row in the place of the one with this base offset; returns that one. Raises ValueError if there is
+        none."""
+        at = self._packed.position(base)
+        gone = self.rows[at] if at < len(self.rows) else b""
+        if not gone or offsets_of(gone)[0] != base:
+            raise ValueError(f"there is no segment {base} of {self._key} to replace")
+        self.rows[at] = row
+        return gone
 
 
 def drafted(
@@ -145,26 +170,20 @@ def _rows_at(key: Partition, rows: bytes | bytearray, base: int) -> list[bytes]:
     return [row] if row and offsets_of(row)[0] == base else []
 
 
-def _put(state: HoldsSegments, key: Partition, item: ReplacedSegment, row: bytes) -> bytes:
-    """Put a row in the place of the segment; returns that of the segment."""
-    rows = _rows_of(state, item)
-    if not (found := _rows_at(key, rows, item.base_offset)):
-        raise ValueError(f"there is no segment {item.base_offset} of {key} to replace")
-    at = PackedSegments(key, rows).position(item.base_offset) * ROW_BYTES
-    left = bytes(rows[:at]) + row + bytes(rows[at + ROW_BYTES :])
-    held = state.branch(key, item.branch_id).held if item.branch_id else None
-    if item.snapshot:
+def _hold(state: HoldsSegments, key: Partition, branch_id: str, snapshot: int, rows: bytes) -> None:
+    """Put `rows` in the place of those of the partition, of its branch, or of the snapshot with this end."""
+    held = state.branch(key, branch_id).held if branch_id else None
+    if snapshot:
         some = state.snapshots[key] if held is None else held.snapshots
-        changed = [replace(one, rows=left) if one.end == item.snapshot else one for one in some]
+        changed = [replace(one, rows=rows) if one.end == snapshot else one for one in some]
         if held is None:
             state.snapshots[key] = changed
         else:
             held.snapshots = changed
     elif held is None:
-        state.segments.replace_rows(key, left)
+        state.segments.replace_rows(key, rows)
     else:
-        held.rows = left
-    return found[0]
+        held.rows = rows
 
 
 def follow(view: HoldsSegments, replaced: Mapping[Partition, list[Replacement]]) -> None:

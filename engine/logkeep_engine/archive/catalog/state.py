@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, in_branch, rejoined
@@ -101,6 +101,12 @@ class ArchiveState:
         """Runs that began and did not end."""
         return [run for run in self.runs.values() if run.outcome is RunOutcome.RUNNING]
 
+    def successes(self) -> list[RunEntry]:
+        """The runs that have succeeded and archived something, or could have, the oldest first: each as its last
+        success has left it."""
+        found = (run.success for run in self.runs.values() if not run.is_care)
+        return sorted((run for run in found if run is not None), key=attrgetter("epoch"))
+
     def partitions(self) -> list[Partition]:
         """Every partition with a segment, coverage or gap, sorted."""
         return sorted({*self.segments, *self.coverage, *self.gaps})
@@ -124,7 +130,8 @@ class ArchiveState:
             and self.snapshots == other.snapshots
             and self.replaced == other.replaced
             and self.groups == other.groups
-            and list(self.runs.values()) == list(other.runs.values())
+            and len(self.runs) == len(other.runs)
+            and all(map(RunEntry.agrees, self.runs.values(), other.runs.values()))
         )
 
     def accounted_for(self, topic_id: str, partition: int) -> list[Range]:
@@ -344,7 +351,7 @@ class ArchiveState:
             self._branch(commit, branching)
         self.add_facts(commit.topics, commit.coverage, () if commit.replaced else commit.segments, commit.gaps)
         self.add_lineage(commit.epochs, commit.leaders)
-        self.unpurged = () if commit.purged else without_commits(self.unpurged, commit.purged_commits)
+        self.unpurged = () if commit.purged else without_commits(self.unpurged, *commit.purged_removals)
         self._remove(commit)
         erased = put_in_place(self, commit.replaced, commit.segments, partial(self.unname, commit))
         for key in {(item.topic_id, item.partition) for item in commit.replaced}:
@@ -358,14 +365,10 @@ class ArchiveState:
         if not commit.branchings:  # else the segments are copies
             records, size = erased if commit.replaced else sums_of_segments(commit.segments)
             more, more_size = sums_of_segments(commit.passive.segments)
-            run = replace(
-                run,
-                records=run.records + records + more,
-                bytes=run.bytes + size + more_size,
-                segments=run.segments + len(commit.replaced or commit.segments) + len(commit.passive.segments),
-            )
+            segments = len(commit.replaced or commit.segments) + len(commit.passive.segments)
+            run = run.added(records + more, size + more_size, segments)
         if commit.kind is CommitKind.END:
-            run = replace(run, end_time=commit.time, outcome=commit.outcome, message=commit.message)
+            run = run.ended(commit.outcome, commit.time, commit.message)
             if commit.ends_backup:
                 self.groups = commit.groups
         self.runs[run.run_id] = run
@@ -466,24 +469,11 @@ class ArchiveState:
             raise ValueError(f"commit {commit.number} begins at epoch {commit.epoch}, which is not above {self.epoch}")
         self.epoch = commit.epoch
         for run_id in commit.taken_over:
-            self.runs[run_id] = replace(
-                self.runs[run_id],
-                outcome=RunOutcome.TAKEN_OVER,
-                end_time=commit.time,
-                message=f"run {commit.run_id} went on at epoch {commit.epoch}",
-            )
+            message = f"run {commit.run_id} went on at epoch {commit.epoch}"
+            self.runs[run_id] = self.runs[run_id].ended(RunOutcome.TAKEN_OVER, commit.time, message)
         earlier = self.runs.get(commit.run_id)
-        if earlier is None:
-            self.runs[commit.run_id] = RunEntry(commit.run_id, commit.epoch, commit.run_kind, commit.time)
-        else:
-            self.runs[commit.run_id] = replace(
-                earlier,
-                epoch=commit.epoch,
-                end_time=None,
-                outcome=RunOutcome.RUNNING,
-                message="",
-                attempts=earlier.attempts + 1,
-            )
+        new = RunEntry(commit.run_id, commit.epoch, commit.run_kind, commit.time)
+        self.runs[commit.run_id] = new if earlier is None else earlier.begun_again(commit.epoch)
 
 
 REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were archived"

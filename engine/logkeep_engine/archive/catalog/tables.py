@@ -129,6 +129,7 @@ RUNS = Table(
         "segments": "segments",
         "attempts": "attempts",
     },
+    {"succeededEpoch": "succeeded_epoch", "succeededTime": "succeeded_time"},
 )
 _TOPIC = {  # in the order of TopicEntry
     "name": "name",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.facts import NO_COMMIT, Partition
 from logkeep_engine.archive.catalog.packed import SegmentTable
 
 NOT_KNOWN = 0
@@ -31,13 +31,28 @@ class Unpurged:
         return self.time != NOT_KNOWN
 
 
-def without_commits(removals: tuple[Unpurged, ...], commits: Collection[int]) -> tuple[Unpurged, ...]:
-    """The removals without those of these commits. Raises ValueError for a commit that has removed nothing, or whose
-    objects were deleted before."""
-    left = tuple(item for item in removals if item.commit not in commits)
-    if len(removals) - len(left) != len(commits):
-        raise ValueError(f"of the commits {', '.join(map(str, commits))} not each has removed segments to be deleted")
+def without_commits(
+    removals: tuple[Unpurged, ...], commits: Collection[int], up_to: int = NO_COMMIT
+) -> tuple[Unpurged, ...]:
+    """The removals without those of these commits, and without all that were made up to one.
+
+    Raises ValueError for a commit that has removed nothing, or whose objects were deleted before. A removal of an
+    earlier version stays until all of it is known to be gone: nobody knows which of its segments are of which commit.
+    """
+    left = tuple(item for item in removals if item.commit > up_to and item.commit not in commits)
+    known = {item.commit for item in removals}
+    among_unknown = max((item.commit for item in removals if not item.is_known), default=NO_COMMIT)
+    if wrong := [number for number in sorted(commits) if number not in known and number > among_unknown]:
+        raise ValueError(f"the commits {', '.join(map(str, wrong))} have removed no segments to be deleted")
     return left
+
+
+def told(gone: Iterable[Unpurged]) -> tuple[tuple[int, ...], int]:
+    """The commits whose removals are done, and the one up to which all are, as a commit tells it of these removals.
+    Another reader may have begun with a checkpoint that tells one unknown removal as several ones."""
+    removals = list(gone)
+    up_to = max((item.commit for item in removals if not item.is_known), default=NO_COMMIT)
+    return tuple(sorted(item.commit for item in removals if item.is_known)), up_to
 
 
 def all_unpurged(removals: Iterable[Unpurged], only: Partition | None = None) -> SegmentTable:

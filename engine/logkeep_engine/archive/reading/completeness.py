@@ -13,7 +13,7 @@ from collections.abc import Collection
 from itertools import islice
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.facts import RunEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import PLAN_FILE, plan_files
 from logkeep_engine.contract.names import BACKUP
@@ -29,9 +29,7 @@ def complete_until(archive: Archive, state: ArchiveState, topic_ids: Collection[
     Everything that was committed before is archived. Raises storage errors."""
     found: dict[str, int] = {}
     left = set(topic_ids)
-    succeeded = (
-        run for run in reversed(state.runs.values()) if run.kind == BACKUP and run.outcome is RunOutcome.SUCCEEDED
-    )
+    succeeded = (run for run in reversed(state.runs.values()) if run.kind == BACKUP and run.success is not None)
     for run in islice(succeeded, MAX_PLANS):
         if not left:
             break

@@ -42,9 +42,11 @@ def choose(archive: Archive) -> ArchiveView:
 
 
 def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> ArchiveView | None:
-    """The state at the end of a run; None if it has neither succeeded nor tried everything. Segments that retention has
-    removed since are in it. Raises ArchiveDamaged if the catalog is damaged."""
-    end = end_of(archive, newest.runs[run_id], newest.commit)
+    """The state at the end of a run; None if it has neither succeeded nor tried everything. A success counts, whatever
+    became of the run when it was begun again. Segments that retention has removed since are in it. Raises
+    ArchiveDamaged if the catalog is damaged."""
+    run = newest.runs[run_id]
+    end = end_of(archive, run.success or run, newest.commit)
     return None if end is None else ArchiveView(state_at(archive, end.number, newest), _told_partial(end))
 
 
@@ -54,8 +56,8 @@ def state_at(archive: Archive, commit: int, newest: ArchiveState) -> ArchiveStat
 
 
 def end_of(archive: Archive, run: RunEntry, last: int) -> Commit | None:
-    """The commit up to `last` that ended the run's last attempt; None if a restore may not see the archive as it was
-    then. Epochs rise from commit to commit, so few are read. Raises ArchiveDamaged if the catalog is damaged."""
+    """The commit up to `last` that ended the attempt of a run at its epoch; None if a restore may not see the state at
+    it. Epochs rise from commit to commit, so few are read. Raises ArchiveDamaged if the catalog is damaged."""
     behind = bisect_right(range(last + 1), run.epoch, key=lambda number: archive.read_commit(number).epoch)
     for number in range(behind - 1, -1, -1):
         found = archive.read_commit(number)
@@ -84,7 +86,7 @@ def _told_partial(end: Commit) -> tuple[str, ...]:
 def _choose(archive: Archive, newest: ArchiveState) -> ArchiveView:
     end = _last_end(archive, newest.commit)
     if end is None:
-        if any(run.outcome is RunOutcome.SUCCEEDED and not run.is_care for run in newest.runs.values()):
+        if newest.successes():
             raise ArchiveDamaged(
                 f"The catalog at {archive.storage.uri} has a successful run, but no commit that ended it.",
                 hint="Restore the catalog from a copy of the archive.",

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveFenced, ObjectExists, ObjectMissing, StorageUnavailable
@@ -45,18 +46,16 @@ def write_partition_indexes(
     """
     work = []
     for topic_id, partition in keys:
-        segments = [
-            RecordsName(
-                partition,
-                entry.base_offset,
-                entry.files.sequence_width or RECORDS_WIDTH,
-                names.generation_folder(entry.files.generation),
-            )
-            for entry in state.segments.get((topic_id, partition), ())
-        ]
+        segments = map(name_of, state.segments.get((topic_id, partition), ()))
         path = f"{root}{state.topics[topic_id].name}/{partition_index_name(partition)}"
         work.append((path, pack_partition_index(segments)))
     _replace_all(storage, state.epoch, work)
+
+
+def name_of(entry: SegmentEntry) -> RecordsName:
+    """The segment by the name that the index of its partition has."""
+    width, folder = entry.files.sequence_width or RECORDS_WIDTH, names.generation_folder(entry.files.generation)
+    return RecordsName(entry.partition, entry.base_offset, width, folder)
 
 
 def write_consumer_offsets(

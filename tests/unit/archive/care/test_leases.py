@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.care import leases
-from logkeep_engine.archive.care.leases import LAPSE_MS, NO_COMMIT, ReadingNote, RunningReader, reading, running_readers
+from logkeep_engine.archive.care.leases import LAPSE_MS, ReadingNote, RunningReader, reading, running_readers
+from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.errors import StorageRefused
 from logkeep_engine.storage import LocalStorage
 from tests.cluster.process import wait_until

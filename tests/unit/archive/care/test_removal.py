@@ -21,19 +21,24 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RemovedSegment, RunOutcome
+from logkeep_engine.archive.catalog.facts import Coverage, Partition, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
-from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.reading.view import _last_end, choose
+from logkeep_engine.archive.writing.record_files import write_partition_indexes
+from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveFenced, ClockDoubtful, LogkeepError
+from logkeep_engine.formats.records_names import RecordsName, pack_partition_index
 from logkeep_engine.log.batch import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.spark.source import LogkeepSource
-from logkeep_engine.storage import LocalStorage, Storage, open_uri
-from tests.unit.archive.build import ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
+from logkeep_engine.storage import LocalStorage, ObjectInfo, Storage, open_uri
+from tests.unit.archive.build import FAST, ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
 from tests.unit.distant import Distant
+from tests.unit.erasure.erasing import archive_records
 from tests.unit.log.batches import NOON, batch, marker
 
 ID = ORDERS.topic_id
@@ -189,6 +194,47 @@ def test_objects_stay_for_the_grace_of_their_own_removal(clocked: Clocked, clock
     assert purging(clocked, "five").segments == 1
     report = verify(archive)
     assert (report.faults, report.orphans, report.records) == ([], [], 20)
+
+
+def test_the_store_tells_only_the_time_of_removals_whose_grace_may_be_over(
+    clocked: Clocked, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(clocked)
+    removing(clocked, "one", 0)
+    removed_by = Archive.open(clocked).load().commit
+    clocks.set(NOON / 1000 + DAY / 2000)
+    removing(clocked, "two", 20)
+    clocks.set(NOON / 1000 + DAY / 1000)
+    asked: list[str] = []
+    listed = Clocked.list
+
+    def counted(store: Clocked, prefix: str = "") -> list[ObjectInfo]:
+        asked.append(prefix)
+        return listed(store, prefix)
+
+    monkeypatch.setattr(Clocked, "list", counted)
+    assert purging(clocked, "three").waiting == 1
+    assert [path for path in asked if path.startswith(names.commit_path(0)[:-10])] == [names.commit_path(removed_by)]
+
+
+def test_the_index_of_a_partition_is_written_once_for_all_removals(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive_records(storage, FormatName.RECORDS, [[(0, b"a")], [(1, b"b")], [(2, b"c")]])
+    written: list[list[object]] = []
+
+    def counted(storage: Storage, state: ArchiveState, keys: list[Partition], *, root: str) -> None:
+        written.append(list(keys))
+        write_partition_indexes(storage, state, keys, root=root)
+
+    monkeypatch.setattr(removal, "write_partition_indexes", counted)
+    with begin_run(Archive.open(storage), "run-2", wait=FAST) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        for offset in (0, 1):
+            writer.remove([RemovedSegment(ID, 0, offset)])
+        assert purge(writer).segments == 2
+    assert written == [[(ID, 0)]]
+    assert storage.read("topics/orders/index_partition_000") == pack_partition_index([RecordsName(0, 2)])
 
 
 YEAR = 365 * 86_400
@@ -420,7 +466,7 @@ def test_a_writer_removes_only_what_is_there_and_one_batch_after_another(storage
         first = writer.state.commit
         writer.remove([RemovedSegment(ID, 0, 20)])
         for unknown in ([first - 1], [first, first + 2]):
-            with pytest.raises(ValueError, match="not each has removed segments"):
+            with pytest.raises(ValueError, match="have removed no segments"):
                 writer.purged(unknown)
         writer.purged([first])
         assert bases(writer.state.unpurged) == [20]

@@ -6,26 +6,32 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.catalog_check import check_continuity
-from logkeep_engine.archive.care.verify import VerifyProgress, verify
+from logkeep_engine.archive.care.increments import VerifyCycle
+from logkeep_engine.archive.care.leases import RunningReader, running_readers
+from logkeep_engine.archive.care.removal import purge
+from logkeep_engine.archive.care.verify import VerifyProgress, VerifyReport, verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt, RemovedSegment, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.segments import read_segment
-from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.cli import app
+from logkeep_engine.errors import ArchiveDamaged, StorageRefused
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
-from logkeep_engine.storage import Storage, open_uri
+from logkeep_engine.storage import LocalStorage, Storage, open_uri
 from tests.unit.archive.build import (
     ORDERS,
     Batch,
@@ -53,6 +59,47 @@ def _batches(count: int = 20, codec: Codec = Codec.NONE) -> list[bytes]:
 
 def _log(entry: SegmentEntry) -> str:
     return entry.stem("orders") + names.LOG
+
+
+def test_segments_that_a_run_removes_meanwhile_are_no_damage_and_others_are(storage: Storage) -> None:
+    archive = archive_of(storage, *(chunk(storage, start, start + 10) for start in range(0, 200, 10)))
+    lost, *_ = archive.load().segments[ID, 0][18].objects("orders")
+
+    def removing(shown: VerifyProgress) -> None:
+        if shown.segments == 1:
+            storage.delete([lost])
+            with begin(storage, "run-2") as writer:
+                writer.end(RunOutcome.SUCCEEDED)
+                writer.remove(RemovedSegment(ID, 0, base) for base in range(80, 160, 10))
+                purge(writer)
+
+    report = verify(archive, on_progress=removing, workers=1)
+    assert [str(fault).partition(" (topic")[0] for fault in report.faults] == [f"{storage.uri}/{lost}"]
+    assert report.segments == 20
+    cycle = VerifyCycle.load(archive, 30)
+    verify(archive, cycle=cycle)  # reads all that is left
+    again = verify(archive, cycle=VerifyCycle.load(archive, 30))
+    assert [str(fault).partition(" (topic")[0] for fault in again.faults] == [f"{storage.uri}/{lost}"]
+
+
+def test_the_command_holds_a_lease_as_long_as_it_reads(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive_of(storage, chunk(storage, 0, 10))
+    seen: list[RunningReader] = []
+
+    def watched(archive: Archive, **options: Any) -> VerifyReport:
+        seen.extend(running_readers(storage, int(time.time() * 1000)))
+        return verify(archive, **options)
+
+    monkeypatch.setattr("logkeep_engine.archive.care.verify.verify", watched)
+    assert CliRunner().invoke(app, ["verify", storage.uri]).exit_code == 0
+    assert [(reader.run_id.rpartition("-")[0], reader.commit) for reader in seen] == [("reading.verify", 2)]
+    assert list(storage.list("runs/reading.")) == []
+
+    def refused(*_: object) -> None:
+        raise StorageRefused("no right to write")
+
+    monkeypatch.setattr(LocalStorage, "put", refused)
+    assert CliRunner().invoke(app, ["verify", storage.uri]).exit_code == 0
 
 
 def _tolerant(
