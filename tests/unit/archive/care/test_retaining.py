@@ -196,6 +196,16 @@ def test_a_kept_point_keeps_what_a_generation_has_replaced(
     assert (verify(archive).faults, verify(archive).orphans) == ([], [])
 
 
+def test_a_point_whose_run_was_begun_again_and_has_failed_is_told_as_it_is_restored(archive: Archive) -> None:
+    for _ in range(2):
+        with begin(archive.storage, "run-3") as writer:
+            writer.end(RunOutcome.FAILED if writer.state.runs["run-3"].attempts > 1 else RunOutcome.SUCCEEDED)
+    assert archive.load().runs["run-3"].outcome is RunOutcome.FAILED
+    assert restored(archive, "run-3") == [0, 20, 40]
+    found = preview(archive, RetentionRules(RetentionLimits(), KeepRules(runs=1), 0), NO_HOLD)
+    assert [(one.run_id, one.restorable, one.whole) for one in found.points] == [("run-3", True, True)]
+
+
 class Silent:
     """A planner whose logs have not grown."""
 
