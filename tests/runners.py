@@ -9,6 +9,7 @@ on.
             replace(job, on_result=lambda index, result: None).on(self.runner)
 """
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -69,3 +70,19 @@ class Context:
 
     def report(self, updates: Sequence[PartitionUpdate]) -> None:
         self.updates.extend(updates)
+
+
+@dataclass
+class HereRunner(Runner):
+    """Runs tasks one after another in this process; what travels is pickled as for Spark. `before` is told of each, and
+    `ran` has the names of the functions that ran."""
+
+    before: Callable[[Any], None] = lambda work: None
+    ran: list[str] = field(default_factory=list)
+
+    def perform(self, job: Job) -> None:
+        for index, item in enumerate(job.work):
+            self.before(item)
+            self.ran.append(job.name)
+            action, copied = pickle.loads(pickle.dumps((job.function, item)))
+            job.on_result(index, pickle.loads(pickle.dumps(action(copied, Context()))))

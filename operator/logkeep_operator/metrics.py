@@ -45,6 +45,24 @@ class Metrics:
             "logkeep_drill_recovery_seconds",
             "The seconds in which the last measured drill had restored everything; NaN if none was measured.",
         )
+        self._unpurged = self._of_resource(
+            "logkeep_archive_waiting_bytes",
+            "Bytes of removed objects that are there still: for their grace, or locked.",
+        )
+        self._locked = self._of_resource(
+            "logkeep_archive_locked_objects", "Removed objects that the store refuses to delete."
+        )
+        self._points = self._of_resource("logkeep_archive_kept_points", "Runs that retention keeps restorable.")
+        self._stale = self._of_resource(
+            "logkeep_stale_keys", "Keys alive in the archive and gone in the cluster; NaN if they were never compared."
+        )
+        self._missing = self._of_resource(
+            "logkeep_missing_keys", "Keys whose last record the archive lacks; NaN if they were never compared."
+        )
+        self._compared = self._of_resource(
+            "logkeep_keys_compared_timestamp_seconds",
+            "When keys of the archive were last compared with the cluster; 0 if they never were.",
+        )
         self._created = self._of_resource(
             "logkeep_resource_created_timestamp_seconds", "When the resource was created."
         )
@@ -134,9 +152,24 @@ class Metrics:
         good = parse_timestamp(drill.last_good_time)
         self._good_drill.labels(*key).set(good.timestamp() if good is not None else 0)
         self._recovery.labels(*key).set(math.nan if drill.recovery_seconds is None else drill.recovery_seconds)
+        self._care_seen(key, status)
+
+    def _care_seen(self, key: Key, status: Status) -> None:
+        """Show what the archive keeps and removes, and what was found when its keys were compared."""
+        kept = status.archive.retention if status.archive is not None else None
+        self._unpurged.labels(*key).set(kept.waiting_bytes if kept is not None else 0)
+        self._locked.labels(*key).set(kept.locked.objects if kept is not None and kept.locked is not None else 0)
+        self._points.labels(*key).set(kept.points if kept is not None else 0)
+        found = status.reconcile
+        compared = parse_timestamp(found.end_time) if found is not None else None
+        self._compared.labels(*key).set(compared.timestamp() if compared is not None else 0)
+        stale, missing = (found.stale, found.missing) if found is not None else (None, None)
+        self._stale.labels(*key).set(math.nan if stale is None else stale)
+        self._missing.labels(*key).set(math.nan if missing is None else missing)
 
     def _of_backups(self) -> tuple[Gauge, ...]:
-        return self._recoverable, self._deadline, self._stored, self._good_drill, self._recovery
+        of_care = (self._unpurged, self._locked, self._points, self._stale, self._missing, self._compared)
+        return self._recoverable, self._deadline, self._stored, self._good_drill, self._recovery, *of_care
 
     def shown(self, namespace: str | None) -> list[Key]:
         """The resources that have series, of a namespace or of all."""

@@ -15,6 +15,8 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.log.batch import walk
+from logkeep_engine.log.records import decode
 from logkeep_engine.storage import Storage, open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
@@ -30,6 +32,15 @@ CLEANED_SOON = {
     "segment.ms": "100",
     "max.compaction.lag.ms": "100",
 }
+
+
+def keys_on_disk(broker: KafkaBroker, topic: str) -> set[bytes | None]:
+    """The keys of which the log of partition 0 still has a record, tombstones among them. Raises FileNotFoundError if
+    the cleaner replaces a file meanwhile."""
+    logs = [file.read_bytes() for file in (broker.data_dir / f"{topic}-0").glob("*.log")]
+    return {
+        record.key for log in logs for at, header in walk(log) if not header.is_control for record in decode(log, at)
+    }
 
 
 def contents(records: Mapping[int, tuple[bytes | None, bytes | None]]) -> Contents:

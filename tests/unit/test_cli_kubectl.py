@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from logkeep_engine.cli.kubectl import inspect, lines
+from logkeep_engine.cli.kubectl import care_lines, inspect, lines
 from logkeep_engine.cli.kubectl.calls import Kubernetes
 from logkeep_engine.cli.kubectl.errors import KindNotServed, RightMissing, api_error
+from logkeep_engine.cli.kubectl.lines import NOTHING
 from logkeep_engine.cli.kubectl.options import named
 from logkeep_engine.cli.kubectl.restore import ChoiceOptions, restore_spec
 from logkeep_engine.cli.kubectl.waiting import ended, exit_code
@@ -153,6 +154,48 @@ def test_details_name_risk_archive_and_times() -> None:
     assert rows["behind"] == "2 of 3 topics"
     assert rows["kept by the cluster until"] == "2026-11-22T12:00:00Z (in 3h)"
     assert rows["topics"] == "3 protected, 30 left out, 1 vanished"
+
+
+CARED = backup(
+    phase="Succeeded",
+    conditions=[condition("StaleKeys", "True", "StaleKeysFound", "2 keys")],
+    archive={
+        "snapshots": [{"topic": "stock", "partitions": 2, "records": 9, "bytes": 2048},
+                      {"topic": "rates", "partitions": 0, "records": 0, "bytes": 0, "exactAfter": NIGHT,
+                       "exactNowhere": 1}],
+        "generations": [{"topic": "prices", "partitions": 1, "number": 3, "reading": 1},
+                        {"topic": "rates", "partitions": 4, "number": 2}],
+        "retention": {"runId": "r9", "removedSegments": 1, "removedSnapshots": 2, "removedBytes": 10,
+                      "deletedSegments": 3, "deletedBytes": 2048, "waitingSegments": 0, "waitingBytes": 0, "holds": 2,
+                      "locked": {"objects": 1, "until": "2026-11-22T12:00:00Z", "legalHolds": 1, "first": "a/b.log"},
+                      "points": 5, "kept": [{"runId": "r9", "endTime": NIGHT, "rules": ["last", "daily"]}]},
+    },
+    reconcile={"endTime": NIGHT, "keys": 7, "stale": 2, "missing": 1},
+)  # fmt: skip
+
+
+def test_details_name_what_is_kept_removed_and_compared() -> None:
+    rows = dict(care_lines.care_rows(CARED, NOW))
+    assert rows["removed"] == "1 segment, 2 snapshots, 10 (10 B), by run r9"
+    assert rows["deleted"] == "3 segments, 2048 (2.0 KiB)"
+    assert rows["waits for deletion"] == "0 segments, 0 (0 B)"
+    assert rows["locked by the store"] == (
+        "1 object, the last until 2026-11-22T12:00:00Z (in 3h), 1 with a legal hold: first a/b.log"
+    )
+    assert (rows["holds"], rows["kept points"]) == ("2", "5")
+    assert rows["keys compared"] == f"{NIGHT} (7h ago): 7 keys, 2 stale, 1 missing"
+    assert care_lines.compacted_topics(CARED) == [
+        ("stock", "snapshot", "2", "9", "2.0 KiB", "all are"),
+        ("rates", "generation 2", "4", NOTHING, NOTHING, f"{NIGHT}; 1 partition nowhere"),
+        ("prices", "generation 3, 1 being read", "1", NOTHING, NOTHING, "all are"),
+    ]
+    assert care_lines.kept_points(CARED, NOW) == [("r9", f"{NIGHT} (7h ago)", "last, daily"), ("and 4 more", "", "")]
+    assert dict(lines.detail(CARED, NOW))["StaleKeys"] == "True, StaleKeysFound: 2 keys"
+
+
+def test_a_backup_that_keeps_nothing_has_no_line_of_it() -> None:
+    assert care_lines.care_rows(FULL, NOW) == []
+    assert (care_lines.compacted_topics(FULL), care_lines.kept_points(FULL, NOW)) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from logkeep_engine.archive.care.growth import growth
+from logkeep_engine.archive.care.points import kept_points
+from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules
+from logkeep_engine.archive.care.retention import object_bytes
 from logkeep_engine.archive.catalog.compacted import ExactFrom, first_exact
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
@@ -21,17 +24,29 @@ from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.backup.coverage import protected_topics
 from logkeep_engine.backup.watch import EndedBackup, HeldBack, ask_brokers
-from logkeep_engine.contract.archive import ArchiveReport, ArchiveSize, Recoverable, TopicBehind, TopicSnapshots
+from logkeep_engine.contract.archive import (
+    MAX_PATH,
+    ArchiveReport,
+    ArchiveSize,
+    Locked,
+    PointKept,
+    Recoverable,
+    Retained,
+    TopicBehind,
+    TopicGenerations,
+    TopicSnapshots,
+)
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.storage import LockedObject
 
 # The longest that brokers let a transaction take by default (transaction.max.timeout.ms). One that is open for longer
 # may stay so: its topics are named.
 HELD_MS = 900_000
 
 
-def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveReport:
-    """The report of a run that has tried everything. Raises storage errors."""
+def archive_report(backup: EndedBackup, connection: KafkaConnection, retained: Retained | None = None) -> ArchiveReport:
+    """The report of a run that has tried everything, with what `retained_by` tells of it. Raises storage errors."""
     by_topic = topic_totals(backup.state)
     whole = SegmentTotals()
     for totals in by_topic.values():
@@ -52,6 +67,8 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection) -> ArchiveR
         recovery=recovery(backup, by_topic, whole.first, told.held),
         retention=told.deadlines,
         snapshots=snapshots_of(backup.state),
+        generations=generations_of(backup.state),
+        retained=retained,
     )
 
 
@@ -81,6 +98,61 @@ def _snapshots(
         bytes=totals.bytes,
         exact_after=None if max(times, default=NO_TIME) == NO_TIME else _time(max(times)),
         exact_nowhere=sum(exact[key] is None for key in keys),
+    )
+
+
+def generations_of(state: ArchiveState) -> tuple[TopicGenerations, ...]:
+    """The generations, by topic, those that were begun first before the others."""
+    found: dict[str, list[Partition]] = {}
+    for key in state.generations:
+        found.setdefault(key[0], []).append(key)
+    oldest = sorted((min(state.generations[key].began for key in keys), topic_id) for topic_id, keys in found.items())
+    return tuple(_generations(state, topic_id, found[topic_id]) for _, topic_id in oldest[:MAX_LIST])
+
+
+def _generations(state: ArchiveState, topic_id: str, keys: Sequence[Partition]) -> TopicGenerations:
+    found = [state.generations[key] for key in keys]
+    return TopicGenerations(
+        topic=state.topics[topic_id].name,
+        partitions=len(found),
+        number=min(known.number for known in found),
+        reading=sum(known.passive is not None for known in found),
+        began=_time(min(known.began for known in found)),
+    )
+
+
+def retained_by(state: ArchiveState, rules: RetentionRules, done: RetentionDone | None) -> Retained | None:
+    """The retention of a run, after it; None if it has come to none, or had nothing to do and nothing to keep."""
+    if done is None or not (rules.is_set or state.retention_holds or state.unpurged or done.purged.segments):
+        return None
+    points = kept_points(state, rules.keep)
+    waiting = [entry for item in state.unpurged for entries in item.segments.values() for entry in entries]
+    return Retained(
+        removed_segments=done.removed.segments,
+        removed_snapshots=done.removed.snapshots,
+        removed_bytes=done.removed.bytes,
+        deleted_segments=done.purged.segments,
+        deleted_bytes=done.purged.bytes,
+        waiting_segments=len(waiting),
+        waiting_bytes=sum(map(object_bytes, waiting)),
+        holds=len(state.retention_holds),
+        locked=_locked(done.purged.locked),
+        points=len(points),
+        kept=tuple(
+            PointKept(run_id=point.run_id, end_time=_time(point.time), rules=point.rules)
+            for point in points[: -MAX_LIST - 1 : -1]
+        ),
+    )
+
+
+def _locked(found: Sequence[LockedObject]) -> Locked | None:
+    if not found:
+        return None
+    return Locked(
+        objects=len(found),
+        until=max((item.until for item in found if item.until is not None), default=None),
+        legal_holds=sum(item.legal_hold for item in found),
+        first=found[0].path[:MAX_PATH],
     )
 
 

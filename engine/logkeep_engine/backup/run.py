@@ -15,14 +15,14 @@ from dataclasses import replace
 from functools import partial
 
 from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules, retain, unknown_runs, with_spec_holds
+from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules, empty_holds, retain, with_spec_holds
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Gap, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.backup.activating import Activating
-from logkeep_engine.backup.archive_report import archive_report
+from logkeep_engine.backup.archive_report import archive_report, retained_by
 from logkeep_engine.backup.cluster_state import archive_cluster_state
 from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, gone_warnings, selection_warnings, unmatched_error
@@ -242,7 +242,8 @@ class BackupRun(ArchivingRun):
             return
         ended = EndedBackup(self._run_id, writer.archive, writer.state, self._plan, self._not_archived)
         try:
-            self._report = archive_report(ended, self._connected)
+            rules = RetentionRules.of(self._spec.retention)
+            self._report = archive_report(ended, self._connected, retained_by(writer.state, rules, self._retained))
         except LogkeepError as error:
             self._note("the archive could not be described", error)
 
@@ -448,9 +449,7 @@ class BackupRun(ArchivingRun):
     def _hold(self, writer: Writer) -> None:
         """Note in the archive which topics and runs `spec.retention` holds."""
         writer.hold(with_spec_holds(writer.state.retention_holds, self._spec.retention.hold))
-        self._notes += [
-            f"spec.retention.hold.runs: {run_id} is no run of the archive" for run_id in unknown_runs(writer.state)
-        ]
+        self._notes += empty_holds(writer.state)
 
     def _loss(self) -> list[LossFact]:
         """Everything this run, in all its attempts, found gone."""

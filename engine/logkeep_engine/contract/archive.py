@@ -15,10 +15,14 @@ from logkeep_engine.contract.model import Model
 
 LATEST_TIME = 253402300799.0  # the end of the year 9999: later times have no name
 
+MAX_PATH = 1024  # of an object, S3's own limit
+
 Count = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 Time = Annotated[float, Field(strict=True, ge=0, le=LATEST_TIME, allow_inf_nan=False)]
 Seconds = Annotated[int, Field(strict=True, ge=0, le=int(LATEST_TIME))]
 TopicName = Annotated[str, Field(max_length=249)]
+RunName = Annotated[str, Field(max_length=128)]
+Rule = Annotated[str, Field(pattern=r"^[A-Za-z]{1,32}$")]
 
 
 class Cause(StrEnum):
@@ -100,14 +104,68 @@ class TopicSnapshots(Model):
     exact_nowhere: Count = 0
 
 
+class TopicGenerations(Model):
+    """The active generations of the partitions of a compacted topic: `number` is the lowest, and the first of them was
+    begun at `began`. Of `reading` partitions another one is being read. TopicSnapshots say since when points are
+    exact."""
+
+    topic: TopicName
+    partitions: Count
+    number: Count
+    reading: Count = 0
+    began: Time | None = None
+
+
+class PointKept(Model):
+    """The end of a run whose state retention keeps restorable, and the rules by which it does."""
+
+    run_id: RunName
+    end_time: Time | None = None
+    rules: tuple[Rule, ...] = ()
+
+
+class Locked(Model):
+    """The removed objects that the store refuses to delete. `until` is the last of their dates, None if no date ends a
+    lock; `legal_holds` of them have a legal hold. `first` is the path of one."""
+
+    objects: Count
+    until: Time | None = None
+    legal_holds: Count = 0
+    first: Annotated[str, Field(max_length=MAX_PATH)]
+
+
+class Retained(Model):
+    """The retention of the run: what it has removed, and what was deleted of that and of earlier removals. The objects
+    of `waiting_segments` are there still. `kept` are the newest of `points`."""
+
+    removed_segments: Count = 0
+    removed_snapshots: Count = 0
+    removed_bytes: Count = 0
+    deleted_segments: Count = 0
+    deleted_bytes: Count = 0
+    waiting_segments: Count = 0
+    waiting_bytes: Count = 0
+    holds: Count = 0
+    locked: Locked | None = None
+    points: Count = 0
+    kept: tuple[PointKept, ...] = ()
+
+    def without_lists(self) -> Retained:
+        """The same without the points, and without a path."""
+        locked = self.locked.model_copy(update={"first": ""}) if self.locked is not None else None
+        return self.model_copy(update={"kept": (), "locked": locked})
+
+
 class ArchiveReport(Model):
-    """The archive after the run. `retention` None: the brokers could not be asked. `snapshots` are those of the topics
-    with the largest."""
+    """The archive after the run. `retention` None: the brokers could not be asked. `snapshots` and `generations` are
+    those of the topics with the largest, or the oldest. `retained` None: the run has come to no retention."""
 
     size: ArchiveSize
     recovery: Recoverable
     retention: Deadlines | None = None
     snapshots: tuple[TopicSnapshots, ...] = ()
+    generations: tuple[TopicGenerations, ...] = ()
+    retained: Retained | None = None
 
     @classmethod
     def of(cls, value: Any) -> ArchiveReport:
@@ -120,11 +178,12 @@ class ArchiveReport(Model):
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object, without what nobody knows."""
-        left_out = None if self.snapshots else {"snapshots"}  # earlier versions do not know them
+        left_out = {name for name in ("snapshots", "generations") if not getattr(self, name)}
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
 
     def without_topics(self) -> ArchiveReport:
         """The report without lists."""
         recovery = self.recovery.model_copy(update={"behind": ()})
         retention = self.retention.model_copy(update={"topics": ()}) if self.retention is not None else None
-        return ArchiveReport(size=self.size, recovery=recovery, retention=retention)
+        retained = self.retained.without_lists() if self.retained is not None else None
+        return ArchiveReport(size=self.size, recovery=recovery, retention=retention, retained=retained)

@@ -11,9 +11,9 @@ from logkeep_engine.contract.spec import (
     parse_backup,
     parse_restore,
 )
+from logkeep_operator.api.archive_status import ArchiveStatus
 from logkeep_operator.api.resource import KINDS, Key, Resource
 from logkeep_operator.api.status import (
-    ArchiveStatus,
     Condition,
     CoverageStatus,
     DrillStatus,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import types
-import typing
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
+
+from logkeep_operator.api.archive_status import ArchiveStatus, RecoveryStatus, RetentionStatus
+from logkeep_operator.api.part import StatusPart
 
 MAX_HISTORY = 10
 MAX_LISTED = 20
@@ -44,29 +44,6 @@ def timestamp(moment: datetime) -> str:
 def moment_of(seconds: float) -> datetime:
     """The time in UTC, of seconds since the epoch as drivers tell them."""
     return datetime.fromtimestamp(seconds, UTC)
-
-
-@dataclass(frozen=True)
-class StatusPart:
-    """A part of a status. In JSON its keys are in camelCase, and None and empty lists are left out. A reader ignores
-    keys that it does not know."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object."""
-        written = {f.name: _encode(getattr(self, f.name)) for f in fields(self)}
-        return {_camel(name): value for name, value in written.items() if value is not None and value != []}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Reads what is there and has the right shape; the rest is left at its default."""
-        known: dict[str, Any] = {}
-        for name, kind in _hints(cls).items():
-            item = value.get(_camel(name))
-            if item is not None:
-                decoded = _decode(kind, item)
-                if decoded is not None:
-                    known[name] = decoded
-        return cls(**known)
 
 
 @dataclass(frozen=True)
@@ -139,84 +116,6 @@ class ProgressStatus(StatusPart):
     point: str | None = None
     moving: tuple[MovingTopic, ...] = ()
     lagging: tuple[Lagging, ...] = ()
-
-
-@dataclass(frozen=True)
-class SnapshotStatus(StatusPart):
-    """The newest snapshots of the partitions of a compacted topic. Points later than `exact_after` are exact, but of as
-    many partitions as `exact_nowhere` says none is."""
-
-    topic: str = ""
-    partitions: int | None = None
-    records: int | None = None
-    bytes: int | None = None
-    exact_after: str | None = None
-    exact_nowhere: int | None = None
-
-
-@dataclass(frozen=True)
-class ArchiveStatus(StatusPart):
-    """The numbers are those of a KafkaBackup. `size` and `growth` say `stored_bytes` and `bytes_per_day` to people."""
-
-    id: str | None = None
-    uri: str | None = None
-    cluster_id: str | None = None
-    epoch: int | None = None
-    commit: int | None = None
-    topics: int | None = None
-    segments: int | None = None
-    objects: int | None = None
-    records: int | None = None
-    bytes: int | None = None
-    stored_bytes: int | None = None
-    size: str | None = None
-    bytes_per_day: int | None = None
-    growth: str | None = None
-    snapshots: tuple[SnapshotStatus, ...] = ()
-
-
-@dataclass(frozen=True)
-class BehindStatus(StatusPart):
-    """A topic of which the last run could not archive everything."""
-
-    topic: str = ""
-    first_time: str | None = None
-    last_time: str | None = None
-    offsets: int | None = None
-
-
-@dataclass(frozen=True)
-class RecoveryStatus(StatusPart):
-    """The times and topics that a restore brings back: all that was committed before `last_time`, except of the topics
-    in `behind`."""
-
-    first_time: str | None = None
-    last_time: str | None = None
-    topics: int = 0
-    topics_behind: int = 0
-    behind: tuple[BehindStatus, ...] = ()
-
-
-@dataclass(frozen=True)
-class DeadlineStatus(StatusPart):
-    """The time from which on the cluster may delete records of a topic that are not archived."""
-
-    topic: str = ""
-    partition: int = 0
-    deadline: str | None = None
-    oldest_time: str | None = None
-    window_seconds: int = 0
-    cause: str = ""
-
-
-@dataclass(frozen=True)
-class RetentionStatus(StatusPart):
-    """The deadlines, the soonest first. `deadline` is the first of all topics, None if none has one."""
-
-    check_time: str | None = None
-    deadline: str | None = None
-    unknown_topics: int = 0
-    topics: tuple[DeadlineStatus, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -465,42 +364,3 @@ class Status(StatusWithConditions):
     warnings: tuple[str, ...] = ()
     loss: tuple[LossEntry, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
-
-
-def _camel(name: str) -> str:
-    head, *tail = name.split("_")
-    return head + "".join(part.capitalize() for part in tail)
-
-
-def _encode(value: Any) -> Any:
-    if isinstance(value, StatusPart):
-        return value.to_dict()
-    if isinstance(value, tuple):
-        return [_encode(item) for item in value]
-    if isinstance(value, StrEnum):
-        return value.value
-    return value
-
-
-_HINTS: dict[type, dict[str, Any]] = {}
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    if cls not in _HINTS:
-        _HINTS[cls] = typing.get_type_hints(cls)
-    return _HINTS[cls]
-
-
-def _decode(kind: Any, value: Any) -> Any:
-    """The value as `kind`, or None if it has another shape."""
-    origin = typing.get_origin(kind)
-    if origin is types.UnionType:
-        return _decode(next(a for a in typing.get_args(kind) if a is not types.NoneType), value)
-    if origin is tuple:
-        items = (_decode(typing.get_args(kind)[0], item) for item in value) if isinstance(value, list) else ()
-        return tuple(item for item in items if item is not None)
-    if is_dataclass(kind):
-        return typing.cast(type[StatusPart], kind).from_dict(value) if isinstance(value, Mapping) else None
-    if issubclass(kind, StrEnum):
-        return kind(value) if value in list(kind) else None
-    return value if isinstance(value, kind) and not isinstance(value, bool) else None

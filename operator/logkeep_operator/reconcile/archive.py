@@ -1,5 +1,5 @@
 """The part of the status about the archive, as the last run has told of it: how large it is, what a restore brings
-back, and when the cluster may delete records that are not archived."""
+back, what it keeps and removes, and when the cluster may delete records that are not archived."""
 
 from __future__ import annotations
 
@@ -7,29 +7,39 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.contract.archive import ArchiveSize, Deadlines, Recoverable, TopicSnapshots
+from logkeep_engine.contract.archive import (
+    ArchiveSize,
+    Deadlines,
+    Locked,
+    Recoverable,
+    Retained,
+    TopicGenerations,
+    TopicSnapshots,
+)
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import human_bytes
 from logkeep_operator.api import ArchiveStatus, Status, StatusOutcome
-from logkeep_operator.api.status import (
-    MAX_LISTED,
+from logkeep_operator.api.archive_status import (
     BehindStatus,
     DeadlineStatus,
+    GenerationStatus,
+    LockedStatus,
+    PointStatus,
     RecoveryStatus,
+    RetainedStatus,
     RetentionStatus,
     SnapshotStatus,
-    moment_of,
-    timestamp,
 )
+from logkeep_operator.api.status import MAX_LISTED, moment_of, timestamp
 from logkeep_operator.reconcile.checked import MAX_TOPIC
 
 T = TypeVar("T")
 
 
 def with_archive(status: Status, result: RunResult, uri: str) -> Status:
-    """The status with the archive as the run has left it. What the run has not told stays as it was, with one
-    exception: a run that succeeded without asking the brokers ends the deadlines of the run before. They stand after a
-    run that failed, since they are about what it has not archived."""
+    """The status with the archive as the run has left it. What the run has not told stays as it was, but a run that
+    succeeded ends what it had to find out and has not: the deadlines, if it could not ask the brokers, and the
+    retention, if it had none. After a run that failed both stand, since it has not changed them."""
     if result.archive_id:
         before = status.archive if status.archive is not None else ArchiveStatus()
         archive = replace(
@@ -43,13 +53,17 @@ def with_archive(status: Status, result: RunResult, uri: str) -> Status:
         status = replace(status, archive=archive)
     if result.archive is None:
         return status
-    told = result.archive.retention
-    kept = status.retention if result.outcome == StatusOutcome.FAILED else None
+    told, retained = result.archive.retention, result.archive.retained
+    before = status.archive if status.archive is not None else ArchiveStatus()
+    failed = result.outcome == StatusOutcome.FAILED
+    kept, retained_before = (status.retention, before.retention) if failed else (None, None)
     return replace(
         status,
         archive=replace(
-            _sized(status.archive or ArchiveStatus(), result.archive.size),
+            _sized(before, result.archive.size),
             snapshots=_snapshots(result.archive.snapshots),
+            generations=_generations(result.archive.generations),
+            retention=_retained(result.run_id, retained) if retained is not None else retained_before,
         ),
         recovery=_recovery(result.archive.recovery),
         retention=_retention(told) if told is not None else kept,
@@ -83,6 +97,40 @@ def _snapshots(told: Iterable[TopicSnapshots]) -> tuple[SnapshotStatus, ...]:
         )
         for item in _listed(told)
     )
+
+
+def _generations(told: Iterable[TopicGenerations]) -> tuple[GenerationStatus, ...]:
+    return tuple(
+        GenerationStatus(
+            item.topic[:MAX_TOPIC],
+            item.partitions,
+            item.number,
+            item.reading,
+            _time(item.began),
+        )
+        for item in _listed(told)
+    )
+
+
+def _retained(run_id: str, told: Retained) -> RetainedStatus:
+    return RetainedStatus(
+        run_id=run_id,
+        removed_segments=told.removed_segments,
+        removed_snapshots=told.removed_snapshots,
+        removed_bytes=told.removed_bytes,
+        deleted_segments=told.deleted_segments,
+        deleted_bytes=told.deleted_bytes,
+        waiting_segments=told.waiting_segments,
+        waiting_bytes=told.waiting_bytes,
+        holds=told.holds,
+        locked=_locked(told.locked) if told.locked is not None else None,
+        points=told.points,
+        kept=tuple(PointStatus(item.run_id, _time(item.end_time), item.rules) for item in _listed(told.kept)),
+    )
+
+
+def _locked(told: Locked) -> LockedStatus:
+    return LockedStatus(told.objects, _time(told.until), told.legal_holds, told.first)
 
 
 def _recovery(told: Recoverable) -> RecoveryStatus:

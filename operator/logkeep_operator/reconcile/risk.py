@@ -13,7 +13,8 @@ from itertools import pairwise
 
 from logkeep_engine.contract.values import human_duration, parse_timestamp, so_many
 from logkeep_operator.api import Condition, Resource, Status, StatusOutcome
-from logkeep_operator.api.status import DeadlineStatus, timestamp
+from logkeep_operator.api.archive_status import DeadlineStatus
+from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.conditions import cut
 
 CONDITION = "RetentionRisk"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,23 +26,13 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.restore import point as points
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskRunner
-from tests.runners import Context, Job, Runner
+from tests.runners import HereRunner
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, write_segment
 from tests.unit.log.batches import NOON, marker
 
 KEY = (ORDERS.topic_id, 0)
 Row = tuple[bytes | None, bytes | None]
 Map = dict[bytes, bytes]
-
-
-class InOrder(Runner):
-    """Works on one task after the other in this process. Work and answers travel as they do to executors."""
-
-    def perform(self, job: Job) -> None:
-        function = pickle.loads(pickle.dumps(job.function))
-        for index, work in enumerate(job.work):
-            answer = function(pickle.loads(pickle.dumps(work)), Context())
-            job.on_result(index, pickle.loads(pickle.dumps(answer)))
 
 
 def spec_of(uri: str, **changes: Any) -> KafkaBackupSpec:
@@ -119,7 +108,7 @@ class CompactedTopic:
         self.ends.append(self.end)
 
     def make(
-        self, writer: Writer, limits: KafkaBackupSpec | None = None, runner: Callable[[], TaskRunner] = InOrder
+        self, writer: Writer, limits: KafkaBackupSpec | None = None, runner: Callable[[], TaskRunner] = HereRunner
     ) -> SnapshotsMade:
         return make_snapshots(writer, limits or spec_of(self.storage.uri), Reporter("run"), runner, None)
 

@@ -8,15 +8,27 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.archive.care.points import KeepRules
+from logkeep_engine.archive.care.removal import Purged
+from logkeep_engine.archive.care.retaining import RetentionRules, retain
+from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, RunEntry, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import (
+    Coverage,
+    GenerationChange,
+    GenerationStep,
+    RunEntry,
+    RunOutcome,
+    TopicEntry,
+)
+from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.completeness import complete_until
-from logkeep_engine.backup.archive_report import recovery, topic_totals
+from logkeep_engine.backup.archive_report import generations_of, recovery, retained_by, topic_totals
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.backup.watch import EndedBackup, HeldBack
 from logkeep_engine.contract.run import MAX_LIST
-from logkeep_engine.storage import Storage, open_uri
+from logkeep_engine.storage import LockedObject, Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, begin, chunk
 
 HOUR = 3_600_000
@@ -151,3 +163,51 @@ def test_a_transaction_that_is_open_puts_off_the_time_or_names_its_topic(storage
         ("users", None, 2),
         ("orders", (done.begun - HOUR) / 1000, 7),
     ]
+
+
+def test_a_run_tells_what_its_retention_has_removed_and_which_points_it_keeps(storage: Storage) -> None:
+    rules = RetentionRules(RetentionLimits(None, 1), KeepRules(daily=2), DAY)
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 20), chunk(storage, 20, 30)])
+        writer.hold([Hold(HoldKind.TOPIC, "users", HoldOrigin.SPEC)])
+        writer.end(RunOutcome.SUCCEEDED)
+        done = retain(writer, rules)
+        found = retained_by(writer.state, rules, done)
+    assert found is not None
+    assert (found.removed_segments, found.deleted_segments, found.holds) == (done.removed.segments, 0, 1)
+    assert found.waiting_segments == found.removed_segments > 0
+    assert found.waiting_bytes == found.removed_bytes > 0
+    assert (found.points, [(point.run_id, set(point.rules)) for point in found.kept]) == (
+        1,
+        [("run-1", {"last", "daily"})],
+    )
+    locked = (LockedObject("a.log", None, True), LockedObject("b.log", 5.0, False))
+    told = retained_by(writer.state, rules, replace(done, purged=Purged(1, 9, locked=locked)))
+    assert told is not None
+    assert told.locked is not None
+    assert (told.locked.objects, told.locked.until, told.locked.legal_holds, told.locked.first) == (2, 5.0, 1, "a.log")
+
+
+def test_a_run_without_rules_and_removals_tells_nothing_of_retention(storage: Storage) -> None:
+    rules = RetentionRules(RetentionLimits(None, None), KeepRules(), DAY)
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 20)])
+        writer.end(RunOutcome.SUCCEEDED)
+        assert retained_by(writer.state, rules, retain(writer, rules)) is None
+        assert retained_by(writer.state, rules, None) is None
+
+
+def test_the_generations_of_a_topic_are_told_as_one(storage: Storage) -> None:
+    key = (ORDERS.topic_id, 0)
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 20)])
+        writer.end(RunOutcome.SUCCEEDED)
+    with begin(storage, "run-2") as writer:
+        writer.change_generations([GenerationChange(*key, 2, GenerationStep.BEGIN, 0, 20)])
+        (reading,) = generations_of(writer.state)
+        assert (reading.topic, reading.partitions, reading.reading) == ("orders", 1, 1)
+        writer.commit(receipts=[replace(chunk(storage, 0, 20, epoch=2), generation=2)])
+        writer.change_generations([GenerationChange(*key, 2, GenerationStep.ACTIVATE, 0, 20)])
+        writer.end(RunOutcome.SUCCEEDED)
+        (active,) = generations_of(writer.state)
+    assert (active.number, active.reading) == (2, 0)

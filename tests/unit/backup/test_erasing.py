@@ -9,7 +9,7 @@ from logkeep_engine.backup.erasing import erase_asked
 from logkeep_engine.contract.erasures import Erasure
 from logkeep_engine.errors import ErasureFailed
 from logkeep_engine.storage import LocalStorage
-from tests.unit.convert.converting import HereRunner
+from tests.runners import HereRunner
 from tests.unit.erasure.erasing import archive_batches, batch_of, seen
 
 ALICE, BOB = b"alice-alice", b"bob-bob"

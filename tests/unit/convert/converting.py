@@ -1,8 +1,5 @@
 """Conversions of small archives for tests, run as the command runs them but with tasks in this process."""
 
-import pickle
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +18,9 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage, Storage
 from logkeep_engine.tasks import TaskRunner
-from tests.runners import Context, Job, Runner
+from tests.runners import HereRunner
 from tests.unit.archive.build import ORDERS, TIME, begin, write_segment
 from tests.unit.log.batches import batch, marker, with_header
-
-
-@dataclass
-class HereRunner(Runner):
-    """Runs tasks one after another in this process; what travels is pickled as for Spark. `before` is told of each, and
-    `ran` has the names of the functions that ran."""
-
-    before: Callable[[Any], None] = lambda work: None
-    ran: list[str] = field(default_factory=list)
-
-    def perform(self, job: Job) -> None:
-        for index, item in enumerate(job.work):
-            self.before(item)
-            self.ran.append(job.name)
-            action, copied = pickle.loads(pickle.dumps((job.function, item)))
-            job.on_result(index, pickle.loads(pickle.dumps(action(copied, Context()))))
 
 
 def folder(path: Path) -> LocalStorage:

@@ -43,11 +43,10 @@ from logkeep_engine.log.segment import read_txn_index
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore import point as points
 from logkeep_engine.storage import LocalStorage
-from tests.runners import Job
+from tests.runners import HereRunner, Job
 from tests.unit.archive.build import FAST, ORDERS, TIME, Batch, archive_of, begin, chunk, write_segment
 from tests.unit.convert.converting import (
     ORDERS_OFFSETS,
-    HereRunner,
     contents,
     convert,
     converted,
@@ -212,7 +211,10 @@ class TestWhatComesOut:
         converted(storage, target, name, run_id="convert-2", segment_bytes=segment_bytes)
         assert [offset for offset, *_ in contents(target)["orders", 0]] == list(range(30))
 
-    def test_what_a_killed_run_has_left_is_removed_by_the_next(self, tmp_path: Path) -> None:
+    def test_what_a_killed_run_has_left_is_removed_by_the_next(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("logkeep_engine.archive.catalog.writer.Timing", lambda: FAST)
         storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
         archive_of(storage, *(chunk(storage, at, at + 50) for at in range(0, 200, 50)))
         with pytest.raises(Killed):

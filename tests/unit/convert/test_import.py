@@ -27,10 +27,10 @@ from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage
 from tests.kafka.record_archives import write_archive
-from tests.unit.archive.build import archive_of, chunk
+from tests.runners import HereRunner
+from tests.unit.archive.build import FAST, archive_of, chunk
 from tests.unit.convert.converting import (
     ORDERS_OFFSETS,
-    HereRunner,
     contents,
     convert,
     converted,
@@ -311,6 +311,7 @@ class TestInPlace:
             patch.setattr("logkeep_engine.archive.catalog.writer.Writer.end", killed)
             with pytest.raises(SystemExit):
                 adopt("import-1", records, HereRunner, Reporter("import-1"), digest=DigestAlgorithm.SHA256)
+        monkeypatch.setattr("logkeep_engine.archive.catalog.writer.Timing", lambda: FAST)
         assert "was begun with --digest Sha256, and has not ended" in refused(records)
         adopted(records, run_id="import-2", digest=DigestAlgorithm.SHA256)
 

@@ -23,7 +23,8 @@ from logkeep_engine.convert.source import archive_source
 from logkeep_engine.errors import SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.report import Reporter
-from tests.unit.convert.converting import HereRunner, converted, folder, tricky
+from tests.runners import HereRunner
+from tests.unit.convert.converting import converted, folder, tricky
 
 KAFKA: dict[str, Any] = {"format_name": FormatName.KAFKA}
 RECORDS: dict[str, Any] = {"format_name": FormatName.RECORDS}

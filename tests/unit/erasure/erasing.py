@@ -31,9 +31,8 @@ from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage, Storage
 from logkeep_engine.storage.base import ANYTHING, ObjectWriter
 from logkeep_engine.tasks import TaskRunner
-from tests.runners import Context, Job, Runner
+from tests.runners import Context, HereRunner, Job, Runner
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, write_segment
-from tests.unit.convert.converting import HereRunner
 
 KEY: Partition = (ORDERS.topic_id, 0)
 Seen = tuple[int, int | None, bytes | None, bytes | None]

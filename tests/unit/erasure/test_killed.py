@@ -13,7 +13,7 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
-from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, compact_partition
 from logkeep_engine.contract.spec import DigestAlgorithm, FormatName
@@ -43,6 +43,8 @@ from tests.unit.erasure.erasing import (
 ALICE, BOB, GONE = b"alice-alice-alice", b"bob-bob-bob", b"customer-17-asked-to-be-forgotten"
 KEYS = [[ALICE, GONE], [GONE, BOB], [BOB, ALICE], [GONE, GONE]]
 NEW = [(8, BOB), (9, ALICE)]
+SHORT = Timing(heartbeat=0.05, watch=0.02, poll=0.02)
+"""Enough to watch an erasure that is dead."""
 
 
 def removes(writer: Writer) -> None:
@@ -61,7 +63,7 @@ def compacts(writer: Writer) -> None:
 
 
 def backed_up(storage: LocalStorage, then: Callable[[Writer], None]) -> None:
-    with begin_run(Archive.open(storage), "backup-2", wait=FAST) as writer:
+    with begin_run(Archive.open(storage), "backup-2", wait=SHORT) as writer:
         entry = write_segment(
             storage, [batch_of(NEW[0][0], [key for _, key in NEW], leader_epoch=0)], epoch=writer.epoch
         )

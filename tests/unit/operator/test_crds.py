@@ -160,6 +160,8 @@ SIZES = {
         "bytesPerDay",
         "growth",
         "snapshots",
+        "generations",
+        "retention",
     )
 }
 

@@ -20,7 +20,8 @@ from logkeep_engine.contract.archive import (
 )
 from logkeep_engine.contract.run import LossFact, PartitionProgress, TopicCoverage, TopicProgress
 from logkeep_operator.api import HistoryEntry, Resource, Status
-from logkeep_operator.api.status import MAX_HISTORY, DeadlineStatus, RecoveryStatus, RetentionStatus, timestamp
+from logkeep_operator.api.archive_status import DeadlineStatus, RecoveryStatus, RetentionStatus
+from logkeep_operator.api.status import MAX_HISTORY, timestamp
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import is_at_rest, wake_after_rest
 from logkeep_operator.reconcile.risk import risk_changes_after, risk_condition

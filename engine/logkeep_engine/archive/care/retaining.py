@@ -51,6 +51,11 @@ class RetentionRules:
             spec.grace_seconds * 1000,
         )
 
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a limit or a number of points."""
+        return self.limits.is_set or self.keep.is_set
+
 
 @dataclass(frozen=True, slots=True)
 class RetentionDone:
@@ -118,9 +123,15 @@ def with_spec_holds(holds: Iterable[Hold], spec: RetentionHold) -> list[Hold]:
     return [*(hold for hold in holds if hold.origin is not HoldOrigin.SPEC), *wanted]
 
 
-def unknown_runs(state: ArchiveState) -> list[str]:
-    """The runs with a hold that the archive does not know."""
-    return [hold.name for hold in state.retention_holds if hold.kind is HoldKind.RUN and hold.name not in state.runs]
+def empty_holds(state: ArchiveState) -> list[str]:
+    """The warnings for runs with a hold that have no state to keep. A hold may be there before its run succeeds."""
+    held = [hold.name for hold in state.retention_holds if hold.kind is HoldKind.RUN]
+    there = {run.run_id for run in (*state.successes(), *state.running)}
+    return [
+        f"the hold on run {name} keeps nothing: the archive has no backup of this id that succeeded"
+        for name in held
+        if name not in there
+    ]
 
 
 def run_retention(archive: Archive, run_id: str, rules: RetentionRules, hold: RetentionHold) -> RetentionDone:
@@ -136,6 +147,7 @@ def run_retention(archive: Archive, run_id: str, rules: RetentionRules, hold: Re
             refuse_unfinished(writer.state, "Retention", archive.storage.uri)
             writer.hold(with_spec_holds(writer.state.retention_holds, hold))
             done = retain(writer, rules)
+            done = replace(done, notes=(*done.notes, *empty_holds(writer.state)))
         except LogkeepError as error:
             writer.give_up(error, error.message)
             raise

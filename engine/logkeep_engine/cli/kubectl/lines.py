@@ -118,7 +118,13 @@ def ready(body: Body) -> str:
 
 def alarms(body: Body) -> list[str]:
     """The names of conditions beside the state that say that something is wrong."""
-    wrong = {"DataLoss": "True", "Coverage": "False", "RetentionRisk": "True", "Verified": "False"}
+    wrong = {
+        "DataLoss": "True",
+        "Coverage": "False",
+        "RetentionRisk": "True",
+        "StaleKeys": "True",
+        "Verified": "False",
+    }
     return [kind for kind, bad in wrong.items() if condition(body, kind).get("status") == bad]
 
 

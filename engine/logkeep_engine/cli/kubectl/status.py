@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import errors
-from logkeep_engine.cli.kubectl import lines
+from logkeep_engine.cli.kubectl import care_lines, lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, AllNamespaces, Where, named
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
@@ -72,21 +72,20 @@ def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> 
         return
     out = stdout()
     for body in found:
-        out.print(facts(lines.detail(body, now)))
+        out.print(facts([*lines.detail(body, now), *care_lines.care_rows(body, now)]))
         for note in (*lines.run_notes(body), *lines.dry_run_notes(body)):
             say(note)
-        planned = lines.dry_run_topics(body)
-        if planned:
-            shown = table(*lines.DRY_RUN_TOPICS)
-            for row in planned:
-                shown.add_row(*row)
-            out.print(shown)
-        rows = lines.history(body, now)
-        if rows:
-            shown = table(*lines.HISTORY)
-            for row in rows:
-                shown.add_row(*row)
-            out.print(shown)
+        for heads, rows in (
+            (lines.DRY_RUN_TOPICS, lines.dry_run_topics(body)),
+            (care_lines.COMPACTED, care_lines.compacted_topics(body)),
+            (care_lines.KEPT, care_lines.kept_points(body, now)),
+            (lines.HISTORY, lines.history(body, now)),
+        ):
+            if rows:
+                shown = table(*heads)
+                for row in rows:
+                    shown.add_row(*row)
+                out.print(shown)
 
 
 def resource_named(cluster: Kubernetes, text: str) -> dict[str, Any]:

@@ -7,9 +7,10 @@ import pytest
 
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.points import KeepRules, kept_points
+from logkeep_engine.archive.care.retaining import empty_holds
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
@@ -69,6 +70,17 @@ def test_a_run_that_goes_on_again_or_was_taken_over_then_has_its_point_still(sto
         assert writer.state.runs["run-1"].outcome is RunOutcome.TAKEN_OVER
         assert [run.run_id for run in writer.state.successes()] == ["run-1"]
         assert point_of(writer.state, "run-1", writer.archive) == 100
+
+
+def test_a_hold_that_keeps_nothing_is_told_and_one_on_a_run_that_succeeded_once_is_not(again: ArchiveState) -> None:
+    assert empty_holds(again) == []
+    again.retention_holds = (HELD, Hold(HoldKind.RUN, "run-9", HoldOrigin.SPEC))
+    told = "the hold on run run-9 keeps nothing: the archive has no backup of this id that succeeded"
+    assert empty_holds(again) == [told]
+    again.runs["run-9"] = RunEntry("run-9", 3, "KafkaBackup", 0, 1, RunOutcome.FAILED)
+    assert empty_holds(again) == [told]
+    again.runs["run-9"] = RunEntry("run-9", 3, "KafkaBackup", 0)
+    assert empty_holds(again) == []
 
 
 def test_a_later_success_takes_the_place_of_the_earlier_one(storage: Storage, again: ArchiveState) -> None:

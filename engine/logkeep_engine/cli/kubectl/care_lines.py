@@ -1,0 +1,89 @@
+"""Lines about what an archive keeps and removes: retention, kept points, compacted topics, stale keys. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from logkeep_engine.cli.kubectl.lines import NOTHING, Body, Row, ago, items, part
+from logkeep_engine.cli.output import byte_count
+from logkeep_engine.contract.values import human_bytes, so_many
+
+COMPACTED = ("compacted topic", "kept as", "partitions", "records", "size", "points exact after")
+KEPT = ("kept point", "ended", "rules")
+
+
+def care_rows(body: Body, now: datetime) -> list[Row]:
+    """Names and values of what the last retention did, and of what was found when keys were compared."""
+    return [*_retention(body, now), *_keys(body, now)]
+
+
+def compacted_topics(body: Body) -> list[tuple[str, ...]]:
+    """A row for each compacted topic that the status names, below the heads COMPACTED."""
+    rows: list[tuple[str, ...]] = []
+    generations = {_shown(item.get("topic")): item for item in items(body, "status", "archive", "generations")}
+    for item in items(body, "status", "archive", "snapshots"):
+        topic = _shown(item.get("topic"))
+        read = generations.pop(topic, None)
+        size = human_bytes(float(item.get("bytes") or 0)) if item.get("records") else NOTHING
+        rows.append((topic, *_kept_as(item, read), _shown(item.get("records") or None), size, _exact_after(item)))
+    rows += [(topic, *_kept_as({}, read), NOTHING, NOTHING, _exact_after({})) for topic, read in generations.items()]
+    return rows
+
+
+def _kept_as(snapshots: Body, generations: Body | None) -> tuple[str, str]:
+    if generations is None:
+        return "snapshot", _shown(snapshots.get("partitions"))
+    reading = f", {generations['reading']} being read" if generations.get("reading") else ""
+    return f"generation {_shown(generations.get('number'))}{reading}", _shown(generations.get("partitions"))
+
+
+def _exact_after(snapshots: Body) -> str:
+    nowhere = snapshots.get("exactNowhere")
+    told = _shown(snapshots.get("exactAfter"), "all are")
+    return f"{told}; {so_many(int(nowhere), 'partition')} nowhere" if nowhere else told
+
+
+def kept_points(body: Body, now: datetime) -> list[tuple[str, ...]]:
+    """A row for each kept point that the status names, the newest first, below the heads KEPT, and one for the number
+    of others."""
+    kept = items(body, "status", "archive", "retention", "kept")
+    rows: list[tuple[str, ...]] = [
+        (_shown(item.get("runId")), ago(item.get("endTime"), now), ", ".join(map(str, item.get("rules") or ())))
+        for item in kept
+    ]
+    more = int(part(body, "status", "archive", "retention", "points") or 0) - len(rows)
+    return [*rows, (f"and {more} more", "", "")] if rows and more > 0 else rows
+
+
+def _retention(body: Body, now: datetime) -> list[Row]:
+    found = part(body, "status", "archive", "retention")
+    if not isinstance(found, dict):
+        return []
+    rows = []
+    for name, key in (("removed", "removed"), ("deleted", "deleted"), ("waits for deletion", "waiting")):
+        told = so_many(int(found.get(f"{key}Segments") or 0), "segment")
+        if found.get(f"{key}Snapshots"):
+            told += f", {so_many(int(found[f'{key}Snapshots']), 'snapshot')}"
+        rows.append((name, f"{told}, {byte_count(int(found.get(f'{key}Bytes') or 0))}"))
+    rows[0] = (rows[0][0], f"{rows[0][1]}, by run {found.get('runId')}")
+    locked = found.get("locked")
+    if isinstance(locked, dict):
+        told = so_many(int(locked.get("objects") or 0), "object")
+        told += f", the last until {ago(locked['until'], now)}" if locked.get("until") else ""
+        told += f", {locked['legalHolds']} with a legal hold" if locked.get("legalHolds") else ""
+        rows.append(("locked by the store", f"{told}: first {locked.get('first')}"))
+    if found.get("holds"):
+        rows.append(("holds", str(found["holds"])))
+    return [*rows, ("kept points", str(found.get("points", 0)))]
+
+
+def _keys(body: Body, now: datetime) -> list[Row]:
+    found = part(body, "status", "reconcile")
+    if not isinstance(found, dict):
+        return []
+    told = f"{ago(found.get('endTime'), now)}: {found.get('keys', 0)} keys, {found.get('stale', 0)} stale"
+    return [("keys compared", told + (f", {found['missing']} missing" if found.get("missing") else ""))]
+
+
+def _shown(value: object, nothing: str = NOTHING) -> str:
+    return nothing if value is None or value == "" else str(value)
