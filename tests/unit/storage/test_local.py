@@ -404,7 +404,8 @@ def test_a_file_that_is_given_up_is_not_closed_below_a_thread_that_writes(
     """A task that is cancelled gives its files up while a thread of it still writes. Another file would get the number
     and the buffer of this one, and the thread would write into that."""
     monkeypatch.setattr(page_cache, "_idle", [])
-    aborting = threading.Thread(target=lambda: writer.abort())
+    writer = storage.writer("p/1.log")
+    aborting = threading.Thread(target=writer.abort)
     closed: list[bool] = []
 
     def slow(descriptor: int, data: mmap.mmap) -> int:
@@ -414,7 +415,6 @@ def test_a_file_that_is_given_up_is_not_closed_below_a_thread_that_writes(
         return len(data)
 
     _direct_writes(monkeypatch, slow)
-    writer = storage.writer("p/1.log")
     writer.write(bytes(2 * STEP_BYTES))
     aborting.join()
     assert closed == [False]

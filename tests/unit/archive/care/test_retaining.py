@@ -206,6 +206,27 @@ def test_a_point_whose_run_was_begun_again_and_has_failed_is_told_as_it_is_resto
     assert [(one.run_id, one.restorable, one.whole) for one in found.points] == [("run-3", True, True)]
 
 
+@pytest.mark.parametrize("parts", [None, 1])
+def test_damage_of_what_a_held_run_needs_is_found_although_a_generation_has_replaced_it(
+    archive: Archive, parts: int | None
+) -> None:
+    (entry, *_) = archive.load().segments[ID, 0]
+    reread(archive, "again")
+    hold = RetentionHold(runs=("run-1",))
+    run_retention(archive, "care", RetentionRules(RetentionLimits(), KeepRules(), 0), hold)
+    assert verify(archive).faults == []
+    (path, *_) = entry.objects(ORDERS.name)
+    data = bytearray(archive.storage.read(path))
+    data[-1] ^= 1
+    archive.storage.put(path, bytes(data))
+    assert restored(archive, "run-1") == [0, 20], "a restore reads the object"
+    cycle = None if parts is None else VerifyCycle.load(archive, parts)
+    assert {fault.path for fault in verify(archive, cycle=cycle).faults} == {path}
+    run_retention(archive, "later", RetentionRules(RetentionLimits(), KeepRules(), 86_400_000), NO_HOLD)
+    assert archive.load().unpurged != ()
+    assert verify(archive).faults == [], "nobody needs it any more"
+
+
 class Silent:
     """A planner whose logs have not grown."""
 
