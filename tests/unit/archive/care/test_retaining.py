@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from logkeep_engine.archive.care.increments import VerifyCycle
 from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.retaining import RetentionRules, change_holds, retain, run_retention, with_spec_holds
@@ -221,7 +222,7 @@ def test_damage_of_what_a_held_run_needs_is_found_although_a_generation_has_repl
     archive.storage.put(path, bytes(data))
     assert restored(archive, "run-1") == [0, 20], "a restore reads the object"
     cycle = None if parts is None else VerifyCycle.load(archive, parts)
-    assert {fault.path for fault in verify(archive, cycle=cycle).faults} == {path}
+    assert {fault.object for fault in verify(archive, cycle=cycle).faults} == {f"{archive.storage.uri}/{path}"}
     run_retention(archive, "later", RetentionRules(RetentionLimits(), KeepRules(), 86_400_000), NO_HOLD)
     assert archive.load().unpurged != ()
     assert verify(archive).faults == [], "nobody needs it any more"
