@@ -40,8 +40,9 @@ def points_with(
 
 
 def kept_tables(archive: Archive, state: ArchiveState) -> Iterator[HeldTable]:
-    """What a new generation has replaced and the newest run that succeeded, or one with a hold, has: nobody deletes its
-    objects. Rules keep more of it, but the catalog does not have them. Raises ArchiveDamaged if the catalog is."""
+    """The segments that a new generation has replaced and the newest run that succeeded, or one with a hold, has: nobody
+    deletes their objects. Rules keep more, but the catalog does not have them. Raises ArchiveDamaged if the catalog
+    is."""
     points = kept_points(state, LAST_ONLY) if state.unpurged else []
     for item in state.unpurged:
         if points_with(archive, state, item, points):

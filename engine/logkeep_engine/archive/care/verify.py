@@ -315,8 +315,8 @@ def _still_named(
 
 
 def _kept_tables(archive: Archive, state: ArchiveState) -> tuple[list[HeldTable], list[Damage]]:
-    """What was removed and must be there, see `kept_fronts`. If a commit cannot be read that tells it, that is damage:
-    an incremental verification has not read all of them."""
+    """The removed segments that must be there, see `kept_fronts`. If a commit cannot be read that tells them, that is
+    damage: an incremental verification has not read all commits."""
     try:
         return list(kept_tables(archive, state)), []
     except ArchiveDamaged as error:
