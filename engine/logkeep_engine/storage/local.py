@@ -299,12 +299,10 @@ def _is_temporary(name: str) -> bool:
     return name.startswith(_TEMPORARY)
 
 
-def _write_all(file: io.FileIO, data: Buffer) -> int:
+def _write_all(file: io.FileIO, data: Buffer) -> None:
     rest = memoryview(data).cast("B")
-    total = len(rest)
     while rest:
         rest = rest[file.write(rest) :]
-    return total
 
 
 def _make_folder(folder: Path) -> None:

@@ -6,7 +6,7 @@ points before it have. So the objects of that stay as long as one of these point
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from logkeep_engine.archive.care.points import LAST_ONLY, KeptPoint, kept_points
 from logkeep_engine.archive.catalog.archive import Archive
@@ -39,11 +39,12 @@ def points_with(
     return tuple(point for point in points if first <= point.epoch < commit.epoch)
 
 
-def kept_tables(archive: Archive, state: ArchiveState) -> Iterator[HeldTable]:
-    """The segments that a new generation has replaced and the newest run that succeeded, or one with a hold, has: nobody
-    deletes their objects. Rules keep more, but the catalog does not have them. Raises ArchiveDamaged if the catalog
-    is."""
+def kept_tables(archive: Archive, state: ArchiveState, topic_ids: Collection[str]) -> Iterator[HeldTable]:
+    """The segments of these topics that a new generation has replaced and the newest run that succeeded, or one with a
+    hold, has: nobody deletes their objects. Rules keep more, but the catalog does not have them. Raises ArchiveDamaged
+    if the catalog is."""
     points = kept_points(state, LAST_ONLY) if state.unpurged else []
     for item in state.unpurged:
         if points_with(archive, state, item, points):
-            yield from (HeldTable(TableKind.REMOVED, key, some) for key, some in sorted(item.segments.items()))
+            keys = sorted(key for key in item.segments if key[0] in topic_ids)
+            yield from (HeldTable(TableKind.REMOVED, key, item.segments[key]) for key in keys)

@@ -32,7 +32,7 @@ sizes of their objects, and what shows in all segments of a partition together i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -138,11 +138,9 @@ def verify(
     chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
     faults.extend(lost_tails(archive, state))
     faults.extend(check_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
-    kept, unread_commits = _kept_tables(archive, state)
+    kept, unread_commits = _kept_tables(archive, state, chosen)
     faults.extend(unread_commits)
-    tables: list[Sequence[SegmentEntry]] = [
-        item.segments for item in chain(held_tables(state), kept) if item.key[0] in chosen
-    ]
+    tables: list[Sequence[SegmentEntry]] = [item.segments for item in chain(held_tables(state, chosen), kept)]
     left_out: list[SegmentEntry] = []
     if cycle is not None and not cycle.is_first:
         tables, left_out = _chosen_by(cycle, tables)
@@ -279,9 +277,8 @@ def _listed(storage: Storage, state: ArchiveState) -> dict[str, int]:
 
 def _named(state: ArchiveState) -> Iterator[tuple[str, Sequence[SegmentEntry]]]:
     """All segments whose objects may be there, by topic id."""
-    for item in chain(held_tables(state), removed_tables(state)):
-        if item.key[0] in state.topics:
-            yield item.key[0], item.segments
+    for item in chain(held_tables(state, state.topics), removed_tables(state, state.topics)):
+        yield item.key[0], item.segments
 
 
 def _orphans(listed: Mapping[str, int], state: ArchiveState) -> list[str]:
@@ -304,20 +301,22 @@ def _still_named(
     """The segments with damage, without those that no commit names any more which was made since `state`."""
     if not damaged or not archive.goes_on_behind(state.commit):
         return damaged
+    topic_ids = {entry.topic_id for entry, _ in damaged}
     try:
         newest = archive.load()
-        tables = [*held_tables(newest), *kept_tables(archive, newest)]
+        tables = [*held_tables(newest, topic_ids), *kept_tables(archive, newest, topic_ids)]
     except (ArchiveDamaged, ArchiveMismatch):
         return damaged
-    keys = {entry.topic_id for entry, _ in damaged}
-    named = {pack(entry) for table in tables if table.key[0] in keys for entry in table.segments}
+    named = {pack(entry) for table in tables for entry in table.segments}
     return [item for item in damaged if pack(item[0]) in named]
 
 
-def _kept_tables(archive: Archive, state: ArchiveState) -> tuple[list[HeldTable], list[Damage]]:
+def _kept_tables(
+    archive: Archive, state: ArchiveState, topic_ids: Collection[str]
+) -> tuple[list[HeldTable], list[Damage]]:
     """The removed segments that must be there, see `kept_fronts`. If a commit cannot be read that tells them, that is
     damage: an incremental verification has not read all commits."""
     try:
-        return list(kept_tables(archive, state)), []
+        return list(kept_tables(archive, state, topic_ids)), []
     except ArchiveDamaged as error:
         return [], [Damage(archive.storage.uri, "", -1, None, error.message)]
