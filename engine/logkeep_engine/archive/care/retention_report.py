@@ -144,7 +144,8 @@ def _going(state: ArchiveState, found: Judged) -> GoingItem:
 
 
 def _point(archive: Archive, newest: ArchiveState, point: KeptPoint) -> RestorablePoint:
-    end = view.end_of(archive, newest.runs[point.run_id], newest.commit)
+    run = newest.runs[point.run_id]
+    end = view.end_of(archive, run.success or run, newest.commit)
     if end is None:
         return RestorablePoint(point.run_id, moment(point.time), point.rules, False, False, "")
     left = view.with_care(archive, end, newest, of_others=False)  # what the run itself has removed it has not left
