@@ -187,7 +187,11 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert "snapshots" not in backup
     assert "reconcile" not in backup
     assert namespace.apply("KafkaBackup", "r", backup_spec(reconcile={"cron": "@weekly"})).returncode == 0
-    assert namespace.get("kbak", "r")["spec"]["reconcile"] == {"cron": "@weekly", "timeZone": "UTC"}
+    assert namespace.get("kbak", "r")["spec"]["reconcile"] == {
+        "cron": "@weekly",
+        "timeZone": "UTC",
+        "heal": False,
+    }
     assert namespace.apply("KafkaBackup", "s", backup_spec(snapshots={})).returncode == 0
     assert namespace.get("kbak", "s")["spec"]["snapshots"] == {
         "maxRecordBytesBetweenSnapshots": "20Mi",

@@ -188,11 +188,14 @@ class Backups:
         run_id: str = "",
         sinks: Sequence[Sink] = (),
         reconcile: bool | None = None,
+        heal: bool = False,
         **changes: Any,
     ) -> RunResult:
         """One run over the topics that `include` matches; `changes` are fields of the spec. With `reconcile` it looks
-        for stale keys."""
+        for stale keys, and with `heal` it lets the next one heal them."""
         spec = self.spec(*include, **changes)
+        if heal:
+            spec["reconcile"] = {"cron": "@daily", "heal": True}
         request = RunRequest(
             "KafkaBackup", "test", "test", run_id or f"run-{secrets.token_hex(4)}", spec, reconcile=reconcile
         )

@@ -10,9 +10,11 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.backup.reconcile import step
 from logkeep_engine.backup.reconcile.report import ReconcileReport
 from logkeep_engine.backup.reconcile.step import reconcile_archive
 from logkeep_engine.backup.reconcile.task import KeyVerdict, ReconciledPartition
@@ -29,7 +31,9 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 from tests.command import logkeep
 from tests.kafka.backing_up import Backups, Topics, numbers
+from tests.kafka.keyed import contents
 from tests.kafka.raw import plain
+from tests.kafka.restores import bring_back, committed, restore_spec
 
 CLEANED: dict[str, Any] = {
     "cleanup_policy": "compact",
@@ -92,12 +96,19 @@ def reconcile(backups: Backups, *include: str, **options: Any) -> ReconcileRepor
     )[0]
 
 
+def restored(kafka: KafkaBroker, backups: Backups, topic: str) -> set[bytes]:
+    """The keys that a restore of the newest point brings back, into a topic of its own."""
+    spec = restore_spec(kafka, Path("/"), source={"storage": dict(backups.storage_spec)})
+    assert bring_back(spec, f"restore-{topic}").outcome == "Succeeded"
+    return set(contents({item[0]: (item[1], item[2]) for item in committed(kafka, f"{topic}-copy")}))
+
+
 def only(report: ReconcileReport) -> ReconciledPartition:
     (found,) = report.partitions
     return found
 
 
-def test_a_key_whose_tombstone_was_cleaned_before_it_was_archived_is_found_and_nothing_else(
+def test_a_key_whose_tombstone_was_cleaned_before_it_was_archived_is_found_and_healed_and_nothing_else(
     kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
 ) -> None:
     topics.create(unique, **CLEANED)
@@ -118,9 +129,20 @@ def test_a_key_whose_tombstone_was_cleaned_before_it_was_archived_is_found_and_n
     kept = json.loads(backups.storage.read("runs/compare/reconcile.json"))
     assert (kept["outcome"], kept["partitions"][0]["stale"]) == ("StaleKeys", 2)
     assert "stale too" not in json.dumps(kept)
-    backups.run(unique)  # the next backup cannot mend it: the tombstones are gone
-    again = only(reconcile(backups, unique))
-    assert (again.counts.stale, again.counts.wrong) == (2, 0)
+    snapshots = {"maxRecordBytesBetweenSnapshots": "1", "minCleanableRatio": 0}
+    backups.run(unique, snapshots=snapshots)  # the next backup cannot mend it: the tombstones are gone
+    assert backups.state().snapshots
+    healed = reconcile(backups, unique, heal=True)
+    assert (only(healed).counts.stale, only(healed).counts.wrong) == (2, 0)
+    assert "the next backup reads 1 partition anew" in healed.message
+    backups.run(unique, snapshots=snapshots)
+    ((key, known),) = backups.state().generations.items()
+    (made,) = backups.state().snapshots[key]
+    assert (known.number, known.due, made.end >= known.exact) == (2, False, True)
+    clean = reconcile(backups, unique)
+    assert (clean.outcome, only(clean).counts.stale, clean.healing) == (KeyVerdict.SAME, 0, {})
+    assert restored(kafka, backups, unique) == {b"replaced", b"new", b"stays", b"another"}
+    assert verify(backups.archive).faults == []
 
 
 def test_the_command_writes_the_stale_keys_only_where_it_is_told_to(
@@ -134,8 +156,11 @@ def test_the_command_writes_the_stale_keys_only_where_it_is_told_to(
     file.write_text(yaml.safe_dump({**document, "spec": backups.spec(unique)}))
     put(kafka, unique, "secret-key", value=None)
     wait_until_cleaned_away(kafka, topics, unique, "secret-key")
-    done = logkeep("reconcile", "-f", file, "--topic", unique, "--keys-file", keys, "-o", "json", spark=True)
+    chosen = ("--topic", unique, "--keys-file", keys, "--heal")
+    done = logkeep("reconcile", "-f", file, *chosen, "-o", "json", spark=True)
     assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["partitions"][0]["healing"] == "Due"
+    assert [known.due for known in backups.state().generations.values()] == [True]
     assert json.loads(done.stdout)["partitions"][0]["staleOffsets"] == [0]
     assert "secret-key" not in done.stdout + done.stderr
     (line,) = keys.read_text().splitlines()
@@ -144,25 +169,47 @@ def test_the_command_writes_the_stale_keys_only_where_it_is_told_to(
     assert keys.stat().st_mode & 0o777 == 0o600
     refused = logkeep("reconcile", "-f", file, "--keys-file", keys)
     assert (refused.returncode, "File exists" in refused.stderr) == (2, True)
-    refused = logkeep("reconcile", "-f", file, "--heal")
-    assert (refused.returncode, "--heal" in refused.stderr) == (2, True)
 
 
-def test_a_backup_that_was_asked_to_tells_stale_keys_in_its_result(
-    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str
+class Killed(BaseException):
+    """The end of a process, as far as the archive can tell."""
+
+
+@pytest.mark.parametrize("how", ["Generations", "Log"])
+def test_a_backup_that_was_asked_to_tells_stale_keys_in_its_result_and_the_next_one_heals_them(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str, how: str
 ) -> None:
     topics.create(unique, **CLEANED)
     put(kafka, unique, "stale", "stays")
-    assert backups.run(unique).reconciled is None
+    assert backups.run(unique, compactedTopics=how).reconciled is None
     put(kafka, unique, "stale", value=None)
     wait_until_cleaned_away(kafka, topics, unique, "stale")
-    result = backups.run(unique, reconcile=True)
+    result = backups.run(unique, reconcile=True, compactedTopics=how)
     assert result.outcome == "Succeeded"
     facts = result.reconciled
     assert facts is not None
     assert (facts.outcome, facts.stale, facts.missing, facts.partitions) == ("StaleKeys", 1, 0, 1)
     assert facts.report.endswith(f"runs/{result.run_id}/reconcile.json")
     assert RunResult.from_json(result.to_json()).reconciled == facts
+
+    def run(run_id: str) -> RunResult:
+        return backups.run(unique, run_id=run_id, reconcile=True, heal=True, compactedTopics=how)
+
+    def killed(*_: object, **__: object) -> ReconcileReport:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step, "make_due", killed)
+        with pytest.raises(Killed):
+            run("finds")
+    assert not any(known.due for known in backups.state().generations.values())
+    found = run("finds").reconciled
+    assert found is not None
+    assert (found.stale, "the next backup reads 1 partition anew" in found.message) == (1, True)
+    healed = run("heals").reconciled
+    assert healed is not None
+    assert (healed.outcome, healed.stale) == ("Same", 0)
+    assert restored(kafka, backups, unique) == {b"stays", b"another"}
 
 
 def test_records_that_the_archive_lacks_are_a_loud_error(

@@ -4,6 +4,9 @@ When a partition's generation is due, a run plans to read its log again, from th
 (see `archive.catalog.generations`). The chunks of that are in the same plan as those of the log's end, and are archived
 beside them. If the run does not come to their end, a later run reads what is left. Whatever happens, each run archives
 the end of the log into the active generation, which the passive one will share.
+
+A generation is due by its cycle, or since a reconciliation has found stale keys and was told to heal them. Then it is
+due in archives of all kinds, with a cycle or without.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ from logkeep_engine.log.cleanup import delete_retention
 
 @dataclass(frozen=True, slots=True)
 class GenerationPolicy:
-    """When a partition gets a new generation: if that of the active one began more than `cycle` ms before `now` (ms).
-    Without a cycle none gets one, and those that are being read are dropped."""
+    """When a partition gets a new generation: if that of the active one began more than `cycle` ms before `now` (ms),
+    or if the archive says that one is due. Without a cycle no other gets one, and others that are being read are
+    dropped."""
 
     cycle: int | None
     now: int
@@ -42,7 +46,7 @@ class GenerationPolicy:
         """The steps of the generations of a partition that a run begins with. `whole`: nothing of the log is cut off,
         and the archive has its beginning."""
         known, changes = generation_of(state, key), []
-        wanted = self.cycle is not None and compacted and whole
+        wanted = (self.cycle is not None or known.due) and compacted and whole
         passive = known.passive
         if passive is not None:
             if wanted and all(start >= log_start for start, _ in unread(state, key, passive)):
@@ -56,7 +60,9 @@ class GenerationPolicy:
             begin = GenerationChange(*key, number, GenerationStep.BEGIN, log_start, log_start)
             return [*changes, begin] if known.last == 0 else changes
         end = accounted[0][1]
-        if log_start < end and self._is_due(state, known.began):
+        # What lies behind a hole would not be read again. This run fills it.
+        due = len(accounted) == 1 if known.due else self._is_due(state, known.began)
+        if log_start < end and due:
             changes.append(GenerationChange(*key, number, GenerationStep.BEGIN, log_start, end))
         return changes
 

@@ -339,7 +339,7 @@ def _generations(archive: Description) -> Table:
                     known.began_time or "-",
                     known.since_time or "-",
                     "-" if known.exact < 0 else str(known.exact),
-                    "-"
+                    ("due" if known.due else "-")
                     if passive is None
                     else f"{passive.number}: {passive.read} of {passive.end - passive.start} offsets",
                 )

@@ -15,15 +15,13 @@ from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.cli.running import SparkOptions, on_spark
 from logkeep_engine.contract.names import BACKUP, ExitCode
-from logkeep_engine.contract.spec import KafkaBackupSpec, parse_backup
+from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.archive.catalog.state import ArchiveState
     from logkeep_engine.backup.reconcile.report import ReconcileReport
-    from logkeep_engine.report import Reporter
-    from logkeep_engine.spark.session import Session
 
 _MOST_KEYS = 1_000_000
 
@@ -37,7 +35,9 @@ KeysFile = Annotated[
         help="Write the stale keys here, base64 in lines of JSON. It must be a new file; only you may read it.",
     ),
 ]
-Heal = Annotated[bool, typer.Option("--heal", help="Not in this version: refused.")]
+Heal = Annotated[
+    bool, typer.Option("--heal", help="Let the next backup read the partitions anew that have stale keys.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -62,12 +62,8 @@ def reconcile(
     of a key.
     """
     with errors(debug):
-        if heal:
-            raise SpecError(
-                "--heal is not in this version",
-                hint="Stale keys go with the next generation where compactedTopics is Generations, or with a new "
-                "archive (another storage.uri). See docs/cli.md.",
-            )
+        from logkeep_engine.backup.reconcile.report import MOST_OFFSETS
+        from logkeep_engine.backup.reconcile.step import reconcile_archive
         from logkeep_engine.cli.documents import read_document
         from logkeep_engine.spark.conf import planned_for, uses_s3
 
@@ -75,7 +71,11 @@ def reconcile(
         run_id = spark.run_id_or_new()
         keys = _new_file(keys_file) if keys_file is not None else None
         with on_spark(run_id, BACKUP, spark.master, s3=uses_s3(spec)) as (session, reporter):
-            report, archive, state = _compare(run_id, spec, topic or (), session, reporter, keys is not None)
+            most = _MOST_KEYS if keys is not None else MOST_OFFSETS
+            only = frozenset(topic or ())
+            report, archive, state = reconcile_archive(
+                run_id, spec, session.runner, reporter, os.environ, only=only, most=most, heal=heal
+            )
         if keys is not None:
             with os.fdopen(keys, "w", encoding="utf-8") as out:
                 _write_keys(out, report, archive, state)
@@ -83,16 +83,6 @@ def reconcile(
         report.raise_if_wrong()
         if report.counts.stale:
             raise typer.Exit(int(ExitCode.FAILED))
-
-
-def _compare(
-    run_id: str, spec: KafkaBackupSpec, only: Any, session: Session, reporter: Reporter, with_keys: bool
-) -> tuple[ReconcileReport, Archive, ArchiveState]:
-    from logkeep_engine.backup.reconcile.report import MOST_OFFSETS
-    from logkeep_engine.backup.reconcile.step import reconcile_archive
-
-    most = _MOST_KEYS if with_keys else MOST_OFFSETS
-    return reconcile_archive(run_id, spec, session.runner, reporter, os.environ, only=frozenset(only), most=most)
 
 
 def _new_file(path: str) -> int:
@@ -140,6 +130,8 @@ def _print(report: ReconcileReport, output: Output) -> None:
     for item in report.partitions:
         if item.failed:
             say(f"{item.topic}-{item.partition}: not compared: {item.failed}")
+        if why := report.healing.get(item.key):
+            say(f"{item.topic}-{item.partition}: not healed: {why}")
     for name in report.not_archived:
         say(f"note: topic {name} is compacted and not archived yet")
     say(f"{report.message}; report {report.document}")

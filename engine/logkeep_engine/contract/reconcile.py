@@ -9,10 +9,12 @@ from logkeep_engine.contract.values import CronExpression, TimeZoneName
 
 
 class ReconcileSpec(Model):
-    """The first run of the backup that begins at or after a time of `cron` in `timeZone` looks for stale keys."""
+    """The first run of the backup that begins at or after a time of `cron` in `timeZone` looks for stale keys. With
+    `heal` the next one reads the partitions anew in which there are some."""
 
     cron: CronExpression
     time_zone: TimeZoneName = "UTC"
+    heal: bool = False
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ class PassiveInfo(AsJson):
 @dataclass(frozen=True)
 class GenerationInfo(AsJson):
     """The active generation of a compacted partition (0: the first is being archived). It was begun at `began`, is
-    active since `since`, and exact from the offset `exact` on (-1: not known, or nowhere: `exact_from` is -1, too)."""
+    active since `since`, and exact from the offset `exact` on (-1: not known, or nowhere: `exact_from` is -1, too).
+    `due`: it has stale keys, and the next one is due."""
 
     number: int
     began: int
@@ -106,6 +107,7 @@ class GenerationInfo(AsJson):
     since_time: str
     exact: int
     passive: PassiveInfo | None
+    due: bool = False
 
 
 @dataclass(frozen=True)
@@ -431,7 +433,7 @@ def _generation(state: ArchiveState, key: Partition) -> GenerationInfo | None:
         found = PassiveInfo(passive.number, began, moment(began), passive.start, passive.end, size - left)
     times = known.began, moment(known.began), known.since, moment(known.since)
     exact = -1 if known.exact_from == NOWHERE else known.exact
-    return GenerationInfo(known.number, *times, exact, found)
+    return GenerationInfo(known.number, *times, exact, found, known.due)
 
 
 def _snapshot(held: HeldSnapshot) -> SnapshotInfo:

@@ -168,17 +168,18 @@ def is_branch_id(text: str) -> bool:
 
 class GenerationStep(StrEnum):
     """The steps of a generation of a compacted partition: it begins to be read, then it becomes the active one, or it
-    is dropped."""
+    is dropped. `Due`: the active one has stale keys, so another is to be begun, and one that is being read goes."""
 
     BEGIN = "Begin"
     ACTIVATE = "Activate"
     DROP = "Drop"
+    DUE = "Due"
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationChange:
     """A step of generation `number` of a partition. One that begins is of the offsets [start, end); one that becomes
-    active is exact from offset `end` on."""
+    active is exact from offset `end` on. Where another is due, `number` is that of the active one."""
 
     topic_id: str
     partition: int
@@ -401,10 +402,12 @@ class Commit:
     @property
     def is_care(self) -> bool:
         """True if the commit adds no records, but makes snapshots of those that are there, removes segments or
-        snapshots, or says that their objects are gone. It may stand right behind the end of a run."""
+        snapshots, says that their objects are gone, or that generations are due. It may stand right behind the end of a
+        run."""
         facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
-        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings, self.generations]))
-        done = (self.removed, self.purged_commits, self.snapshots, self.removed_snapshots)
+        changed = [item for item in self.generations if item.step is not GenerationStep.DUE]
+        added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings, changed]))
+        done = (self.removed, self.purged_commits, self.snapshots, self.removed_snapshots, self.generations)
         purged = self.purged or self.purged_up_to != NO_COMMIT
         return self.kind is CommitKind.DATA and (purged or any(done)) and not added and not self.passive
 

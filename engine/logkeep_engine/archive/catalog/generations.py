@@ -13,6 +13,10 @@ below it.
 
 A log that is cut off below that end loses what has taken the place of missing records. The front that stays is exact
 nowhere then, whatever is archived behind it; the branch is what it was.
+
+A reconciliation that finds stale keys may say that the next generation is *due* (`backup.reconcile.healing`). One that
+is being read goes then: it may have read the key before that was deleted. The catalog keeps that one is due until a
+later one becomes active, whatever becomes of those that are begun meanwhile.
 """
 
 from __future__ import annotations
@@ -61,7 +65,7 @@ class Generation:
     is when the reading of it began, `since` when it became active, and `exact` the offset from which on it is exact: -1
     where that is not known. `last` is the highest number that was ever begun: no number is used twice. `parted`: how
     many branches the partition had when its log was cut off below `exact`, and records were missing there (-1: it was
-    not)."""
+    not). `due`: the active one has stale keys, and the next one shall take its place ahead of its time."""
 
     number: int
     began: int = UNKNOWN_TIME
@@ -70,6 +74,7 @@ class Generation:
     last: int = 0
     passive: PassiveGeneration | None = None
     parted: int = _WHOLE
+    due: bool = False
 
     @property
     def exact_from(self) -> int:
@@ -160,6 +165,8 @@ def _why_not(state: KeepsGenerations, change: GenerationChange, known: Generatio
         if known.passive is not None:
             return f"{where}: generation {known.passive.number} is being read"
         return None if change.number > known.last else f"{where}: there was one of this number"
+    if change.step is GenerationStep.DUE:
+        return None if change.number == known.number else f"{where} is not the active one, which is {known.number}"
     passive = known.passive
     if passive is None or passive.number != change.number:
         return f"{where} is not being read"
@@ -206,6 +213,7 @@ def generation_out(state: KeepsGenerations, key: Partition) -> tuple[dict[str, A
         return {}, b""
     found: dict[str, Any] = {name: getattr(known, name) for name in ("number", "began", "since", "exact", "last")}
     found |= {} if known.parted == _WHOLE else {"parted": known.parted}
+    found |= {"due": True} if known.due else {}
     if known.passive is None:
         return found, b""
     held = state.of_generation(known.passive.number).held(key)
@@ -236,8 +244,8 @@ def generation_in(state: KeepsGenerations, key: Partition, found: dict[str, Any]
 
 
 def end_passive(state: KeepsGenerations, commit: Commit, key: Partition) -> None:
-    """Drop the passive generation of a partition: records were erased, which a generation that is being read has, too,
-    or the log was cut off, and with it what may have taken the place of records that were not read."""
+    """Drop the passive generation of a partition, if it has one. Records were erased, which a generation that is being
+    read has, too; or the log was cut off, and with it what may have taken the place of records that were not read."""
     if passive_of(state, key) is not None:
         _drop(state, commit, key)
 
@@ -257,6 +265,8 @@ def _stepped(known: Generation, change: GenerationChange, time: int) -> Generati
         return replace(known, last=change.number, passive=passive)
     if change.step is GenerationStep.DROP:
         return replace(known, passive=None)
+    if change.step is GenerationStep.DUE:
+        return replace(known, passive=None, due=True)
     assert known.passive is not None
     return Generation(change.number, known.passive.began, time, change.end, known.last)
 
@@ -264,11 +274,10 @@ def _stepped(known: Generation, change: GenerationChange, time: int) -> Generati
 def _change(state: KeepsGenerations, commit: Commit, change: GenerationChange) -> None:
     key = (change.topic_id, change.partition)
     known = generation_of(state, key)
-    if change.step is GenerationStep.DROP:
-        _drop(state, commit, key)
-        return
+    if change.step in (GenerationStep.DROP, GenerationStep.DUE):
+        end_passive(state, commit, key)
     state.generations[key] = _stepped(known, change, commit.time)
-    if change.step is GenerationStep.BEGIN:
+    if change.step is not GenerationStep.ACTIVATE:
         return
     assert known.passive is not None
     swapped = _swapped(state, key, known.passive)

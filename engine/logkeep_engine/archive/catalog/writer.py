@@ -60,7 +60,7 @@ from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEn
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import told, without_commits
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.contract.names import BACKUP, HOLD, RETENTION
+from logkeep_engine.contract.names import BACKUP, HOLD, RECONCILIATION, RETENTION
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveFenced,
@@ -248,8 +248,8 @@ class Writer:
             return Committed(number, tuple(ignored))
 
     def change_generations(self, changes: Iterable[GenerationChange]) -> None:
-        """Commit steps of generations, if there are any. Raises what `commit` does, and ValueError for a step that
-        cannot follow."""
+        """Commit steps of generations, if there are any. Behind the end of the run they may only say that generations
+        are due. Raises what `commit` does, and ValueError for a step that cannot follow."""
         with self._lock:
             self._confirm_last()
             if wanted := checked(self.state, changes):
@@ -303,7 +303,7 @@ class Writer:
         """End the run; returns the number of its last commit. `groups` and `cluster_state` become visible if it
         succeeded. `partial`: it failed after it had tried everything, so restores may take what it has archived.
         `erasure`: the run has erased records, and groups stay as they were. Stops
-        the heartbeat. Afterwards only `snapshot`, `remove` and `purged` may be called."""
+        the heartbeat. Afterwards only `snapshot`, `remove`, `purged` and `change_generations` may be called."""
         if outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
             raise ValueError(f"a run cannot end as {outcome}")
         with self._lock:
@@ -318,7 +318,7 @@ class Writer:
                         partial=partial and outcome is RunOutcome.FAILED,
                         cluster_state=cluster_state if outcome is RunOutcome.SUCCEEDED else None,
                         erasure=erasure if outcome is RunOutcome.SUCCEEDED else None,
-                        care=self.state.runs[self.run_id].kind in (RETENTION, HOLD),
+                        care=self.state.runs[self.run_id].kind in (RETENTION, HOLD, RECONCILIATION),
                     )
                 )
             self._checkpoint_if_due()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.backup.reconcile.task import KeyVerdict, ReconciledPartition
 from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.values import so_many
@@ -22,7 +24,8 @@ _WORST_FIRST = (KeyVerdict.KEYS_MISSING, KeyVerdict.NOT_COMPARED, KeyVerdict.STA
 @dataclass(frozen=True)
 class ReconcileReport:
     """The report of one reconciliation, which lies at the URI `document`. `not_archived` are compacted topics of which
-    the archive has nothing yet."""
+    the archive has nothing yet. `healing`: the partitions that were to get a new generation, and why one gets none
+    (empty: it is due)."""
 
     run_id: str
     archive_id: str
@@ -32,6 +35,7 @@ class ReconcileReport:
     partitions: tuple[ReconciledPartition, ...]
     document: str
     not_archived: tuple[str, ...] = ()
+    healing: Mapping[Partition, str] = field(default_factory=dict)
 
     @property
     def outcome(self) -> KeyVerdict:
@@ -63,7 +67,17 @@ class ReconcileReport:
         if failed := self.of(KeyVerdict.NOT_COMPARED):
             more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
             parts.append(f"not compared: {place(failed[0])}{more}: {failed[0].failed}")
-        return "; ".join([told, *(parts or ["no stale keys"])])
+        return "; ".join([told, *(parts or ["no stale keys"]), *self._healing()])
+
+    def _healing(self) -> Iterator[str]:
+        """The sentences about what was done to heal it."""
+        due = sum(not why for why in self.healing.values())
+        if due:
+            yield f"the next backup reads {so_many(due, 'partition')} anew"
+        left = [item for item in self.partitions if self.healing.get(item.key)]
+        if left:
+            more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+            yield f"not healed: {place(left[0])}{more}: {self.healing[left[0].key]}"
 
     def facts(self) -> ReconcileFacts:
         """The facts for the result of a run."""
@@ -107,8 +121,12 @@ class ReconcileReport:
             "outcome": self.outcome.value,
             "message": self.message,
             "notArchived": list(self.not_archived),
-            "partitions": [_partition(item) for item in self.partitions],
+            "partitions": [{**_partition(item), **self._healing_of(item)} for item in self.partitions],
         }
+
+    def _healing_of(self, item: ReconciledPartition) -> dict[str, str]:
+        why = self.healing.get(item.key)
+        return {} if why is None else {"healing": why or "Due"}
 
     def content(self) -> bytes:
         """The object that is kept."""

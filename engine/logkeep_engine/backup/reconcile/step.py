@@ -1,6 +1,7 @@
 """The driver's part: which partitions are compared, the tasks, the report.
 
-A reconciliation writes one object, its report, and no commit. A kill at any moment leaves the archive as it was.
+A reconciliation writes one object, its report. If it is to heal what it finds, it writes a commit before that: see
+`healing`. A kill at any moment leaves the archive as it was, or with that commit.
 """
 
 from __future__ import annotations
@@ -9,23 +10,26 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.leases import reading
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.compacted import with_snapshots
-from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.facts import Partition, RunOutcome
 from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.ranges import Range, add_range, without
 from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.backup.divergence import Standings, standings_of
+from logkeep_engine.backup.reconcile.healing import make_due, to_heal
 from logkeep_engine.backup.reconcile.report import MOST_OFFSETS, ReconcileReport
 from logkeep_engine.backup.reconcile.task import ReconciledPartition, ReconcileTask, reconcile_partitions
 from logkeep_engine.backup.selection import added_topics, select_topics
+from logkeep_engine.contract.names import RECONCILIATION
 from logkeep_engine.contract.spec import KafkaBackupSpec
-from logkeep_engine.errors import ArchiveMismatch, BackupUnfinished, SpecError
+from logkeep_engine.errors import ArchiveMismatch, BackupUnfinished, LogkeepError, SpecError
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
@@ -43,12 +47,14 @@ _PER_SLOT = 4
 _MOST_TOGETHER = 64
 
 Found = tuple[ReconciledPartition, ...]
+Heal = Callable[[ReconcileReport], ReconcileReport]
 
 
 @dataclass(frozen=True)
 class Reconciliation:
     """One reconciliation: the run, the archive's state at the end of a backup, the cluster, and how tasks are run.
-    `only`: these topics alone. Of each partition at most `most` offsets are found."""
+    `only`: these topics alone. Of each partition at most `most` offsets are found. `heal` makes new generations due of
+    the partitions with stale keys, and returns the report that tells it."""
 
     run_id: str
     spec: KafkaBackupSpec
@@ -61,10 +67,22 @@ class Reconciliation:
     expect: Expect | None = None
     only: Collection[str] = ()
     most: int = MOST_OFFSETS
+    heal: Heal | None = None
 
     def perform(self) -> ReconcileReport:
-        """Compare all compacted topics of the backup, and keep the report. Raises SpecError for a topic of `only` that
-        is not compared, and what the cluster, the storage and tasks raise."""
+        """Compare all compacted topics of the backup, heal them if that is wanted, and keep the report. Raises
+        SpecError for a topic of `only` that is not compared, and what the cluster, the storage, tasks and `heal`
+        raise."""
+        report, path = self._compared(), names.run_file(self.run_id, DOCUMENT)
+        try:
+            if self.heal is not None and to_heal(report.partitions):
+                report = self.heal(report)
+        finally:
+            self.archive.storage.put(path, report.content())
+        log.info("reconciliation: %s, %s", report.outcome, report.message)
+        return report
+
+    def _compared(self) -> ReconcileReport:
         began, path = time.time(), names.run_file(self.run_id, DOCUMENT)
         self.reporter.phase("Verifying")
         topics, not_archived = self._topics()
@@ -72,7 +90,7 @@ class Reconciliation:
         failed = [self._failed(where, key, standing[where]) for where, key in _partitions(topics) if where in standing]
         with reading(self.archive.storage, self.run_id, self.state.commit):
             found = self._run(list(self._tasks(topics, standing.keys())))
-        report = ReconcileReport(
+        return ReconcileReport(
             run_id=self.run_id,
             archive_id=self.archive.info.archive_id,
             cluster_id=self.archive.info.cluster_id,
@@ -82,9 +100,6 @@ class Reconciliation:
             partitions=tuple(sorted([*found, *failed], key=lambda item: (item.topic, item.partition))),
             not_archived=not_archived,
         )
-        self.archive.storage.put(path, report.content())
-        log.info("reconciliation: %s, %s", report.outcome, report.message)
-        return report
 
     def _topics(self) -> tuple[list[TopicInfo], tuple[str, ...]]:
         """The compacted topics of the backup that are archived, and the names of those that are not."""
@@ -209,10 +224,12 @@ def reconcile_archive(
     *,
     only: Collection[str] = (),
     most: int = MOST_OFFSETS,
+    heal: bool = False,
 ) -> tuple[ReconcileReport, Archive, ArchiveState]:
-    """Compare the archive of a backup as its last run has left it. Returns the report, and what was compared.
-    Raises as `Reconciliation.perform`, ArchiveMissing, ArchiveMismatch, and BackupUnfinished where no backup has
-    ended."""
+    """Compare the archive of a backup as its last run has left it. Returns the report, and what was compared. With
+    `heal` it becomes the archive's writer for a moment, if there is something to heal.
+    Raises as `Reconciliation.perform`, ArchiveMissing, ArchiveMismatch, ArchiveBusy, and BackupUnfinished where no
+    backup has ended."""
     storage = open_storage(spec.storage, environ)
     storage.check()
     archive = Archive.open(storage)
@@ -234,9 +251,22 @@ def reconcile_archive(
         control.only(cluster_id)
         connection = replace(connection, cluster_id=cluster_id)
         work = Reconciliation(
-            run_id, spec, archive, state, connection, control, runner_factory, reporter, only=only, most=most
-        )
+            run_id, spec, archive, state, connection, control, runner_factory, reporter, only=only, most=most,
+            heal=partial(_heal_archive, archive, run_id, state) if heal else None,
+        )  # fmt: skip
         return work.perform(), archive, state
+
+
+def _heal_archive(archive: Archive, run_id: str, compared: ArchiveState, report: ReconcileReport) -> ReconcileReport:
+    """Heal in a run of its own, whose end is no point."""
+    with begin_run(archive, run_id, kind=RECONCILIATION) as writer:
+        try:
+            report = make_due(writer, report, compared)
+        except LogkeepError as error:
+            writer.give_up(error, error.message)
+            raise
+        writer.end(RunOutcome.SUCCEEDED, report.message)
+        return report
 
 
 def reconcile_backup(
@@ -247,10 +277,13 @@ def reconcile_backup(
     reporter: Reporter,
     expect: Expect | None,
 ) -> ReconcileReport:
-    """Compare the archive as the writer's run has left it when it has ended. Raises as `Reconciliation.perform`."""
+    """Compare the archive as the writer's run has left it when it has ended, and heal it if `spec` says so. Raises as
+    `Reconciliation.perform`."""
     run_id, archive, state = writer.run_id, writer.archive, with_snapshots(writer.state)
+    heals = spec.reconcile is not None and spec.reconcile.heal
     with ControlPlane(connection) as control:
         work = Reconciliation(
-            run_id, spec, archive, state, connection, control, runner_factory, reporter, expect=expect
-        )
+            run_id, spec, archive, state, connection, control, runner_factory, reporter, expect=expect,
+            heal=partial(make_due, writer, compared=state) if heals else None,
+        )  # fmt: skip
         return work.perform()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import is_batched, open_partition, sound
 from logkeep_engine.backup.reconcile.comparing import CleanerTooFast, ComparedKeys, compare_keys
@@ -87,6 +88,10 @@ class ReconciledPartition:
     archived_end: int
     keys: ComparedKeys | None = None
     failed: str = ""
+
+    @property
+    def key(self) -> Partition:
+        return self.topic_id, self.partition
 
     @property
     def counts(self) -> KeyCounts:

@@ -44,7 +44,7 @@ from tests.unit.archive.catalog.test_state import entry
 
 ID = ORDERS.topic_id
 KEY = (ID, 0)
-BEGIN, ACTIVATE, DROP = GenerationStep.BEGIN, GenerationStep.ACTIVATE, GenerationStep.DROP
+BEGIN, ACTIVATE, DROP, DUE = GenerationStep
 
 
 def change(state: ArchiveState, number: int, step: GenerationStep, start: int = 0, end: int = 0) -> None:
@@ -143,6 +143,7 @@ def test_a_dropped_generation_leaves_objects_to_delete_and_its_number_is_never_u
         (2, ACTIVATE, r"lacks offsets \[60, 100\)"),
         (3, ACTIVATE, "is not being read"),
         (1, DROP, "is not being read"),
+        (2, DUE, "is not the active one, which is 1"),
     ],
 )
 def test_steps_that_cannot_follow_are_refused(number: int, step: GenerationStep, what: str) -> None:
@@ -221,8 +222,8 @@ def random_history(random: Random) -> ArchiveState:
             last = known.last + 1
             change(state, last, BEGIN, 0, end)
         elif left := unread(state, KEY, known.passive):
-            if random.random() < 0.1:
-                change(state, known.passive.number, DROP)
+            if random.random() < 0.2:
+                change(state, *random.choice([(known.passive.number, DROP), (known.number, DUE)]))
             else:
                 start, stop = random.choice(left)
                 read(state, start, random.randrange(start + 1, stop + 1))

@@ -1,0 +1,59 @@
+"""Heals stale keys: another generation of a partition becomes due, and the next backup reads it.
+
+    report = make_due(writer, report, compared)
+
+Nothing but the log itself can bring back a tombstone that nobody has, so all of the log is read again (see
+`backup.generations`). One commit says of which partitions, and the archive keeps it until their generations are active,
+however often a backup dies meanwhile. A kill before that commit leaves nothing: the next reconciliation finds the keys
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
+from logkeep_engine.archive.catalog.generations import generation_of
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.backup.generations import is_held
+from logkeep_engine.backup.reconcile.report import ReconcileReport
+from logkeep_engine.backup.reconcile.task import ReconciledPartition
+
+BRANCHED = "its log was cut off once, and the archive keeps the old end beside it (onDivergence): begin a new archive"
+CHANGED = "a new generation of it has become active since it was compared: compare again"
+FIRST = "its first generation is not active yet: compare again behind the next backup"
+HELD = "a hold keeps what a new generation would replace: release the hold"
+WRONG = "the archive lacks records that it must have: keep it as it is, and begin a new one"
+
+
+def to_heal(partitions: Iterable[ReconciledPartition]) -> list[ReconciledPartition]:
+    """The partitions with stale keys."""
+    return [item for item in partitions if item.counts.stale]
+
+
+def make_due(writer: Writer, report: ReconcileReport, compared: ArchiveState) -> ReconcileReport:
+    """Make new generations due of the partitions with stale keys, in one commit; returns the report that tells it.
+    `compared`: the state in which they were found. Raises what the writer does."""
+    told, changes = {}, []
+    for item in to_heal(report.partitions):
+        key, state = item.key, writer.state
+        told[key] = WRONG if item.counts.wrong else why_not(state, compared, key)
+        known = generation_of(state, key)
+        if not told[key] and not known.due:
+            changes.append(GenerationChange(*key, known.number, GenerationStep.DUE))
+    writer.change_generations(changes)
+    return replace(report, healing=told)
+
+
+def why_not(state: ArchiveState, compared: ArchiveState, key: Partition) -> str:
+    """The reason why a partition that was compared cannot have a new generation; empty if it can."""
+    number = generation_of(state, key).number
+    if key in state.branches:
+        return BRANCHED
+    if not number:
+        return FIRST
+    if number != generation_of(compared, key).number:
+        return CHANGED
+    return HELD if is_held(state, key[0]) else ""
