@@ -19,12 +19,14 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.generations import (
     GenerationPolicy,
     activation,
+    generation_warnings,
     is_held,
     may_have_stale_keys,
     open_changes,
     to_read,
     whole_generations,
 )
+from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.log.cleanup import is_compacted
 from tests.examples import number
 from tests.unit.archive.catalog.test_branches import KEY, archive, begun, commit
@@ -192,6 +194,22 @@ def test_a_generation_is_due_when_the_active_one_began_longer_ago_than_the_cycle
     assert steps(1000, log_start=10) == [(GenerationStep.DROP, 2), (GenerationStep.BEGIN, 3)]
     commit(state, generations=tuple(GenerationPolicy(None, 0).changes(state, KEY, 0, compacted=True, whole=True)))
     assert steps(1000) == [(GenerationStep.BEGIN, 3)]
+
+
+@pytest.mark.parametrize(("configs", "warned"), [({"delete.retention.ms": "40"}, True), ({}, False)])
+def test_a_run_warns_of_keys_that_were_deleted_while_a_generation_was_read(
+    configs: dict[str, str], warned: bool
+) -> None:
+    state = begun()
+    archive(state, 0, 100, 1)
+    changes = GenerationPolicy(0, 1).changes(state, KEY, 0, compacted=True, whole=True)
+    commit(state, generations=tuple(changes), at=1000)
+    commit(state, passive=PassiveFacts((Coverage(*KEY, 0, 100),), (entry(0, 100, epoch=7),)))
+    commit(state, generations=(activation(state, KEY),), at=1020)
+    topic = replace(state.topics[KEY[0]], configs=configs)
+    told = generation_warnings(BackupPlan("run-2", (topic,), ()), state)
+    assert [text.split(":")[0] for text in told] == (["Topic 'orders' partition 0"] if warned else [])
+    assert all("delete.retention.ms is not twice as long" in text for text in told)
 
 
 @pytest.mark.parametrize(
