@@ -25,7 +25,6 @@ from functools import partial
 from typing import Any
 
 from logkeep_engine.archive.catalog.compacted import not_exact, snapshot_of
-from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import NOWHERE, generation_of
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments
@@ -51,13 +50,12 @@ from logkeep_engine.compaction.ranges import (
     merge_keys,
 )
 from logkeep_engine.compaction.spreading import (
-    LEAST_BYTES,
     RangeAnswer,
     RangeTask,
     Spreading,
-    most_records,
+    WithRanges,
+    divided,
     ranges_of,
-    sums_of,
     work_of,
 )
 from logkeep_engine.contract.compacted import CompactedTopics, Snapshots
@@ -66,7 +64,7 @@ from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, LogkeepError
 from logkeep_engine.limits import NO_LIMITS
 from logkeep_engine.log.cleanup import delete_retention
 from logkeep_engine.report import ProgressRange, Reporter
-from logkeep_engine.tasks import Demand, Expect, TaskContext, TaskRunner
+from logkeep_engine.tasks import Expect, TaskContext, TaskRunner
 
 log = logging.getLogger(__name__)
 
@@ -116,34 +114,8 @@ def make_snapshots(
     return made
 
 
-Large = list[tuple[CompactionWork, list[tuple[SegmentEntry, ...]]]]
 Task = CompactionWork | RangeTask
 Answer = PartitionCompacted | RangeAnswer | LogkeepError | TooManyKeys
-
-
-def divided(
-    work: Sequence[CompactionWork], max_bytes: int, slots: int, expect: Expect | None
-) -> tuple[list[CompactionWork], Large]:
-    """The partitions that are a task, and those that are spread, with their ranges: `slots` tasks run at once, or what
-    `expect` answers. The second pass of a task reads as much as the first, so bytes tell how long one takes."""
-    sums = {item.number: sums_of(item) for item in work}
-    large = {
-        item.number: ranges
-        for item in work
-        if (sums[item.number][1] > LEAST_BYTES or sums[item.number][0] > most_records())
-        and len(ranges := ranges_of(item, max_bytes)) > 1
-    }
-    size = sum(its for _, its in sums.values())
-    if expect is not None:
-        slots = expect(Demand(sum(len(large.get(item.number, "1")) for item in work), size))
-    spread: Large = [
-        (item, large[item.number])
-        for item in work
-        if item.number in large
-        and (sums[item.number][1] > size / max(1, slots) or sums[item.number][0] > most_records())
-    ]
-    alone = {item.number for item, _ in spread}
-    return [replace(item, may_give_up=True) for item in work if item.number not in alone], spread
 
 
 def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[CompactionWork]:
@@ -209,7 +181,9 @@ class _Making:
         self._waiting: list[SnapshotEntry] = []
         self._committed = time.monotonic()
 
-    def perform(self, work: Sequence[CompactionWork], large: Large, runner_factory: Callable[[], TaskRunner]) -> None:
+    def perform(
+        self, work: Sequence[CompactionWork], large: Sequence[WithRanges], runner_factory: Callable[[], TaskRunner]
+    ) -> None:
         """Do the work: each partition in one task, and the large ones, with their ranges, in several."""
         spreading = self._spreading
         self._alone = {item.number for item in work}

@@ -12,7 +12,7 @@ of the last snapshot, and becomes one part. Memory: as one task for a partition,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 from logkeep_engine.archive import names
@@ -164,8 +164,9 @@ def copy_range(setting: CompactionSetting, work: RangeCopy, context: TaskContext
     whole = part.whole
     place = place_of(setting, whole, context.attempt, work.leader_epoch)
     ends = part.part == part.parts - 1
-    large = CompactionSetting(storage, setting.epoch, setting.now, MAX_SEGMENT_BYTES, setting.digest)
-    with Parts(large, place, time_of(whole), only=part.part, ends=ends) as parts:
+    with Parts(
+        replace(setting, max_bytes=MAX_SEGMENT_BYTES), place, time_of(whole), only=part.part, ends=ends
+    ) as parts:
         SectionPass(setting, whole, context, part.number, compactor).over(
             part.entries, lambda stretch, _: parts.write_all(compactor.copy(True, stretch))
         )

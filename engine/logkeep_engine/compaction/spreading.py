@@ -1,5 +1,6 @@
 """Spreads large partitions over tasks. It plans the tasks of `ranges` and puts their answers together. No I/O.
 
+    alone, large = divided(work, ...)        # which partitions are a task, and which are spread
     spreading = Spreading()
     runner.run(spreading.add(work, ranges_of(work, max_bytes)), ...)      # each answer goes to `take`
     runner.run(spreading.shares(), ...)
@@ -12,7 +13,7 @@ Rounds begin when all tasks of the one before have answered.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -30,6 +31,7 @@ from logkeep_engine.compaction.ranges import (
 from logkeep_engine.log.compaction import KeyLookup
 from logkeep_engine.log.key_comparison import new_secret
 from logkeep_engine.log.memory import task_bytes
+from logkeep_engine.tasks import Demand, Expect
 
 LEAST_BYTES = 4 << 30
 """A partition with fewer bytes is compacted by one task."""
@@ -38,11 +40,14 @@ RANGE_BYTES = 1 << 30
 _LARGEST = 1 << 30
 _OFFSETS = 2**31 - 2  # a part has positions of offsets in 31 bits, and one more batch
 
+WithRanges = tuple[CompactionWork, list[tuple[SegmentEntry, ...]]]
+"""A partition that is spread, and its ranges."""
+
 RangeTask = KeyRange | KeyShare | RangeCopy
 RangeAnswer = KeysMapped | KeysMerged | RangeCopied
 
 
-def sums_of(work: CompactionWork) -> tuple[int, int]:
+def _sums_of(work: CompactionWork) -> tuple[int, int]:
     """The records and the bytes that the compaction of a partition reads once."""
     records, size = sums_of_segments(work.dirty)
     clean, clean_size = (0, 0) if work.last is None else sums_of_segments(work.last.parts)
@@ -76,6 +81,27 @@ def ranges_of(work: CompactionWork, max_bytes: int) -> list[tuple[SegmentEntry, 
 def most_records() -> int:
     """So many records have marks in an eighth of a task's memory: two bits each."""
     return task_bytes() // 2
+
+
+def divided(
+    work: Sequence[CompactionWork], max_bytes: int, slots: int, expect: Expect | None
+) -> tuple[list[CompactionWork], list[WithRanges]]:
+    """The partitions that are a task, and those that are spread: `slots` tasks run at once, or what `expect` answers.
+    The second pass of a task reads as much as the first, so bytes tell how long one takes."""
+    sums = {item.number: _sums_of(item) for item in work}
+    total = sum(size for _, size in sums.values())
+
+    def is_above(item: CompactionWork, most_bytes: float) -> bool:
+        records, size = sums[item.number]
+        return size > most_bytes or records > most_records()
+
+    large = [(item, ranges_of(item, max_bytes)) for item in work if is_above(item, LEAST_BYTES)]
+    large = [(item, ranges) for item, ranges in large if len(ranges) > 1]
+    if expect is not None:
+        slots = expect(Demand(len(work) + sum(len(ranges) - 1 for _, ranges in large), total))
+    spread = [(item, ranges) for item, ranges in large if is_above(item, total / max(1, slots))]
+    numbers = {item.number for item, _ in spread}
+    return [replace(item, may_give_up=True) for item in work if item.number not in numbers], spread
 
 
 @dataclass(slots=True)

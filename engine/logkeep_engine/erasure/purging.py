@@ -87,5 +87,5 @@ def _is_original(path: str, topic: str) -> bool:
 
 def _entries(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[SegmentEntry]:
     """All segments of these incarnations that have objects, also those that are to be deleted."""
-    tables = chain(held_tables(state), removed_tables(state))
-    return (entry for table in tables if table.key[0] in topic_ids for entry in table.segments)
+    tables = chain(held_tables(state, topic_ids), removed_tables(state, topic_ids))
+    return (entry for table in tables for entry in table.segments)

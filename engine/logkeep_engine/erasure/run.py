@@ -29,6 +29,7 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
 )
 from logkeep_engine.archive.catalog.generations import passive_of
+from logkeep_engine.archive.catalog.held_tables import removed_tables
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
@@ -279,7 +280,7 @@ def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str
 
 def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
     """Raises if the archive is in no state in which records can be erased."""
-    if any(topic_id in topic_ids for item in state.unpurged for topic_id, _ in item.segments):
+    if next(removed_tables(state, topic_ids), None) is not None:
         refuse_unfinished(state, "An erasure", archive.storage.uri)  # restores may still need what was replaced
     lost = archive.lost_tails(state, thorough=True)
     if lost:

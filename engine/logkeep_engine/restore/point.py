@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import exact_from, not_exact, with_snapshots
+from logkeep_engine.archive.catalog.compacted import exact_by_snapshots, not_exact, with_snapshots
 from logkeep_engine.archive.catalog.earlier import without_gone
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
@@ -129,7 +129,7 @@ def _not_exact(archived: ArchiveState, topics: Iterable[TopicEntry], plan: Point
 
 
 def _told_not_exact(archived: ArchiveState, key: Partition, name: str) -> str:
-    first, removed = exact_from(archived, key), archived.removed[key][-1][1]
+    first, removed = exact_by_snapshots(archived, key), archived.removed[key][-1][1]
     if first is None:
         since = f"behind offset {removed} only, and no snapshot has what was written to its keys before"
     else:
@@ -146,7 +146,7 @@ def ends_as_of(
 
     def end(item: tuple[TopicEntry, int]) -> int | None:
         topic, partition = item
-        first = exact_from(archived, (topic.topic_id, partition))
+        first = exact_by_snapshots(archived, (topic.topic_id, partition))
         if first is not None and first.time != NO_TIME and first.time >= moment:
             told = _told_not_exact(archived, (topic.topic_id, partition), topic.name)
             raise SpecError(f"spec.point: {told}", hint="Choose a later point, or leave spec.point out.")

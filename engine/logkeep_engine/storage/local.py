@@ -8,6 +8,7 @@ import fcntl
 import io
 import os
 import secrets
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -227,14 +228,15 @@ class _LocalWriter(ObjectWriter):
             _make_folder(target.parent)
             self._file: io.FileIO | None = open(self._temporary, "xb", buffering=0)  # noqa: SIM115
         self._written = WrittenFile(self._file)
+        self._writing = threading.Lock()  # a task that is cancelled aborts, and may have a thread that writes yet
         self._synced: Future[None] | None = None
 
     def write(self, data: Buffer) -> int:
-        if self._file is None:
-            raise ValueError(f"{self._path}: write after commit or abort")
-        if self._synced is not None:
-            raise ValueError(f"{self._path}: write after complete")
-        with _os_errors(self._storage, self._path):
+        with self._writing, _os_errors(self._storage, self._path):
+            if self._file is None:
+                raise ValueError(f"{self._path}: write after commit or abort")
+            if self._synced is not None:
+                raise ValueError(f"{self._path}: write after complete")
             return self._written.write(data)
 
     def complete(self) -> None:
@@ -280,11 +282,12 @@ class _LocalWriter(ObjectWriter):
             os.replace(self._temporary, self._target)
 
     def abort(self) -> None:
-        if self._file is not None:
-            if self._synced is not None:
-                wait([self._synced])  # another file may get the number of one that is closed
-            self._close(self._file)
-            self._temporary.unlink(missing_ok=True)
+        with self._writing:  # another file may get the number of one that is closed, and its buffer
+            if self._file is not None:
+                if self._synced is not None:
+                    wait([self._synced])
+                self._close(self._file)
+                self._temporary.unlink(missing_ok=True)
 
     def _close(self, file: io.FileIO) -> None:
         self._written.release()
@@ -296,12 +299,10 @@ def _is_temporary(name: str) -> bool:
     return name.startswith(_TEMPORARY)
 
 
-def _write_all(file: io.FileIO, data: Buffer) -> int:
+def _write_all(file: io.FileIO, data: Buffer) -> None:
     rest = memoryview(data).cast("B")
-    total = len(rest)
     while rest:
         rest = rest[file.write(rest) :]
-    return total
 
 
 def _make_folder(folder: Path) -> None:

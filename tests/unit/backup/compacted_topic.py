@@ -13,7 +13,6 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.backup import snapshots
 from logkeep_engine.backup.snapshots import SnapshotsMade, make_snapshots
 from logkeep_engine.compaction import spreading
 from logkeep_engine.contract.point import PointSpec
@@ -150,5 +149,5 @@ def last_values(rows: Any) -> Map:
 @contextmanager
 def spread_all() -> Iterator[None]:
     """Partitions with more than one segment, or a snapshot, are spread over tasks: each segment is a range."""
-    with patch.object(snapshots, "LEAST_BYTES", 0), patch.object(spreading, "RANGE_BYTES", 1):
+    with patch.multiple(spreading, LEAST_BYTES=0, RANGE_BYTES=1):
         yield

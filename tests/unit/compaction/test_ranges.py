@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
 from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.backup.snapshots import divided, do_or_tell
+from logkeep_engine.backup.snapshots import do_or_tell
 from logkeep_engine.compaction import spreading
 from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, PartitionCompacted
-from logkeep_engine.compaction.spreading import Spreading, entries_of, ranges_of
+from logkeep_engine.compaction.spreading import Spreading, divided, entries_of, ranges_of
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log import compaction
 from logkeep_engine.log.compression import Codec
@@ -180,7 +180,7 @@ def test_a_partition_is_spread_if_others_would_wait_for_it(
         asked.append(demand)
         return slots
 
-    with patch("logkeep_engine.backup.snapshots.LEAST_BYTES", 4 * entry.bytes):
+    with patch.object(spreading, "LEAST_BYTES", 4 * entry.bytes):
         alone, spread_out = divided(work, entry.bytes, 1, expect)
     assert [len(item.dirty) for item, _ in spread_out] == large
     assert sorted([*(len(item.dirty) for item in alone), *large]) == sorted(sizes)
@@ -192,10 +192,7 @@ def test_a_partition_is_spread_if_others_would_wait_for_it(
 
 def test_more_records_than_a_task_has_marks_for_are_spread_whatever_their_bytes(tmp_path: Path) -> None:
     entry = write_segment(LocalStorage(f"file://{tmp_path}"), [plain([row(at, b"k", b"v") for at in range(9)])])
-    with (
-        patch("logkeep_engine.backup.snapshots.most_records", lambda: 20),
-        patch.object(spreading, "most_records", lambda: 20),
-    ):
+    with patch.object(spreading, "most_records", lambda: 20):
         alone, ((_, ranges),) = divided([work_of([entry] * 5)], 1 << 30, 1, None)
     assert not alone
     assert [len(some) for some in ranges] == [2, 2, 1]

@@ -398,6 +398,31 @@ def test_buffers_of_direct_writes_are_used_again(storage: Storage, monkeypatch: 
     assert len(page_cache._idle) == 1
 
 
+def test_a_file_that_is_given_up_is_not_closed_below_a_thread_that_writes(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is cancelled gives its files up while a thread of it still writes. Another file would get the number
+    and the buffer of this one, and the thread would write into that."""
+    monkeypatch.setattr(page_cache, "_idle", [])
+    writer = storage.writer("p/1.log")
+    aborting = threading.Thread(target=writer.abort)
+    closed: list[bool] = []
+
+    def slow(descriptor: int, data: mmap.mmap) -> int:
+        aborting.start()
+        aborting.join(0.2)
+        closed.append(not aborting.is_alive() or bool(page_cache._idle))
+        return len(data)
+
+    _direct_writes(monkeypatch, slow)
+    writer.write(bytes(2 * STEP_BYTES))
+    aborting.join()
+    assert closed == [False]
+    with pytest.raises(ValueError, match="write after commit or abort"):
+        writer.write(b"more")
+    assert storage.list() == []
+
+
 @pytest.mark.parametrize("direct", [True, False])
 def test_a_file_that_is_being_written_keeps_little_of_the_systems_memory(
     storage: Storage, tmp_path: Path, request: pytest.FixtureRequest, direct: bool

@@ -33,7 +33,8 @@ from operator import attrgetter
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import LAYOUTS, Layout
 from logkeep_engine.archive.catalog.facts import Partition, RunOutcome
-from logkeep_engine.archive.catalog.generations import PASSIVE, passive_of
+from logkeep_engine.archive.catalog.generations import passive_of
+from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.ranges import Range
@@ -92,12 +93,10 @@ def _is_adopted(writer: Writer) -> bool:
 def _leftovers(storage: Storage, state: ArchiveState, layout: Layout, keys: Collection[Partition]) -> Iterator[str]:
     ranges = {(state.topics[key[0]].name, key[1]): _whole_end(state, key) for key in keys}
     named: set[str] = set()
-    waiting = (table for item in state.unpurged for table in item.segments.items())
-    passive = state.of_generation(PASSIVE).segments
-    for (topic_id, partition), entries in chain(state.segments.items(), passive.items(), waiting):
-        topic = state.topics[topic_id].name
-        if (topic, partition) in ranges:
-            named.update(path for entry in entries for path in entry.objects(topic))
+    for table in chain(held_tables(state), removed_tables(state)):
+        topic = state.topics[table.key[0]].name
+        if (topic, table.key[1]) in ranges:
+            named.update(path for entry in table.segments for path in entry.objects(topic))
     being_read = {(state.topics[key[0]].name, key[1]): passive_of(state, key) for key in keys}
     for topic in {topic for topic, _ in ranges}:
         for info in storage.list(f"{names.TOPICS}{topic}/"):

@@ -12,7 +12,7 @@ from logkeep_engine.archive.care.points import KeptPoint, kept_points
 from logkeep_engine.archive.care.retaining import RetentionRules, with_spec_holds
 from logkeep_engine.archive.care.retention import Judged, judged, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import exact_from
+from logkeep_engine.archive.catalog.compacted import exact_by_snapshots
 from logkeep_engine.archive.catalog.earlier import last_with_generations, without_gone
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import moment
@@ -144,7 +144,8 @@ def _going(state: ArchiveState, found: Judged) -> GoingItem:
 
 
 def _point(archive: Archive, newest: ArchiveState, point: KeptPoint) -> RestorablePoint:
-    end = view.end_of(archive, newest.runs[point.run_id], newest.commit)
+    run = newest.runs[point.run_id]
+    end = view.end_of(archive, run.success or run, newest.commit)
     if end is None:
         return RestorablePoint(point.run_id, moment(point.time), point.rules, False, False, "")
     left = view.with_care(archive, end, newest, of_others=False)  # what the run itself has removed it has not left
@@ -166,7 +167,7 @@ def _lacks(then: ArchiveState, now: ArchiveState) -> int | None:
         if now.segments.rows(key) == then.segments.rows(key):
             continue
         if now.topics[key[0]].is_compacted_only:
-            exact, accounted = exact_from(now, key), then.accounted_for(*key)
+            exact, accounted = exact_by_snapshots(now, key), then.accounted_for(*key)
             if exact is None or not accounted or exact.offset > accounted[-1][1]:
                 found.append(_NO_TIME if exact is None else exact.time)
             continue

@@ -103,7 +103,7 @@ def not_exact(
             yield key
 
 
-def exact_from(state: ArchiveState, key: Partition) -> ExactFrom | None:
+def exact_by_snapshots(state: ArchiveState, key: Partition) -> ExactFrom | None:
     """The first points of a partition from which on all are exact, as far as snapshots tell; None: not even the newest
     is."""
     if generation_of(state, key).exact_from == NOWHERE:
@@ -118,7 +118,7 @@ def exact_from(state: ArchiveState, key: Partition) -> ExactFrom | None:
 def first_exact(state: ArchiveState, key: Partition) -> ExactFrom | None:
     """The first points of a partition from which on all are exact, by its generation, too; None: not even the newest
     is."""
-    found = exact_from(state, key)
+    found = exact_by_snapshots(state, key)
     known = state.generations.get(key)
     if found is None or known is None or known.exact <= found.offset or is_dense(state, key, known.exact):
         return found

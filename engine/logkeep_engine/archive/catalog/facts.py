@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import urlsafe_b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -249,8 +249,10 @@ class RunEntry:
     def success(self) -> RunEntry | None:
         """The run as its last success has left it; None if it has never succeeded. What was restorable then stays so,
         whatever becomes of a later attempt."""
-        if self.outcome is RunOutcome.SUCCEEDED or not self.succeeded_epoch:
-            return self if self.outcome is RunOutcome.SUCCEEDED else None
+        if self.outcome is RunOutcome.SUCCEEDED:
+            return self
+        if not self.succeeded_epoch:
+            return None
         epoch, time = self.succeeded_epoch, self.succeeded_time
         return replace(self, epoch=epoch, end_time=time, outcome=RunOutcome.SUCCEEDED, message="")
 
@@ -382,11 +384,6 @@ class Commit:
     removed_snapshots: tuple[RemovedSnapshot, ...] = ()
     replaced: tuple[ReplacedSegment, ...] = ()
     erasure: ErasureEntry | None = None
-
-    @property
-    def purged_removals(self) -> tuple[Collection[int], int]:
-        """The commits whose removed segments are purged, and the one up to which all are."""
-        return self.purged_commits, self.purged_up_to
 
     @property
     def ends_backup(self) -> bool:

@@ -8,14 +8,17 @@ Whoever has to see every object goes through these, so that nobody forgets a kin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import TypeVar
 
 from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
+
+T = TypeVar("T")
 
 
 class TableKind(Enum):
@@ -40,37 +43,42 @@ class HeldTable:
     segments: PackedSegments
 
 
-def held_tables(state: ArchiveState) -> Iterator[HeldTable]:
-    """Everything that has objects and was not removed: one kind behind the other, each by partition."""
+def held_tables(state: ArchiveState, topic_ids: Container[str] | None = None) -> Iterator[HeldTable]:
+    """Everything that has objects and was not removed, or what these topics have of it: one kind behind the other, each
+    by partition."""
+    branches = all_branches(state, topic_ids)
+    passive: Mapping[Partition, PackedSegments] = {} if state.passive is None else state.passive.segments
     found = [
-        *((TableKind.LOG, key, some) for key, some in sorted(state.segments.items(), key=_key_of)),
-        *((TableKind.BRANCH, branch.key, branch.segments) for branch in all_branches(state)),
-        *((TableKind.PASSIVE, key, some) for key, some in _passive(state)),
-        *((TableKind.SNAPSHOT, key, item.parts(key)) for key, held in sorted(state.snapshots.items()) for item in held),
+        *((TableKind.LOG, key, some) for key, some in _items(state.segments, topic_ids)),
+        *((TableKind.BRANCH, branch.key, branch.segments) for branch in branches),
+        *((TableKind.PASSIVE, key, some) for key, some in _items(passive, topic_ids)),
+        *(
+            (TableKind.SNAPSHOT, key, item.parts(key))
+            for key, held in _items(state.snapshots, topic_ids)
+            for item in held
+        ),
         *(
             (TableKind.BRANCH_SNAPSHOT, branch.key, item.parts(branch.key))
-            for branch in all_branches(state)
+            for branch in branches
             for item in branch.held.snapshots
         ),
     ]
     return (HeldTable(*item) for item in found if len(item[-1]))
 
 
-def removed_tables(state: ArchiveState) -> Iterator[HeldTable]:
-    """The segments that commits have removed and nobody has deleted yet, in order."""
+def removed_tables(state: ArchiveState, topic_ids: Container[str] | None = None) -> Iterator[HeldTable]:
+    """The segments that commits have removed and nobody has deleted yet, or those of these topics, in order."""
     for item in state.unpurged:
         for key, some in item.segments.items():
-            yield HeldTable(TableKind.REMOVED, key, some)
+            if topic_ids is None or key[0] in topic_ids:
+                yield HeldTable(TableKind.REMOVED, key, some)
 
 
-def all_branches(state: ArchiveState) -> list[Branch]:
-    """The branches of all partitions, by partition."""
-    return [branch for _, branches in sorted(state.branches.items(), key=_key_of) for branch in branches]
+def all_branches(state: ArchiveState, topic_ids: Container[str] | None = None) -> list[Branch]:
+    """The branches of all partitions, or of those of these topics, by partition."""
+    return [branch for _, branches in _items(state.branches, topic_ids) for branch in branches]
 
 
-def _passive(state: ArchiveState) -> list[tuple[Partition, PackedSegments]]:
-    return [] if state.passive is None else sorted(state.passive.segments.items(), key=_key_of)
-
-
-def _key_of(item: tuple[Partition, object]) -> Partition:
-    return item[0]
+def _items(tables: Mapping[Partition, T], topic_ids: Container[str] | None) -> list[tuple[Partition, T]]:
+    keys = (key for key in tables if topic_ids is None or key[0] in topic_ids)
+    return [(key, tables[key]) for key in sorted(keys)]

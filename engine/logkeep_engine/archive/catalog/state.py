@@ -351,7 +351,8 @@ class ArchiveState:
             self._branch(commit, branching)
         self.add_facts(commit.topics, commit.coverage, () if commit.replaced else commit.segments, commit.gaps)
         self.add_lineage(commit.epochs, commit.leaders)
-        self.unpurged = () if commit.purged else without_commits(self.unpurged, *commit.purged_removals)
+        left = without_commits(self.unpurged, commit.purged_commits, commit.purged_up_to)
+        self.unpurged = () if commit.purged else left
         self._remove(commit)
         erased = put_in_place(self, commit.replaced, commit.segments, partial(self.unname, commit))
         for key in {(item.topic_id, item.partition) for item in commit.replaced}:

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from logkeep_engine.archive.care.increments import VerifyCycle
 from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.retaining import RetentionRules, change_holds, retain, run_retention, with_spec_holds
@@ -194,6 +195,37 @@ def test_a_kept_point_keeps_what_a_generation_has_replaced(
     (one,) = (one for one in preview(archive, rules, hold).points if one.run_id == "run-1")
     assert (one.restorable, one.whole) == (False, False)
     assert (verify(archive).faults, verify(archive).orphans) == ([], [])
+
+
+def test_a_point_whose_run_was_begun_again_and_has_failed_is_told_as_it_is_restored(archive: Archive) -> None:
+    for _ in range(2):
+        with begin(archive.storage, "run-3") as writer:
+            writer.end(RunOutcome.FAILED if writer.state.runs["run-3"].attempts > 1 else RunOutcome.SUCCEEDED)
+    assert archive.load().runs["run-3"].outcome is RunOutcome.FAILED
+    assert restored(archive, "run-3") == [0, 20, 40]
+    found = preview(archive, RetentionRules(RetentionLimits(), KeepRules(runs=1), 0), NO_HOLD)
+    assert [(one.run_id, one.restorable, one.whole) for one in found.points] == [("run-3", True, True)]
+
+
+@pytest.mark.parametrize("parts", [None, 1])
+def test_damage_of_what_a_held_run_needs_is_found_although_a_generation_has_replaced_it(
+    archive: Archive, parts: int | None
+) -> None:
+    (entry, *_) = archive.load().segments[ID, 0]
+    reread(archive, "again")
+    hold = RetentionHold(runs=("run-1",))
+    run_retention(archive, "care", RetentionRules(RetentionLimits(), KeepRules(), 0), hold)
+    assert verify(archive).faults == []
+    (path, *_) = entry.objects(ORDERS.name)
+    data = bytearray(archive.storage.read(path))
+    data[-1] ^= 1
+    archive.storage.put(path, bytes(data))
+    assert restored(archive, "run-1") == [0, 20], "a restore reads the object"
+    cycle = None if parts is None else VerifyCycle.load(archive, parts)
+    assert {fault.object for fault in verify(archive, cycle=cycle).faults} == {f"{archive.storage.uri}/{path}"}
+    run_retention(archive, "later", RetentionRules(RetentionLimits(), KeepRules(), 86_400_000), NO_HOLD)
+    assert archive.load().unpurged != ()
+    assert verify(archive).faults == [], "nobody needs it any more"
 
 
 class Silent:

@@ -8,7 +8,7 @@ import pytest
 
 from logkeep_engine.archive.catalog.compacted import (
     ExactFrom,
-    exact_from,
+    exact_by_snapshots,
     not_exact,
     snapshots_then,
     with_snapshots,
@@ -88,20 +88,20 @@ def test_removed_log_below_a_snapshot_is_not_missing_and_points_from_there_on_ar
         ends = {} if end is None else {KEY: end}
         assert (first(with_snapshots(state, ends)), list(not_exact(state, ends))) == (begins, [])
     assert list(not_exact(state, {KEY: 29})) == [KEY]
-    assert exact_from(state, KEY) == ExactFrom(30, 1030)
+    assert exact_by_snapshots(state, KEY) == ExactFrom(30, 1030)
     without_log(state, 30)
     assert list(not_exact(state, {KEY: 35})) == [KEY]
-    assert (list(not_exact(state, {KEY: 30})), exact_from(state, KEY)) == ([], ExactFrom(60, 1060))
+    assert (list(not_exact(state, {KEY: 30})), exact_by_snapshots(state, KEY)) == ([], ExactFrom(60, 1060))
     assert (first(with_snapshots(state)), list(not_exact(state))) == ((60, 60), [])
     assert list(not_exact(state, before=1060)) == [KEY]
     without_log(state, 60)
-    assert (list(not_exact(state)), exact_from(state, KEY)) == ([KEY], None)
+    assert (list(not_exact(state)), exact_by_snapshots(state, KEY)) == ([KEY], None)
     assert first(with_snapshots(state)) == (0, 40)
 
 
 def test_what_is_whole_is_exact_from_its_beginning() -> None:
-    assert exact_from(compacted(30), KEY) == ExactFrom(0, NO_TIME)
-    assert exact_from(begun(), KEY) == ExactFrom(0, NO_TIME)
+    assert exact_by_snapshots(compacted(30), KEY) == ExactFrom(0, NO_TIME)
+    assert exact_by_snapshots(begun(), KEY) == ExactFrom(0, NO_TIME)
 
 
 def test_records_that_retention_removes_of_a_topic_that_deletes_too_are_not_missing() -> None:
@@ -161,7 +161,7 @@ def test_a_state_of_any_history_has_each_offset_from_a_snapshot_or_from_the_log(
         held = {at for item in view.segments.get(KEY, ()) for at in range(item.base_offset, item.next_offset)}
         whole = set(range(stop)) <= held
         assert whole == (not list(not_exact(state, limits))), seed
-        exact = exact_from(state, KEY)
+        exact = exact_by_snapshots(state, KEY)
         if exact is not None and stop >= exact.offset:
             assert whole, seed
 
