@@ -21,7 +21,7 @@ from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
 from logkeep_engine.backup.task import PieceDone, archive_pieces
 from logkeep_engine.contract.cluster import ClusterSpec
-from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.names import ENV_ERASURES_DIR, ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka import admin
@@ -235,6 +235,31 @@ def test_records_gone_before_they_were_archived_are_named(
         again = backups.run(unique)
     assert backups.faults() == []
     assert (again.outcome, again.records, again.loss_total) == ("Succeeded", 0, 0), "recorded for good"
+
+
+def test_run_that_has_lost_records_erases_all_the_same_and_can_go_on(
+    backups: Backups, topics: Topics, unique: str, tmp_path: Path
+) -> None:
+    topics.create(unique)
+    topics.produce(unique, numbers(100), key=lambda number: b"key %d" % number)
+    asked = [{"name": "ticket-1", "topic": unique, "keysSecretRef": {"name": "keys"}}]
+    (tmp_path / "ticket-1").mkdir()
+    (tmp_path / "ticket-1" / "keys").write_bytes(b"key 7\n")
+    backups = replace(backups, environ={**backups.environ, ENV_ERASURES_DIR: str(tmp_path)})
+    result = backups.run(f"{unique}x", erasures=asked)
+    assert (result.error_code, len(result.warnings)) == ("NoTopicMatches", 1)
+    assert "ticket-1: not done, since the run has failed before" in result.warnings[0]
+    assert backups.run(unique).outcome == "Succeeded"
+    topics.produce(unique, numbers(200))
+    topics.delete_records(unique, 150)
+    result = backups.run(unique, onDataLoss="Fail", erasures=asked)
+    assert (result.exit_code, result.error_code) == (int(ExitCode.DATA_LOSS), "DataLoss")
+    assert result.warnings == (f"erasure ticket-1 took 1 record out of 1 segment of topic {unique}",)
+    again = backups.run(unique, run_id=result.run_id, onDataLoss="Record", erasures=asked)
+    assert (again.outcome, again.loss_offsets, again.message) == ("Succeeded", 50, ""), again.message
+    kept = [*range(7), *range(8, 100), *range(150, 300)]
+    assert [record.offset for record in backups.records(unique)] == kept
+    assert backups.faults() == []
 
 
 @dataclass

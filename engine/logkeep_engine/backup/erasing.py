@@ -3,76 +3,125 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.catalog.facts import RunEntry, RunOutcome
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.contract.erasures import Erasure
 from logkeep_engine.contract.keys import different, keys_in
-from logkeep_engine.contract.names import FILE_ERASED_KEYS, PATH_ERASURES_DIR
+from logkeep_engine.contract.names import ENV_ERASURES_DIR, ERASURE, FILE_ERASED_KEYS, PATH_ERASURES_DIR, ExitCode
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.erasure.run import ErasureAsked, erase
-from logkeep_engine.errors import ErasureFailed, LogkeepError
+from logkeep_engine.errors import ArchiveFenced, ErasureFailed, LogkeepError
 from logkeep_engine.report import Reporter
 from logkeep_engine.tasks import TaskRunner
 
 log = logging.getLogger(__name__)
 
 
-def erase_asked(
-    archive: Archive,
-    erasures: Sequence[Erasure] | None,
-    runner_factory: Callable[[], TaskRunner],
-    message: str = "",
-    folder: str = PATH_ERASURES_DIR,
-) -> str:
-    """Carry out the erasures that the archive does not know as done, one after the other. Returns the run's message,
-    and behind it what they have done. `folder` has their keys. The run of the backup has ended.
+@dataclass(frozen=True)
+class AskedErasures:
+    """The erasures of `spec.erasures`. The variable LOGKEEP_ERASURES_DIR of `environ` names the folder with their keys,
+    if that is not where the operator mounts it.
 
-    All are tried. Raises ErasureFailed for the first that failed: the next run goes on with it.
+    They are done when nothing reads the archive by the state of the backup's writer any more: that names objects which
+    an erasure deletes.
     """
-    if not erasures:
-        return message
-    runs = archive.load().runs
-    told = [message] if message else []
-    failures: list[ErasureFailed] = []
-    for item in erasures:
-        earlier = runs.get(item.run_id)
-        if earlier is not None and earlier.outcome is RunOutcome.SUCCEEDED:
-            continue
+
+    items: Sequence[Erasure] | None
+    runner_factory: Callable[[], TaskRunner]
+    environ: Mapping[str, str]
+
+    def perform(self, archive: Archive) -> tuple[str, ...]:
+        """Carry out what the archive does not know as done, when a backup has succeeded. Returns what was done.
+
+        All are tried. Raises ErasureFailed for those that failed: the next run goes on with them.
+        """
+        told, failures = self._carry_out(archive)
+        if not failures:
+            return told
+        said = "; ".join((*told, *(str(error) for error in failures)))
+        error = ErasureFailed(f"The backup itself has succeeded, but not all erasures are done: {said}")
+        codes = [failure.exit_code for failure in failures]
+        first = (code for code in (ExitCode.INTERRUPTED, ExitCode.FAILED) if code in codes)
+        raise error.that_ends_with(next(first, codes[0]))
+
+    def after(self, error: BaseException, writer: Writer | None, *, tried_all: bool) -> tuple[str, ...]:
+        """Carry them out after a run that has failed with `error`, which must not put them off for ever, or say that
+        they wait. Returns warnings.
+
+        They wait if the run has not `tried_all`, since its tasks may write yet, and if its end is not in the archive.
+        """
+        runs = writer.state.runs if writer is not None else {}
+        waiting = ", ".join(item.name for item in self._undone(runs))
+        if not waiting:
+            return ()
+        if writer is None or not tried_all or not _lets_erase(error) or runs[writer.run_id].end_time is None:
+            unless = ", unless the archive has them as done" if writer is None else ""
+            return (
+                f"spec.erasures: {waiting}: not done, since the run has failed before{unless}. The next run that comes "
+                "to its end does it; `logkeep erase` with --run-id erasure-NAME does it at once.",
+            )
         try:
-            told.append(_carry_out(archive, item, runner_factory, folder))
-        except ErasureFailed as error:
-            log.error("%s", error)
-            failures.append(error)
-    if failures:
-        raise failures[0]
-    return "; ".join(told)
+            told, failures = self._carry_out(writer.archive)
+        except LogkeepError as problem:
+            return (f"spec.erasures: {waiting}: not done: {problem}",)
+        return (*(f"not done: {failure}" for failure in failures), *told)
+
+    def _undone(self, runs: Mapping[str, RunEntry]) -> Iterable[Erasure]:
+        """Those that no run of the archive has done."""
+        for item in self.items or ():
+            run = runs.get(item.run_id)
+            if run is None or run.kind != ERASURE or run.outcome is not RunOutcome.SUCCEEDED:
+                yield item
+
+    def _carry_out(self, archive: Archive) -> tuple[tuple[str, ...], list[ErasureFailed]]:
+        """What was done, and what has failed."""
+        told: list[str] = []
+        failures: list[ErasureFailed] = []
+        for item in self._undone(archive.load().runs) if self.items else ():
+            try:
+                told.append(self._erase(archive, item))
+            except ErasureFailed as error:
+                log.error("%s", error)
+                failures.append(error)
+                if error.exit_code == ExitCode.INTERRUPTED:
+                    break
+        return tuple(told), failures
+
+    def _erase(self, archive: Archive, item: Erasure) -> str:
+        where = f"spec.erasures: {item.name}"
+        keys = different(self._keys(item, where, archive.storage.uri))
+        asked = ErasureAsked(item.topic, keys, item.asked_by or "")
+        result = erase(item.run_id, archive.storage, asked, self.runner_factory, Reporter(item.run_id))
+        if result.outcome != "Succeeded":
+            raise ErasureFailed(f"{where}: {result.message}").that_ends_with(result.exit_code)
+        erased = f"{so_many(result.records, 'record')} out of {so_many(result.segments, 'segment')}"
+        return f"erasure {item.name} took {erased} of topic {item.topic}"
+
+    def _keys(self, item: Erasure, where: str, uri: str) -> list[bytes]:
+        reference = item.keys_secret_ref
+        folder = self.environ.get(ENV_ERASURES_DIR)
+        path = Path(folder or PATH_ERASURES_DIR) / item.name / FILE_ERASED_KEYS
+        source = f"key {reference.key} of Secret {reference.name}"
+        try:
+            return keys_in(path.read_bytes(), item.encoding, str(path) if folder else source)
+        except OSError as error:
+            raise ErasureFailed(
+                f"{where}: {path}: {error.strerror}" if folder else f"{where}: there is no {source}",
+                hint=f"{'Write' if folder else 'Create the Secret with'} the keys to erase, one on each line. On the "
+                f"command line, {ENV_ERASURES_DIR} names a folder that has them in {item.name}/{FILE_ERASED_KEYS}; or "
+                f"use `logkeep erase {uri} --topic {item.topic} --run-id {item.run_id} --keys-file FILE`: by this run "
+                "id the archive knows that it is done.",
+            ) from None
+        except (ValueError, LogkeepError) as error:
+            raise ErasureFailed(f"{where}: {error}", hint="Write one key on each line.") from None
 
 
-def _carry_out(archive: Archive, item: Erasure, runner_factory: Callable[[], TaskRunner], folder: str) -> str:
-    where = f"spec.erasures: {item.name}"
-    asked = ErasureAsked(item.topic, different(_keys(item, where, folder)), item.asked_by or "")
-    result = erase(item.run_id, archive.storage, asked, runner_factory, Reporter(item.run_id))
-    if result.outcome != "Succeeded":
-        error = ErasureFailed(f"{where}: {result.message}", hint="The backup itself has succeeded.")
-        raise error.that_ends_with(result.exit_code)
-    return (
-        f"erasure {item.name} took {so_many(result.records, 'record')} out of {so_many(result.segments, 'segment')} of "
-        f"topic {item.topic}"
-    )
+def _lets_erase(error: BaseException) -> bool:
+    """Whether the archive may be written after a run that has failed with `error`."""
+    return isinstance(error, LogkeepError) and not isinstance(error, ArchiveFenced)
 
-
-def _keys(item: Erasure, where: str, folder: str) -> list[bytes]:
-    reference = item.keys_secret_ref
-    try:
-        content = (Path(folder) / item.name / FILE_ERASED_KEYS).read_bytes()
-        return keys_in(content, item.encoding, f"key {reference.key} of Secret {reference.name}")
-    except OSError:
-        raise ErasureFailed(
-            f"{where}: there is no key {reference.key} of a Secret {reference.name}",
-            hint="Create the Secret with the keys to erase. On the command line, erase with `logkeep erase`.",
-        ) from None
-    except (ValueError, LogkeepError) as error:
-        raise ErasureFailed(f"{where}: {error}", hint="Write one key on each line.") from None

@@ -28,7 +28,7 @@ from logkeep_engine.backup.commit import BackupCommitter
 from logkeep_engine.backup.coverage import coverage, gone_warnings, selection_warnings, unmatched_error
 from logkeep_engine.backup.divergence import ComparedAgain, compare_again, diverged
 from logkeep_engine.backup.dry_run import BackupDryRun
-from logkeep_engine.backup.erasing import erase_asked
+from logkeep_engine.backup.erasing import AskedErasures
 from logkeep_engine.backup.generations import generation_warnings, open_changes
 from logkeep_engine.backup.losses import (
     ArchivePieces,
@@ -72,6 +72,7 @@ from logkeep_engine.contract.spec import FormatName, KafkaBackupSpec, OnDataLoss
 from logkeep_engine.errors import (
     ArchiveMismatch,
     BrokerRefused,
+    ErasureFailed,
     LogkeepError,
 )
 from logkeep_engine.formats.base import Loss
@@ -133,6 +134,7 @@ class BackupRun(ArchivingRun):
         self._disagreements: list[str] = []
         self._repeated = False
         self._activating = Activating()
+        self._erasures = AskedErasures(spec.erasures, runner_factory, environ)
         self._groups = 0
         self._cluster_state: ClusterStateEntry | None = None
         self._message = ""
@@ -200,7 +202,7 @@ class BackupRun(ArchivingRun):
         if self._reconciles:
             self._reconcile(writer, connection)
         # The writer's state names what an erasure deletes, so nothing may follow that reads the archive by it.
-        self._message = erase_asked(writer.archive, self._spec.erasures, self._runner_factory, self._message)
+        self._message = "; ".join(filter(None, (self._message, *self._erasures.perform(writer.archive))))
 
     def _reconcile(self, writer: Writer, connection: KafkaConnection) -> None:
         """Look for stale keys in the archive as this run has left it."""
@@ -228,13 +230,16 @@ class BackupRun(ArchivingRun):
             self._note("digests of records could not be made", error)
 
     def give_up(self, error: BaseException, result: RunResult) -> None:
-        """Note the failure, and describe the archive if the run has tried everything: a restore takes it then."""
+        """Note the failure, and describe the archive if the run has tried everything: a restore takes it then. At last
+        do the erasures, if they were not begun."""
         super().give_up(error, result)
         writer = self._writer
-        if not isinstance(error, LogkeepError) or not self._tried_all or writer is None:
+        if isinstance(error, ErasureFailed):  # the archive was described before
             return
-        if writer.state.runs[self._run_id].end_time is not None:
+        ended = writer is not None and writer.state.runs[self._run_id].end_time is not None
+        if isinstance(error, LogkeepError) and self._tried_all and writer is not None and ended:
             self._describe(writer)
+        self._notes[:0] = self._erasures.after(error, writer, tried_all=self._tried_all)
 
     def _describe(self, writer: Writer) -> None:
         """Describe the archive as the run has left it. Nothing of that makes a run fail."""
@@ -467,7 +472,7 @@ class BackupRun(ArchivingRun):
 
     def result(self) -> RunResult:
         """The facts so far; outcome and exit code are those of a failed run."""
-        result = replace(super().result(), message=self._message)
+        result = replace(super().result(), message=self._message, warnings=told_warnings(self._notes))
         plan = self._plan
         if plan is not None:
             loss = self._loss()

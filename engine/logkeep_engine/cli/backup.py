@@ -23,7 +23,7 @@ def backup(
     """Archive the topics of a KafkaBackup.
 
     Secrets that the file refers to are not read from Kubernetes: set LOGKEEP_KAFKA_USERNAME, LOGKEEP_KAFKA_PASSWORD,
-    LOGKEEP_KAFKA_CA_FILE, LOGKEEP_KAFKA_CERT_FILE, LOGKEEP_KAFKA_KEY_FILE, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
-    instead.
+    LOGKEEP_KAFKA_CA_FILE, LOGKEEP_KAFKA_CERT_FILE, LOGKEEP_KAFKA_KEY_FILE, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    LOGKEEP_ERASURES_DIR (a folder with the keys to erase, in NAME/keys) instead.
     """
     run_resource(BACKUP, file, spark, output, debug, changes={"dryRun": True} if dry_run else {})

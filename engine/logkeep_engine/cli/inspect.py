@@ -12,6 +12,7 @@ from logkeep_engine.cli.costing import CostOptions, show_cost
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, refuse, spread
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
+from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.values import human_bytes
 
 if TYPE_CHECKING:
@@ -156,10 +157,25 @@ def _print_archive(archive: Description, partitions: bool) -> None:
         out.print(_branches(archive))
     if any(part.generation for topic in archive.topics for part in topic.partitions):
         out.print(_generations(archive))
-    runs = table("run", "began", "ended", "outcome", "records", "size", "segments", "message")
+    out.print(_runs(archive))
+    groups = table("consumer group", "topic", "partition", "offset")
+    for group in archive.groups:
+        for position in group.positions:
+            name = f"{group.group_id} (share group)" if group.share else group.group_id
+            groups.add_row(name, position.topic, str(position.partition), str(position.offset))
+    if groups.row_count:
+        out.print(groups)
+
+
+def _runs(archive: Description) -> Table:
+    """A line for each run, with its kind if not all are backups."""
+    kinds = any(run.kind != BACKUP for run in archive.runs)
+    heads = ("began", "ended", "outcome", "records", "size", "segments", "message")
+    found = table("run", *(["kind"] if kinds else []), *heads)
     for run in archive.runs:
-        runs.add_row(
+        found.add_row(
             run.run_id,
+            *([run.kind] if kinds else []),
             run.begin_time,
             run.end_time or "-",
             run.outcome,
@@ -168,14 +184,7 @@ def _print_archive(archive: Description, partitions: bool) -> None:
             str(run.segments),
             run.message,
         )
-    out.print(runs)
-    groups = table("consumer group", "topic", "partition", "offset")
-    for group in archive.groups:
-        for position in group.positions:
-            name = f"{group.group_id} (share group)" if group.share else group.group_id
-            groups.add_row(name, position.topic, str(position.partition), str(position.offset))
-    if groups.row_count:
-        out.print(groups)
+    return found
 
 
 def _counted(state: ClusterStateInfo | None) -> str:

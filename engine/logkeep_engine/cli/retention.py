@@ -139,9 +139,12 @@ def _json_of(done: RetentionDone) -> dict[str, object]:
 
 def _show_preview(found: RetentionPreview) -> None:
     console = stdout()
-    for part in (_topics(found), _points(found), _waiting(found)):
+    parts = [part for part in (_topics(found), _points(found), _waiting(found)) if part.row_count]
+    for part in parts:
         console.print(part)
         console.print()
+    if not parts:
+        console.print("nothing is archived")
     for one in found.holds:
         console.print(one)
 

@@ -107,6 +107,11 @@ class _ErasureRun(ArchivingRun):
         archive = self._archive = Archive.open(self._storage)
         state = archive.load()
         earlier = state.runs.get(self._run_id)
+        if earlier is not None and earlier.kind != ERASURE:
+            raise SpecError(
+                f"run {self._run_id} of the archive is no erasure, but a {earlier.kind}",
+                hint="Give the erasure another name.",
+            )
         if earlier is not None and earlier.outcome is RunOutcome.SUCCEEDED:
             self._earlier = earlier
             return

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.backup.erasing import erase_asked
+from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.backup.erasing import AskedErasures
 from logkeep_engine.contract.erasures import Erasure
-from logkeep_engine.errors import ErasureFailed
+from logkeep_engine.contract.names import ENV_ERASURES_DIR
+from logkeep_engine.errors import ArchiveFenced, DataLoss, ErasureFailed, LogkeepError
 from logkeep_engine.storage import LocalStorage
 from tests.runners import HereRunner
 from tests.unit.erasure.erasing import archive_batches, batch_of, seen
@@ -32,30 +35,107 @@ def secret(folder: Path, name: str, content: bytes) -> None:
     (folder / name / "keys").write_bytes(content)
 
 
-def run(storage: LocalStorage, folder: Path, *erasures: Erasure) -> str:
-    return erase_asked(Archive.open(storage), erasures, HereRunner, "done", str(folder))
+def asked(folder: Path, *erasures: Erasure) -> AskedErasures:
+    return AskedErasures(erasures, HereRunner, {ENV_ERASURES_DIR: str(folder)})
+
+
+def run(storage: LocalStorage, folder: Path, *erasures: Erasure) -> tuple[str, ...]:
+    return asked(folder, *erasures).perform(Archive.open(storage))
 
 
 def test_erasure_is_done_once_and_its_secret_may_go_then(storage: LocalStorage, tmp_path: Path) -> None:
     secret(tmp_path, "ticket-1", ALICE + b"\n")
     told = run(storage, tmp_path, erasure("ticket-1", askedBy="ticket 1"))
-    assert told == "done; erasure ticket-1 took 1 record out of 1 segment of topic orders"
+    assert told == ("erasure ticket-1 took 1 record out of 1 segment of topic orders",)
     assert [item[2] for item in seen(storage)] == [BOB, None]
     (tmp_path / "ticket-1" / "keys").unlink()
-    assert run(storage, tmp_path, erasure("ticket-1")) == "done"
+    assert run(storage, tmp_path, erasure("ticket-1")) == ()
     assert b'"askedBy":"ticket 1"' in storage.read("runs/erasure-ticket-1/erasure.json")
 
 
 def test_one_that_fails_holds_up_no_other_and_is_tried_again(storage: LocalStorage, tmp_path: Path) -> None:
     secret(tmp_path, "ticket-2", b"Ym9iLWJvYg==")
-    asked = [erasure("ticket-1"), erasure("ticket-2", encoding="base64")]
-    with pytest.raises(ErasureFailed, match="ticket-1: there is no key keys of a Secret customers") as caught:
-        run(storage, tmp_path, *asked)
+    wanted = [erasure("ticket-1"), erasure("ticket-2", encoding="base64"), erasure("ticket-3")]
+    with pytest.raises(ErasureFailed, match="The backup itself has succeeded, but not all") as caught:
+        run(storage, tmp_path, *wanted)
+    for told in ("erasure ticket-2 took 1 record", "ticket-1/keys: No such file", "ticket-3/keys: No such file"):
+        assert told in str(caught.value)
     assert caught.value.exit_code == 1
     assert [item[2] for item in seen(storage)] == [ALICE, None]
     secret(tmp_path, "ticket-1", ALICE)
-    assert "ticket-1" in run(storage, tmp_path, *asked)
+    secret(tmp_path, "ticket-3", b"nobody")
+    assert ["ticket-1" in told for told in run(storage, tmp_path, *wanted)] == [True, False]
     assert [item[2] for item in seen(storage)] == [None]
+
+
+def test_without_a_secret_the_message_has_the_command_that_does_it(storage: LocalStorage) -> None:
+    """As on a laptop, where nothing is mounted."""
+    wanted = AskedErasures([erasure("ticket-1")], HereRunner, {})
+    with pytest.raises(ErasureFailed, match="ticket-1: there is no key keys of Secret customers") as caught:
+        wanted.perform(Archive.open(storage))
+    command = f"logkeep erase {storage.uri} --topic orders --run-id erasure-ticket-1 --keys-file FILE"
+    assert f"`{command}`" in str(caught.value)
+    assert "LOGKEEP_ERASURES_DIR" in str(caught.value)
+
+
+def test_run_of_another_kind_that_has_its_id_is_no_erasure(storage: LocalStorage, tmp_path: Path) -> None:
+    secret(tmp_path, "ticket-1", ALICE)
+    with begin_run(Archive.open(storage), "erasure-ticket-1") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+    with pytest.raises(ErasureFailed, match="run erasure-ticket-1 of the archive is no erasure, but a KafkaBackup"):
+        run(storage, tmp_path, erasure("ticket-1"))
+
+
+def after(
+    storage: LocalStorage,
+    wanted: AskedErasures,
+    error: BaseException,
+    *,
+    outcome: RunOutcome | None = RunOutcome.FAILED,
+    tried_all: bool = True,
+) -> tuple[str, ...]:
+    with begin_run(Archive.open(storage), "night-2") as writer:
+        if outcome is not None:
+            writer.end(outcome)
+        told = wanted.after(error, writer, tried_all=tried_all)
+        if outcome is None:  # nobody waits for a run that has not ended
+            writer.end(RunOutcome.FAILED)
+    return told
+
+
+@pytest.mark.parametrize("outcome", [RunOutcome.FAILED, RunOutcome.SUCCEEDED])
+def test_run_that_fails_in_the_end_does_not_put_them_off(
+    storage: LocalStorage, tmp_path: Path, outcome: RunOutcome
+) -> None:
+    secret(tmp_path, "ticket-1", ALICE)
+    wanted = asked(tmp_path, erasure("ticket-1"), erasure("ticket-2"))
+    failure, told = after(storage, wanted, DataLoss("offsets are lost"), outcome=outcome)
+    assert failure.startswith("not done: spec.erasures: ticket-2: ")
+    assert told == "erasure ticket-1 took 1 record out of 1 segment of topic orders"
+    assert [item[2] for item in seen(storage)] == [BOB, None]
+
+
+@pytest.mark.parametrize(
+    ("error", "tried_all", "outcome"),
+    [
+        (LogkeepError("no broker answers"), False, RunOutcome.FAILED),
+        (LogkeepError("its end could not be stored"), True, None),
+        (ArchiveFenced("another run writes"), True, RunOutcome.SUCCEEDED),
+        (KeyboardInterrupt(), True, RunOutcome.FAILED),
+    ],
+)
+def test_after_other_failures_they_wait_and_the_run_says_so(
+    storage: LocalStorage, tmp_path: Path, error: BaseException, tried_all: bool, outcome: RunOutcome | None
+) -> None:
+    secret(tmp_path, "ticket-1", ALICE)
+    wanted = asked(tmp_path, erasure("ticket-1"))
+    (told,) = after(storage, wanted, error, outcome=outcome, tried_all=tried_all)
+    assert told.startswith("spec.erasures: ticket-1: not done, since the run has failed before. ")
+    assert [item[2] for item in seen(storage)] == [ALICE, BOB, None]
+    (told,) = wanted.after(error, None, tried_all=False)
+    assert "not done, since the run has failed before, unless the archive has them as done" in told
+    run(storage, tmp_path, erasure("ticket-1"))
+    assert after(storage, wanted, error, outcome=outcome, tried_all=tried_all) == (), "nothing waits"
 
 
 def test_refusal_is_not_tried_again_by_the_job(storage: LocalStorage, tmp_path: Path) -> None:
@@ -69,5 +149,5 @@ def test_key_is_not_in_a_message(storage: LocalStorage, tmp_path: Path) -> None:
     secret(tmp_path, "ticket-1", b"bm90\nnot base64 at all!\n")
     with pytest.raises(ErasureFailed) as caught:
         run(storage, tmp_path, erasure("ticket-1", encoding="base64"))
-    assert "ticket-1: key keys of Secret customers: line 2 is not base64" in str(caught.value)
+    assert "ticket-1/keys: line 2 is not base64" in str(caught.value)
     assert "at all" not in str(caught.value)

@@ -54,6 +54,8 @@ def _decompress_snappy(data: memoryview, out: memoryview) -> int:
     while position < end:
         if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # a flush may begin the stream anew
             position += len(_XERIAL_HEADER)
+            if position > end:  # Kafka's reader refuses it, too
+                raise CorruptBatch("the snappy header is cut short")
             continue
         (length,) = struct.unpack_from(">i", data, position)
         position += 4

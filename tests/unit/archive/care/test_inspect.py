@@ -10,9 +10,11 @@ from typer.testing import CliRunner
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Receipt, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.cli import app
+from logkeep_engine.contract.names import HOLD
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, TIME, begin, chunk
@@ -81,6 +83,16 @@ def test_a_description_says_runs_topics_partitions_and_groups(storage: Storage) 
             "share": False,
         }
     ]
+
+
+def test_runs_have_their_kinds_where_not_all_are_backups(storage: Storage) -> None:
+    with begin(storage) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+    assert "kind" not in CliRunner().invoke(app, ["inspect", storage.uri]).stdout
+    with begin_run(Archive.open(storage), "hold-1", kind=HOLD) as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+    shown = CliRunner().invoke(app, ["inspect", storage.uri]).stdout.splitlines()
+    assert [line.split()[1] for line in shown if line.startswith(("run ", "hold-1 "))] == ["kind", "Hold"]
 
 
 def test_the_incarnation_that_a_restore_takes_is_the_newest_with_records(storage: Storage) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from typer.testing import CliRunner
 
 from logkeep_engine.archive.care.increments import VerifyCycle
 from logkeep_engine.archive.care.points import KeepRules
@@ -26,6 +27,7 @@ from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.activating import Activating
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.backup.planner import BackupPlanner, CaughtUp
+from logkeep_engine.cli import app
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.retention import Retention, RetentionHold
 from logkeep_engine.errors import BackupUnfinished, SpecError
@@ -268,3 +270,16 @@ def test_what_the_store_keeps_locked_is_told_and_tried_again(archive: Archive, m
         "1 of them with a legal hold; a later run tries again: first topics/orders/x.log",
     )
     assert run_retention(archive, "care-2", OLD, NO_HOLD).purged.segments == 3
+
+
+def test_a_dry_run_prints_no_empty_table(tmp_path: Path) -> None:
+    Archive.create_or_open(open_uri((tmp_path / "archive").as_uri()), "a")
+    spec = {
+        "cluster": {"bootstrapServers": ["b:1"]},
+        "topics": {"include": ["a"]},
+        "storage": {"uri": (tmp_path / "archive").as_uri()},
+    }
+    file = tmp_path / "backup.yaml"
+    file.write_text(json.dumps({"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaBackup", "spec": spec}))
+    done = CliRunner().invoke(app, ["retention", "-f", str(file), "--dry-run"])
+    assert (done.exit_code, done.stdout) == (0, "nothing is archived\n"), done.output
