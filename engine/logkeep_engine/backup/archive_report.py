@@ -17,6 +17,7 @@ from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules
 from logkeep_engine.archive.care.retention import object_bytes
 from logkeep_engine.archive.catalog.compacted import ExactFrom, first_exact
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.held_tables import removed_tables
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals
@@ -126,7 +127,7 @@ def retained_by(state: ArchiveState, rules: RetentionRules, done: RetentionDone 
     if done is None or not (rules.is_set or state.retention_holds or state.unpurged or done.purged.segments):
         return None
     points = kept_points(state, rules.keep)
-    waiting = [entry for item in state.unpurged for entries in item.segments.values() for entry in entries]
+    waiting = [entry for table in removed_tables(state) for entry in table.segments]
     return Retained(
         removed_segments=done.removed.segments,
         removed_snapshots=done.removed.snapshots,

@@ -11,15 +11,24 @@ due in archives of all kinds, with a cycle or without.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
-from logkeep_engine.archive.catalog.generations import NOWHERE, PassiveGeneration, generation_of, passive_of, unread
+from logkeep_engine.archive.catalog.generations import (
+    NOWHERE,
+    Generation,
+    PassiveGeneration,
+    generation_of,
+    passive_of,
+    unread,
+)
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.contract.values import human_duration, so_many
+from logkeep_engine.log.cleanup import delete_retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,14 @@ def activation(state: ArchiveState, key: Partition) -> GenerationChange:
     return GenerationChange(*key, passive.number, GenerationStep.ACTIVATE, passive.start, end)
 
 
+def may_have_stale_keys(known: Generation, configs: Mapping[str, str]) -> bool:
+    """Whether keys may be alive in the active generation that were deleted while it was read: the broker may have
+    removed a record that was read, and then its tombstone before that was. A cleaner's pass removes the first, and
+    `delete.retention.ms` after the pass began the second may go. Half of that is left for the pass."""
+    is_known = known.began >= 0 and known.since >= 0
+    return is_known and 2 * (known.since - known.began) >= delete_retention(configs)
+
+
 def _why_passive(state: ArchiveState, key: Partition, passive: PassiveGeneration) -> str:
     left = unread(state, key, passive)
     if left:
@@ -121,9 +138,29 @@ def _why_passive(state: ArchiveState, key: Partition, passive: PassiveGeneration
     return "its log was compacted faster than its end could be read"
 
 
+def _slow_readings(plan: BackupPlan, state: ArchiveState) -> list[str]:
+    told = []
+    for topic in plan.topics:
+        found = {key[1]: known for key, known in state.generations.items() if key[0] == topic.topic_id}
+        slow = {number: known for number, known in found.items() if may_have_stale_keys(known, topic.configs)}
+        if slow:
+            number, known = max(slow.items(), key=lambda item: item[1].since - item[1].began)
+            told.append(
+                f"Topic {topic.name!r} partition {number}{_and_others(len(slow) - 1)}: generation {known.number} took "
+                f"{human_duration((known.since - known.began) / 1000)} to be read, and delete.retention.ms is not "
+                "twice as long. A key that was deleted meanwhile may be alive in it: spec.reconcile or `logkeep "
+                "reconcile` finds it. Set delete.retention.ms higher, and the next generation has none."
+            )
+    return told
+
+
+def _and_others(count: int) -> str:
+    return f" and {so_many(count, 'other')}" if count else ""
+
+
 def generation_warnings(plan: BackupPlan, state: ArchiveState) -> list[str]:
     """The warnings for generations that a run could not make active, and for what a new one leaves behind."""
-    names, told = plan.topic_names, []
+    names, told = plan.topic_names, _slow_readings(plan, state)
     for (topic_id, partition), known in state.generations.items():
         if topic_id in names and known.passive is not None:
             passive = known.passive

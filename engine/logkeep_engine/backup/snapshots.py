@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from logkeep_engine.archive.catalog.compacted import not_exact, snapshot_of
-from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import NOWHERE, generation_of
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments
 from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
@@ -62,12 +62,11 @@ from logkeep_engine.contract.compacted import CompactedTopics, Snapshots
 from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, LogkeepError
 from logkeep_engine.limits import NO_LIMITS
+from logkeep_engine.log.cleanup import delete_retention
 from logkeep_engine.report import ProgressRange, Reporter
 from logkeep_engine.tasks import Expect, TaskContext, TaskRunner
 
 log = logging.getLogger(__name__)
-
-_DAY_MS = 86_400_000  # the brokers' default of `delete.retention.ms`
 
 
 @dataclass(slots=True)
@@ -148,7 +147,7 @@ def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[Co
             dirty=dirty,
             kept=tuple(state.kept(*key)),
             end=state.accounted_for(*key)[-1][1],
-            delete_retention=delete_retention(topic),
+            delete_retention=delete_retention(topic.configs),
         )
         number += 1
 
@@ -166,12 +165,6 @@ def _why_not(state: ArchiveState, key: Partition, gone: set[Partition]) -> str:
     if last is not None and last.next_offset > accounted[0][1]:
         return f"the segment {last.base_offset} reaches over its archived end {accounted[0][1]}"
     return ""
-
-
-def delete_retention(topic: TopicEntry) -> int:
-    """How long tombstones of a topic stay (ms), as far as the topic itself says so."""
-    text = topic.configs.get("delete.retention.ms", "")
-    return int(text) if text.isdecimal() else _DAY_MS
 
 
 class _Making:

@@ -1,4 +1,4 @@
-"""Tells what a topic's `cleanup.policy` says. Whoever asks whether a topic is compacted asks here."""
+"""Tells what a topic's configuration says of its cleaning. Whoever asks whether a topic is compacted asks here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 POLICY = "cleanup.policy"
 _DELETE = "delete"
 _COMPACT = "compact"
+_DAY_MS = 86_400_000  # the brokers' default of `delete.retention.ms`
 
 
 def is_compacted(configs: Mapping[str, str]) -> bool:
@@ -17,6 +18,12 @@ def is_compacted(configs: Mapping[str, str]) -> bool:
 def is_deleted(configs: Mapping[str, str]) -> bool:
     """Whether Kafka deletes old records of a topic with this configuration."""
     return _DELETE in _policies(configs)
+
+
+def delete_retention(configs: Mapping[str, str]) -> int:
+    """How long tombstones of a topic stay (ms), as far as the topic itself says so."""
+    text = configs.get("delete.retention.ms", "")
+    return int(text) if text.isdecimal() else _DAY_MS
 
 
 def _policies(configs: Mapping[str, str]) -> set[str]:

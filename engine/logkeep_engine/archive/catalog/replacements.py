@@ -6,7 +6,7 @@ left of a segment stands in its place there, too: `ArchiveState.following`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -74,16 +74,31 @@ def first_epochs(replaced: Iterable[Replacement]) -> Callable[[SegmentEntry], in
 
 def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]:
     """The ranges of offsets of the log in which segments were replaced, so that records of the cluster may be missing
-    there. `end`: where the archive ends. If nobody knows where a segment ended, its range goes on to the next one."""
-    bases = sorted({entry.base_offset for entry in state.segments.get(key, ()) if entry.layout is not Layout.SNAPSHOT})
+    there. `end`: where the archive ends. If nobody knows where a segment ended, its range goes on to the next one. What
+    a generation has read again since is none of them."""
+    log = [entry for entry in state.segments.get(key, ()) if entry.layout is not Layout.SNAPSHOT]
+    bases = [entry.base_offset for entry in log]
     found: list[Range] = []
-    for (base, _, _, snapshot), row in state.replaced.get(key, ()):
-        if row and PackedSegments(key, row)[0].layout is Layout.KAFKA:
-            add_range(found, base, max(offsets_of(row)[1], base + 1))
-        elif not snapshot:  # its records are those of segments
+    for (base, epoch, _, snapshot), row in state.replaced.get(key, ()):
+        left = PackedSegments(key, row)[0] if row else None
+        if snapshot and (left is None or left.layout is not Layout.KAFKA):
+            continue  # its records are those of segments
+        stop = base + 1 if left is None else max(left.next_offset, base + 1)
+        if _is_read_again(log, bases, base, stop, epoch if left is None else left.epoch):
+            continue
+        if left is None or left.layout is not Layout.KAFKA:
             behind = bisect_right(bases, base)
-            add_range(found, base, bases[behind] if behind < len(bases) else max(end, base + 1))
+            stop = bases[behind] if behind < len(bases) else max(end, stop)
+        add_range(found, base, stop)
     return found
+
+
+def _is_read_again(log: Sequence[SegmentEntry], bases: Sequence[int], start: int, stop: int, epoch: int) -> bool:
+    """Whether all segments of these offsets were archived behind an epoch, and there is one."""
+    first = max(0, bisect_right(bases, start) - 1)
+    found = log[first : bisect_left(bases, stop)]
+    epochs = [entry.epoch for entry in found if entry.next_offset > start]
+    return bool(epochs) and min(epochs) > epoch
 
 
 def put_in_place(

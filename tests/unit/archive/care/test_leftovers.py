@@ -189,7 +189,10 @@ def test_archive_of_kafka_s_format_has_names_of_its_own_for_every_attempt(storag
     assert remove_leftovers(writer, [KEY]) == 0
 
 
-def test_folders_are_looked_at_only_after_an_attempt_that_did_not_come_to_its_end(storage: Storage) -> None:
+def test_folders_are_looked_at_only_after_an_attempt_that_did_not_come_to_its_end(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logkeep_engine.archive.catalog.writer.Timing", lambda: FAST)
     found = []
     for run_id, outcome in (
         ("one", RunOutcome.SUCCEEDED),
