@@ -45,24 +45,7 @@ class Metrics:
             "logkeep_drill_recovery_seconds",
             "The seconds in which the last measured drill had restored everything; NaN if none was measured.",
         )
-        self._unpurged = self._of_resource(
-            "logkeep_archive_waiting_bytes",
-            "Bytes of removed objects that are there still: for their grace, or locked.",
-        )
-        self._locked = self._of_resource(
-            "logkeep_archive_locked_objects", "Removed objects that the store refuses to delete."
-        )
-        self._points = self._of_resource("logkeep_archive_kept_points", "Runs that retention keeps restorable.")
-        self._stale = self._of_resource(
-            "logkeep_stale_keys", "Keys alive in the archive and gone in the cluster; NaN if they were never compared."
-        )
-        self._missing = self._of_resource(
-            "logkeep_missing_keys", "Keys whose last record the archive lacks; NaN if they were never compared."
-        )
-        self._compared = self._of_resource(
-            "logkeep_keys_compared_timestamp_seconds",
-            "When keys of the archive were last compared with the cluster; 0 if they never were.",
-        )
+        self._describe_care()
         self._created = self._of_resource(
             "logkeep_resource_created_timestamp_seconds", "When the resource was created."
         )
@@ -89,6 +72,26 @@ class Metrics:
         self.queue_depth = self._gauge("logkeep_reconcile_queue_depth", "Resources that wait for a worker now.")
         self.reconcile_seconds = Histogram(
             "logkeep_reconcile_duration_seconds", "How long a reconciliation took.", registry=self.registry
+        )
+
+    def _describe_care(self) -> None:
+        self._unpurged = self._of_resource(
+            "logkeep_archive_waiting_bytes",
+            "Bytes of removed objects that are there still: for their grace, or locked.",
+        )
+        self._locked = self._of_resource(
+            "logkeep_archive_locked_objects", "Removed objects that the store refuses to delete."
+        )
+        self._points = self._of_resource("logkeep_archive_kept_points", "Runs that retention keeps restorable.")
+        self._stale = self._of_resource(
+            "logkeep_stale_keys", "Keys alive in the archive and gone in the cluster; NaN if they were never compared."
+        )
+        self._missing = self._of_resource(
+            "logkeep_missing_keys", "Keys whose last record the archive lacks; NaN if they were never compared."
+        )
+        self._compared = self._of_resource(
+            "logkeep_keys_compared_timestamp_seconds",
+            "When keys of the archive were last compared with the cluster; 0 if they never were.",
         )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

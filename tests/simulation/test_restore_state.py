@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import KafkaBackupSpec
 from logkeep_engine.errors import SegmentsRemoved, SpecError
 from tests.kafka.restores import ThreadRunner, back_up, bring_back
 from tests.simulation.backing_up import backup_spec
@@ -21,10 +22,10 @@ from tests.simulation.partition_log import batch
 def archive(source: SimulatedCluster, tmp_path: Path) -> Callable[..., Path]:
     """Makes one of the topic `orders`, 10 records in each of two partitions."""
 
-    def make(name: str = "archive", **more: Any) -> Path:
+    def make(name: str = "archive", configs: dict[str, str] | None = None, **more: Any) -> Path:
         root = tmp_path / name
         source.do(source.topics.clear)
-        source.do(lambda: source.create("orders", 2))
+        source.do(lambda: source.create("orders", 2, configs=configs))
         for partition in source.topics["orders"].partitions:
             source.do(lambda to=partition: to.append(batch([(b"%d" % n, b"value") for n in range(10)])))  # type: ignore[misc]
         back_up(backup_spec(source, root, **more))
@@ -102,6 +103,24 @@ def test_what_retention_has_removed_between_two_tries_is_not_called_damaged(
         restored(target, root)
     assert "Retention has removed 2 segments of what this restore brings since it was planned" in refused.value.message
     assert "retention.grace" in refused.value.hint
+
+
+def test_what_a_new_generation_has_replaced_between_two_tries_is_not_called_damaged(
+    clusters: tuple[SimulatedCluster, SimulatedCluster],
+    target: SimulatedCluster,
+    archive: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = archive(configs={"cleanup.policy": "compact"})
+    with pytest.raises(KeyboardInterrupt):
+        restored(target, root, killed=True)
+    monkeypatch.setattr(KafkaBackupSpec, "generation_cycle_ms", -1)  # each run begins one
+    again = backup_spec(clusters[0], root, compactedTopics="Generations", retention={"grace": "0s"})
+    for run_id in ("backup-2", "backup-3"):  # the first one replaces, the second one deletes
+        back_up(again, run_id)
+    with pytest.raises(SegmentsRemoved, match="the object is missing") as refused:
+        restored(target, root)
+    assert "or a new generation has replaced them" in refused.value.message
 
 
 def test_a_restore_comes_to_its_end_with_what_was_removed_between_two_tries_and_not_deleted_yet(

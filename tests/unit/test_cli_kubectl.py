@@ -187,7 +187,7 @@ def test_details_name_what_is_kept_removed_and_compared() -> None:
     assert care_lines.compacted_topics(CARED) == [
         ("stock", "snapshot", "2", "9", "2.0 KiB", "all are"),
         ("rates", "generation 2", "4", NOTHING, NOTHING, f"{NIGHT}; 1 partition nowhere"),
-        ("prices", "generation 3, 1 being read", "1", NOTHING, NOTHING, "all are"),
+        ("prices", "generation 3, 1 being read", "1", NOTHING, NOTHING, "not told"),
     ]
     assert care_lines.kept_points(CARED, NOW) == [("r9", f"{NIGHT} (7h ago)", "last, daily"), ("and 4 more", "", "")]
     assert dict(lines.detail(CARED, NOW))["StaleKeys"] == "True, StaleKeysFound: 2 keys"

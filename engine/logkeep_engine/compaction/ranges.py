@@ -35,6 +35,7 @@ from logkeep_engine.log.transactions import Spans
 from logkeep_engine.tasks import TaskContext
 
 _READ_AT_ONCE = PAIR_BYTES << 18
+_FIRST_ATTEMPT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def copy_range(setting: CompactionSetting, work: RangeCopy, context: TaskContext
     del marks, replaced
     compactor.begin_copy()
     whole = part.whole
-    place = place_of(setting, whole, context.attempt, work.leader_epoch)
+    place = place_of(setting, whole, _attempt(context), work.leader_epoch)
     ends = part.part == part.parts - 1
     with Parts(
         replace(setting, max_bytes=MAX_SEGMENT_BYTES), place, time_of(whole), only=part.part, ends=ends
@@ -202,8 +203,14 @@ def _compactor(setting: CompactionSetting, work: KeyRange, on_keys: OnKeys | Non
     return Compactor(now=setting.now, horizon=horizon, aborted=aborted, shared=work.secret, on_keys=on_keys)
 
 
+def _attempt(context: TaskContext) -> int:
+    """The number of an attempt in names. An attempt at the whole partition that nobody hears of any more may write its
+    parts still, when another one has given up: these are not its names."""
+    return _FIRST_ATTEMPT + context.attempt
+
+
 def _path(setting: CompactionSetting, work: CompactionWork, context: TaskContext, name: str) -> str:
-    folder = names.snapshots_folder(work.topic, work.topic_id, work.partition, setting.epoch, context.attempt)
+    folder = names.snapshots_folder(work.topic, work.topic_id, work.partition, setting.epoch, _attempt(context))
     return folder + name
 
 

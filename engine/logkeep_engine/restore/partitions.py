@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.unpurged import all_unpurged
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError, SegmentsRemoved
 from logkeep_engine.report import ProgressRange
@@ -19,7 +20,6 @@ from logkeep_engine.restore.division.task import restore_divided
 from logkeep_engine.restore.everything import schema_topic
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
 from logkeep_engine.restore.plan import PartitionPlan, TopicPlan, pack
-from logkeep_engine.restore.selection import with_branches
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.restore.task import restore_partitions
 from logkeep_engine.restore.work import number_of, restore_task, with_task
@@ -110,28 +110,25 @@ def done_partitions(state: RestoreState) -> Summaries:
 
 
 def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> LogkeepError:
-    """The error, or another one if retention has removed something of the plan since, and deleted it."""
-    newest = with_branches(context.archive.load(), context.spec.source.topic_ids)
-    there = all_unpurged(newest.unpurged)
+    """The error, or another one if something of the plan was removed since, and deleted."""
+    newest = context.archive.load()
     gone = sum(
-        _is_gone(newest, entry)
+        _not_named(newest, (topic.topic_id, partition.partition), planned.segments(topic, partition.partition))
         for topic, partition in with_task(planned)
-        for entry in planned.segments(topic, partition.partition)
-        if entry not in there.get((topic.topic_id, partition.partition), ())
     )
     if not gone:
         return error
     return SegmentsRemoved(
-        f"Retention has removed {gone} segments of what this restore brings since it was planned, and deleted them: it "
-        f"cannot come to its end. {error.message}",
+        f"Retention has removed {gone} segments of what this restore brings since it was planned, or a new generation "
+        f"has replaced them, and they are deleted: it cannot come to its end. {error.message}",
         hint="Delete what it has written, and begin another one with the backup suspended, or with a longer "
         "retention.grace.",
     )
 
 
-def _is_gone(newest: ArchiveState, entry: SegmentEntry) -> bool:
-    """Whether retention has removed a segment, or the snapshot of which it is a part."""
-    key = (entry.topic_id, entry.partition)
-    if entry.layout is Layout.SNAPSHOT:
-        return entry.files.end not in {item.end for item in newest.snapshots.get(key, ())}
-    return any(start <= entry.base_offset < end for start, end in newest.removed.get(key, ()))
+def _not_named(newest: ArchiveState, key: Partition, segments: Sequence[SegmentEntry]) -> int:
+    """How many of these segments of a partition, or parts of its snapshots, are deleted by right: the archive has no
+    object of them any more."""
+    tables = (*held_tables(newest, {key[0]}), *removed_tables(newest, {key[0]}))
+    named = {entry for table in tables if table.key == key for entry in table.segments}
+    return sum(entry not in named for entry in segments)

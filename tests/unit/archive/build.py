@@ -7,7 +7,15 @@ from typing import Any
 from logkeep_engine.archive.care.segment_check import check_all
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import FILES, SegmentEntry
-from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.facts import (
+    Coverage,
+    GenerationChange,
+    GenerationStep,
+    Receipt,
+    RunOutcome,
+    TopicEntry,
+)
+from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import reader_of
@@ -98,6 +106,17 @@ def chunk(
 def begin(storage: Storage, run_id: str = "run-1", **options: object) -> Writer:
     """A writer whose heartbeat is fast."""
     return begin_run(Archive.create_or_open(storage, CLUSTER), run_id, **{"wait": FAST, **options})  # type: ignore[arg-type]
+
+
+def reread(storage: Storage, run_id: str, end: int) -> None:
+    """A run that reads offsets [0, end) of ORDERS again and makes the generation active, as of a compacted topic."""
+    key = (ORDERS.topic_id, 0)
+    with begin(storage, run_id) as writer:
+        number = generation_of(writer.state, key).last + 1
+        writer.change_generations([GenerationChange(*key, number, GenerationStep.BEGIN, 0, end)])
+        writer.commit(receipts=[replace(chunk(storage, 0, end, epoch=writer.epoch), generation=number)])
+        writer.change_generations([GenerationChange(*key, number, GenerationStep.ACTIVATE, 0, end)])
+        writer.end(RunOutcome.SUCCEEDED)
 
 
 def archive_of(storage: Storage, *receipts: Receipt) -> Archive:

@@ -21,8 +21,8 @@ from tests.unit.log.batches import NOON
 DAY = 86_400_000
 
 
-def setting_of(storage: Storage, *, now: int = NOON, max_bytes: int = 1 << 30) -> CompactionSetting:
-    return CompactionSetting(storage, 7, now, max_bytes, DigestAlgorithm.BLAKE3)
+def setting_of(storage: Storage, *, epoch: int = 7, now: int = NOON, max_bytes: int = 1 << 30) -> CompactionSetting:
+    return CompactionSetting(storage, epoch, now, max_bytes, DigestAlgorithm.BLAKE3)
 
 
 def work_of(

@@ -33,7 +33,7 @@ from logkeep_engine.archive.catalog.packed import SegmentTable
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.reading import view
-from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, compact_partition
+from logkeep_engine.compaction.partition import compact_partition
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.spec import Compatibility, Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.errors import ObjectMissing
@@ -46,6 +46,7 @@ from logkeep_engine.toolbox.source import open_source
 from tests.examples import scaled
 from tests.runners import Context
 from tests.unit.archive.build import FAST, ORDERS, write_segment
+from tests.unit.compaction.made import setting_of, work_of
 from tests.unit.erasure.erasing import (
     KEY,
     Inside,
@@ -396,10 +397,8 @@ def test_snapshots_of_compacted_partitions_lose_the_key_too(storage: LocalStorag
     archive = archive_batches(storage, log_of, topics=[compacted])
     with begin_run(archive, "backup-2", wait=FAST) as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        state = writer.state
-        dirty = list(state.segments[KEY])
-        setting = CompactionSetting(storage, writer.epoch, 0, max_bytes, DigestAlgorithm.BLAKE3)
-        work = CompactionWork(0, "orders", *KEY, None, tuple(dirty), tuple(state.kept(*KEY)), 6, 1000)
+        setting = setting_of(storage, epoch=writer.epoch, max_bytes=max_bytes)
+        work = work_of(writer.state.segments[KEY], end=6)
         writer.snapshot([compact_partition(setting, work, Context()).snapshot])
     held = archive.load().snapshots[KEY][0]
     assert (len(held.parts(KEY)) > 1) is (max_bytes < 1 << 20)

@@ -15,12 +15,13 @@ from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.reading import view
-from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, compact_partition
-from logkeep_engine.contract.spec import DigestAlgorithm, FormatName
+from logkeep_engine.compaction.partition import compact_partition
+from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.erasure.run import _ErasureRun
 from logkeep_engine.storage import LocalStorage
 from tests.runners import Context
 from tests.unit.archive.build import FAST, ORDERS, write_segment
+from tests.unit.compaction.made import setting_of, work_of
 from tests.unit.convert.converting import converted
 from tests.unit.erasure.erasing import (
     KEY,
@@ -56,9 +57,8 @@ def removes(writer: Writer) -> None:
 
 def compacts(writer: Writer) -> None:
     """The snapshot that a backup makes of a compacted partition."""
-    setting = CompactionSetting(writer.archive.storage, writer.epoch, 0, 1 << 20, DigestAlgorithm.BLAKE3)
-    state = writer.state
-    work = CompactionWork(0, "orders", *KEY, None, tuple(state.segments[KEY]), tuple(state.kept(*KEY)), 10, 1000)
+    setting = setting_of(writer.archive.storage, epoch=writer.epoch)
+    work = work_of(writer.state.segments[KEY], end=10)
     writer.snapshot([compact_partition(setting, work, Context()).snapshot])
 
 

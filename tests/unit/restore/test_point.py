@@ -10,8 +10,6 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Branching,
     Coverage,
-    GenerationChange,
-    GenerationStep,
     GroupEntry,
     Receipt,
     RemovedSegment,
@@ -29,7 +27,7 @@ from logkeep_engine.restore import point as points
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, with_branches
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, chunk, write_segment
+from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, chunk, reread, write_segment
 from tests.unit.log.batches import batch, marker
 
 KEY = (ORDERS.topic_id, 0)
@@ -111,15 +109,6 @@ def test_what_retention_has_removed_since_is_not_in_the_state_of_a_run(storage: 
         writer.remove([RemovedSegment(*KEY, 10)])
     again = points.state_at_point(archive, points.choose(archive, point(run="two")).state, point(run="two"), plan)
     assert held(again) == [(10, 20)]
-
-
-def reread(storage: Storage, run_id: str, end: int, number: int = 2) -> None:
-    """A run that reads a generation of [0, end) and makes it active."""
-    with begin_run(Archive.open(storage), run_id, wait=FAST) as writer:
-        writer.change_generations([GenerationChange(*KEY, number, GenerationStep.BEGIN, 0, end)])
-        writer.commit(receipts=[replace(chunk(storage, 0, end, epoch=writer.epoch), generation=number)])
-        writer.change_generations([GenerationChange(*KEY, number, GenerationStep.ACTIVATE, 0, end)])
-        writer.end(RunOutcome.SUCCEEDED)
 
 
 def test_what_was_erased_since_a_generation_is_there_as_the_erasure_has_left_it(storage: Storage) -> None:

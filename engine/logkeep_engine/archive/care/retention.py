@@ -33,6 +33,7 @@ from typing import NamedTuple
 from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules, KeptPoint, kept_points
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment
+from logkeep_engine.archive.catalog.generations import PassiveGeneration, passive_of
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.holds import Hold, topic_hold
 from logkeep_engine.archive.catalog.replacements import first_epochs
@@ -229,7 +230,8 @@ def _items(state: ArchiveState, points: Sequence[KeptPoint], limits: RetentionLi
             yield from table.segments(COMPACTED, None)
             yield from table.snapshots(table.held)
         else:
-            floor = table.floor(None if limits.max_age is None else now - limits.max_age)
+            passive = passive_of(state, key)
+            floor = table.floor(None if limits.max_age is None else now - limits.max_age, passive)
             yield from table.segments(COMPACTED, floor)
             yield from table.snapshots(table.in_use(floor))
 
@@ -259,9 +261,13 @@ class _Table:
         self.ends = list(accumulate(ends, max))
         """The ends of the partition at the kept points, as far as it is known."""
 
-    def floor(self, oldest: int | None) -> HeldSnapshot | None:
-        """The newest snapshot at or below all kept points, which is older than `oldest`."""
+    def floor(self, oldest: int | None, passive: PassiveGeneration | None = None) -> HeldSnapshot | None:
+        """The newest snapshot at or below all kept points, which is older than `oldest`. A generation that is being
+        read takes the place of all snapshots when it becomes active, and goes on with the log, which stays from its end
+        on."""
         lowest = min((end for end in self.ends if end), default=0)
+        if passive is not None:
+            lowest = min(lowest, passive.end)
         found = [item for item in self.held if item.end <= lowest and (oldest is None or self._made(item) < oldest)]
         return found[-1] if found else None
 

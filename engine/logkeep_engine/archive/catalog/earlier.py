@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from logkeep_engine.archive.catalog.compacted import snapshots_then
+from logkeep_engine.archive.catalog.compacted import snapshot_of, snapshots_then
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.packed import PackedSegments, identity_of, offsets_of
@@ -31,9 +31,9 @@ def last_with_generations(
     for key, known in sorted(newest.generations.items()):
         if wanted_ids is not None and key[0] not in wanted_ids:
             continue
-        if generation_of(earlier, key).number == known.number or key not in earlier.segments:
+        if generation_of(earlier, key).number == known.number:
             continue
-        wanted = set(_identities(earlier.segments[key])) - set(_named(newest, key))
+        wanted = set(_needed(earlier, key)) - set(_named(newest, key))
         for item in newest.unpurged:
             unnamed = set(_identities(item.segments[key])) if key in item.segments else set()
             if wanted & unnamed:
@@ -78,6 +78,15 @@ def _there(later: ArchiveState, newest: ArchiveState, key: Partition) -> set[Ide
         unpurged = all_unpurged(newest.unpurged, key)
         there &= {*_named(newest, key), *(_identities(unpurged[key]) if key in unpurged else ())}
     return there
+
+
+def _needed(state: ArchiveState, key: Partition) -> Iterator[Identity]:
+    """All of which the state of a partition is made: its log, and the snapshot that stands for what is gone of it."""
+    if key in state.segments:
+        yield from _identities(state.segments[key])
+    snapshot = snapshot_of(state, key, where_needed=True) if key in state.snapshots else None
+    if snapshot is not None:
+        yield from _identities(snapshot.parts(key))
 
 
 def _named(state: ArchiveState, key: Partition) -> Iterator[Identity]:

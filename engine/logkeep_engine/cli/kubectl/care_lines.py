@@ -18,7 +18,8 @@ def care_rows(body: Body, now: datetime) -> list[Row]:
 
 
 def compacted_topics(body: Body) -> list[tuple[str, ...]]:
-    """A row for each compacted topic that the status names, below the heads COMPACTED."""
+    """A row for each compacted topic that the status names, below the heads COMPACTED. Both lists of the status are
+    cut, each in an order of its own: of a topic that only one names, nothing says from when on points are exact."""
     rows: list[tuple[str, ...]] = []
     generations = {_shown(item.get("topic")): item for item in items(body, "status", "archive", "generations")}
     for item in items(body, "status", "archive", "snapshots"):
@@ -26,7 +27,7 @@ def compacted_topics(body: Body) -> list[tuple[str, ...]]:
         read = generations.pop(topic, None)
         size = human_bytes(float(item.get("bytes") or 0)) if item.get("records") else NOTHING
         rows.append((topic, *_kept_as(item, read), _shown(item.get("records") or None), size, _exact_after(item)))
-    rows += [(topic, *_kept_as({}, read), NOTHING, NOTHING, _exact_after({})) for topic, read in generations.items()]
+    rows += [(topic, *_kept_as({}, read), NOTHING, NOTHING, "not told") for topic, read in generations.items()]
     return rows
 
 

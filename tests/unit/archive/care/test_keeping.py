@@ -22,6 +22,7 @@ from logkeep_engine.archive.care.retention import (
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import RemovedSegment, RunEntry, RunOutcome, branch_id
+from logkeep_engine.archive.catalog.generations import Generation, PassiveGeneration
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.packed import identity_of, pack
@@ -226,6 +227,17 @@ def test_nothing_goes_of_a_compacted_partition_with_branches() -> None:
     state = compacted(10, *range(10))
     state.branches[KEY] = [Branch(KEY, branch_id(KEY[0], 1), 100, PartitionFacts(b"", []))]
     assert gone(state, 9.5, age=1, runs=1) == snapshots_gone(state, 9.5, age=1, runs=1) == []
+
+
+def test_the_log_with_which_a_generation_goes_on_that_is_being_read_stays() -> None:
+    """A snapshot that stands for it goes when the generation becomes active, and with it the only record of keys."""
+    state = compacted(10, 2, 5, 8)
+    state.generations[KEY] = Generation(1, last=2, passive=PassiveGeneration(2, day(3), 0, 40))
+    assert gone(state, 9.5, age=2) == [0, 1, 2]
+    state.snapshots[KEY].pop(0)
+    assert gone(state, 9.5, age=2) == gone(state, 9.5, runs=1) == []
+    state.generations[KEY] = Generation(2)
+    assert gone(state, 9.5, age=2) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("policy", ["compact,delete", "delete"])

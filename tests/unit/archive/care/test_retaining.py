@@ -20,7 +20,6 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, GroupEntry, Partition, RunOutcome
-from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
@@ -33,7 +32,7 @@ from logkeep_engine.contract.retention import Retention, RetentionHold
 from logkeep_engine.errors import BackupUnfinished, SpecError
 from logkeep_engine.restore import point as points
 from logkeep_engine.storage import LockedObject, Storage, open_uri
-from tests.unit.archive.build import ORDERS, begin, chunk
+from tests.unit.archive.build import ORDERS, begin, chunk, reread
 
 ID = ORDERS.topic_id
 NO_HOLD = RetentionHold()
@@ -152,17 +151,6 @@ def test_a_dry_run_tells_what_would_go_what_stays_and_which_points_are_whole(arc
     assert [(item.segments, item.commit > commit) for item in later.waiting] == [(3, True)]
 
 
-def reread(archive: Archive, run_id: str) -> None:
-    """A run that reads the topic again, as compacted topics are with generations."""
-    known, storage = generation_of(archive.load(), (ID, 0)), archive.storage
-    number = known.last + 1
-    with begin(storage, run_id) as writer:
-        writer.change_generations([GenerationChange(ID, 0, number, GenerationStep.BEGIN, 0, 60)])
-        writer.commit(receipts=[replace(chunk(storage, 0, 60, epoch=writer.epoch), generation=number)])
-        writer.change_generations([GenerationChange(ID, 0, number, GenerationStep.ACTIVATE, 0, 60)])
-        writer.end(RunOutcome.SUCCEEDED)
-
-
 def restored(archive: Archive, run_id: str) -> list[int]:
     wanted = PointSpec(run=run_id)
     state = points.choose(archive, wanted).state
@@ -180,7 +168,7 @@ def restored(archive: Archive, run_id: str) -> list[int]:
 def test_a_kept_point_keeps_what_a_generation_has_replaced(
     archive: Archive, keep: KeepRules, hold: RetentionHold
 ) -> None:
-    reread(archive, "again")
+    reread(archive.storage, "again", 60)
     rules = RetentionRules(RetentionLimits(), keep, 0)
     run_retention(archive, "care", rules, hold)
     found = preview(archive, rules, hold)
@@ -214,7 +202,7 @@ def test_damage_of_what_a_held_run_needs_is_found_although_a_generation_has_repl
     archive: Archive, parts: int | None
 ) -> None:
     (entry, *_) = archive.load().segments[ID, 0]
-    reread(archive, "again")
+    reread(archive.storage, "again", 60)
     hold = RetentionHold(runs=("run-1",))
     run_retention(archive, "care", RetentionRules(RetentionLimits(), KeepRules(), 0), hold)
     assert verify(archive).faults == []

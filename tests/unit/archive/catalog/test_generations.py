@@ -10,6 +10,7 @@ from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.earlier import last_with_generations, without_gone
 from logkeep_engine.archive.catalog.entry import AvroFiles, Layout, RecordsFiles
 from logkeep_engine.archive.catalog.facts import (
     Branching,
@@ -21,6 +22,7 @@ from logkeep_engine.archive.catalog.facts import (
     GenerationStep,
     PassiveFacts,
     Receipt,
+    RemovedSegment,
     RunOutcome,
     branch_id,
 )
@@ -40,6 +42,7 @@ from logkeep_engine.errors import ArchiveMismatch, ReceiptRefused
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, changed, chunk
 from tests.unit.archive.catalog.test_branches import archive, begun, bounds, commit
+from tests.unit.archive.catalog.test_snapshots import reloaded, snapshot
 from tests.unit.archive.catalog.test_state import entry
 
 ID = ORDERS.topic_id
@@ -109,6 +112,25 @@ def test_one_commit_makes_a_whole_generation_active_and_unnames_the_old_one() ->
     assert state.generations[KEY] == Generation(2, 0, 0, 120, 2)
     assert not state.of_generation(2).segments
     assert state.epochs[KEY] == [(1, 0)], "the log has the leaders that it had"
+
+
+def test_a_point_that_begins_with_a_snapshot_is_there_as_long_as_the_snapshots_objects() -> None:
+    """Retention had removed the log below the snapshot, and a new generation takes the place of that."""
+    state = begun()
+    archive(state, 0, 100, 1)
+    commit(state, snapshots=(snapshot(100, 40),))
+    commit(state, removed=tuple(RemovedSegment(*KEY, base) for base in range(0, 100, 10)))
+    change(state, 2, BEGIN, 0, 100)
+    archive(state, 100, 120, 1)
+    point = reloaded(state)
+    read(state, 0, 100)
+    before = reloaded(state)
+    change(state, 2, ACTIVATE, 0, 120)
+    assert (bounds(point), KEY in state.snapshots) == ([(100, 110), (110, 120)], False)
+    assert last_with_generations(point, state) == (before.commit, [])
+    assert without_gone(point, before, state).snapshots == point.snapshots
+    commit(state, purged=True)
+    assert last_with_generations(point, state) == (state.commit, [KEY])
 
 
 def test_a_generation_of_a_log_that_begins_later_has_nothing_below() -> None:
