@@ -72,14 +72,14 @@ class AskedErasures:
         return (*(f"not done: {failure}" for failure in failures), *told)
 
     def _undone(self, runs: Mapping[str, RunEntry]) -> Iterable[Erasure]:
-        """Those that no run of the archive has done."""
+        """Yield those that no run of the archive has done."""
         for item in self.items or ():
             run = runs.get(item.run_id)
             if run is None or run.kind != ERASURE or run.outcome is not RunOutcome.SUCCEEDED:
                 yield item
 
     def _carry_out(self, archive: Archive) -> tuple[tuple[str, ...], list[ErasureFailed]]:
-        """What was done, and what has failed."""
+        """Do them; the first answer is what was done, the second what has failed."""
         told: list[str] = []
         failures: list[ErasureFailed] = []
         for item in self._undone(archive.load().runs) if self.items else ():

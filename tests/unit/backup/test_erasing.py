@@ -69,7 +69,7 @@ def test_one_that_fails_holds_up_no_other_and_is_tried_again(storage: LocalStora
 
 
 def test_without_a_secret_the_message_has_the_command_that_does_it(storage: LocalStorage) -> None:
-    """As on a laptop, where nothing is mounted."""
+    """Nothing is mounted, as on a laptop."""
     wanted = AskedErasures([erasure("ticket-1")], HereRunner, {})
     with pytest.raises(ErasureFailed, match="ticket-1: there is no key keys of Secret customers") as caught:
         wanted.perform(Archive.open(storage))
