@@ -13,11 +13,12 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind, PassiveFacts, TopicEntry
 from logkeep_engine.archive.catalog.packed import SegmentBatch
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+from tests.examples import scaled
 from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.catalog.test_packed import entries
 from tests.unit.archive.catalog.test_state import entry
 
-WIDE = settings(deadline=None, max_examples=60)
+WIDE = settings(deadline=None, max_examples=scaled(60))
 
 
 def document_of(*segments: SegmentEntry, passive: tuple[SegmentEntry, ...] = (), name: str = "orders") -> bytes:
