@@ -91,15 +91,13 @@ class WrittenFile:
             if error.errno != errno.EINVAL:
                 raise
             written = 0  # the file system takes the flag, but not these bytes
-        if written == STEP_BYTES:
-            self._size += written
-            self._given = self._size
-            self._waiting = 0
-            self._forget(0, STEP_BYTES)
-            return
         self._size += written
         self._given = self._size
-        self._drain(written)
+        if written < STEP_BYTES:
+            self._drain(written)
+            return
+        self._waiting = 0
+        self._forget(0, STEP_BYTES)
 
     def _drain(self, start: int = 0) -> None:
         """Write what was collected through the page cache, as all that follows."""

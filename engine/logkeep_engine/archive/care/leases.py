@@ -63,7 +63,7 @@ class ReadingNote:
         self._thread = threading.Thread(target=self._go_on, name="logkeep-alive", daemon=True)
 
     def __enter__(self) -> Self:
-        self.write(ended=False)
+        self._begin()
         self._thread.start()
         return self
 
@@ -72,6 +72,12 @@ class ReadingNote:
     ) -> None:
         self._stopped.set()
         self._thread.join()
+        self._end()
+
+    def _begin(self) -> None:
+        self.write(ended=False)
+
+    def _end(self) -> None:
         with self._logged():
             self.write(ended=True)
 
@@ -119,16 +125,11 @@ class SharedNote(ReadingNote):
         super().__init__(storage, f"{READING}spark-{commit}")
         self._commit = commit
 
-    def __enter__(self) -> Self:
+    def _begin(self) -> None:
         self.show()
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopped.set()
-        self._thread.join()
+    def _end(self) -> None:
+        """Leave the note to those who read still."""
 
     @property
     def interval(self) -> float:
