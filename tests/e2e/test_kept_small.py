@@ -18,11 +18,10 @@ from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kube_api import Document
 from tests.cluster.logkeep import Resource, restore
-from tests.cluster.process import wait_until
 from tests.data.compare import read_committed
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
 from tests.e2e.home import Home
-from tests.kafka.keyed import CLEANED_SOON, keys_on_disk
+from tests.kafka.keyed import CLEANED_SOON, wait_until_cleaned_away
 from tests.unit.erasure.erasing import traces
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -136,7 +135,7 @@ def test_an_archive_stays_small_and_says_so(home: Home, cleaned: KafkaBroker, tm
 
     # The third one deletes their objects, finds a key whose tombstone was cleaned, and erases another one.
     put(bootstrap, STOCK, {"sold out": None, "apples": "6"})
-    clean(cleaned, "sold out")
+    wait_until_cleaned_away(cleaned, STOCK, ["sold out"], lambda: put(bootstrap, STOCK, {"pears": "8"}))
     home.logkeep.create_secret(home.namespace, "ticket-4711", {"keys": f"{GONE}\n"})
     asked = {"name": "ticket-4711", "topic": PEOPLE, "keysSecretRef": {"name": "ticket-4711"}, "askedBy": "ticket 4711"}
     status = kept.next({"reconcile": {"cron": "0 0 1 1 *"}, "erasures": [asked]}, starts=True)
@@ -172,19 +171,6 @@ def test_an_archive_stays_small_and_says_so(home: Home, cleaned: KafkaBroker, tm
     told = texts(home, tmp_path)
     assert any("saved" in name for name in told), sorted(told)
     assert [name for name, text in told.items() if GONE in text] == []
-
-
-def clean(broker: KafkaBroker, key: str) -> None:
-    """Roll the active segment with one more record, until the cleaner has taken the tombstone of the key away."""
-
-    def gone() -> bool:
-        put(broker.bootstrap, STOCK, {"pears": "8"})
-        try:
-            return key.encode() not in keys_on_disk(broker, STOCK)
-        except FileNotFoundError:
-            return False
-
-    wait_until(gone, 60, f"the cleaner to take the tombstone of {key!r} away")
 
 
 def _as(prefix: str, *topics: str) -> Document:

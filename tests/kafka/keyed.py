@@ -1,7 +1,7 @@
 """Compacted topics of a real broker, backed up as generations: how tests write, clean, back up and look."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,22 @@ CLEANED_SOON = {
 }
 
 
-def keys_on_disk(broker: KafkaBroker, topic: str) -> set[bytes | None]:
-    """The keys of which the log of partition 0 still has a record, tombstones among them. Raises FileNotFoundError if
-    the cleaner replaces a file meanwhile."""
+def wait_until_cleaned_away(broker: KafkaBroker, topic: str, keys: Collection[str], roll: Callable[[], None]) -> None:
+    """Roll the active segment of partition 0 by one more record of another key, which `roll` writes, until the log has
+    nothing of these keys, nor a tombstone."""
+    wanted = {key.encode() for key in keys}
+
+    def gone() -> bool:
+        roll()
+        try:
+            return not wanted & _keys_on_disk(broker, topic)
+        except FileNotFoundError:  # the cleaner has just replaced the file
+            return False
+
+    wait_until(gone, 120, f"the cleaner to remove {keys} from {topic}")
+
+
+def _keys_on_disk(broker: KafkaBroker, topic: str) -> set[bytes | None]:
     logs = [file.read_bytes() for file in (broker.data_dir / f"{topic}-0").glob("*.log")]
     return {
         record.key for log in logs for at, header in walk(log) if not header.is_control for record in decode(log, at)

@@ -9,9 +9,18 @@ from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.storage import Storage, open_uri
 from tests.cluster.s3 import S3Server
-from tests.unit.erasure.erasing import Inside, archive_batches, batch_of, erase_whole, erased, seen, without
+from tests.unit.erasure.erasing import (
+    ALICE,
+    GONE,
+    Inside,
+    archive_batches,
+    batch_of,
+    erase_whole,
+    erased,
+    seen,
+    without,
+)
 
-ALICE, GONE = b"alice-alice-alice", b"customer-17-asked-to-be-forgotten"
 OF_OBJECTS = ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject")
 OF_BUCKET = ("s3:ListBucket", "s3:ListBucketMultipartUploads")
 

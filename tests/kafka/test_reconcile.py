@@ -22,16 +22,13 @@ from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import FormatName, parse_backup
 from logkeep_engine.erasure.run import ErasureAsked, erase
 from logkeep_engine.errors import BackupUnfinished, KeysMissing, NotReconciled, SpecError
-from logkeep_engine.log.batch import walk
-from logkeep_engine.log.records import decode
 from logkeep_engine.report import Reporter
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.toolbox.against import compare
 from tests.cluster.kafka import KafkaBroker
-from tests.cluster.process import wait_until
 from tests.command import logkeep
 from tests.kafka.backing_up import Backups, Topics, numbers
-from tests.kafka.keyed import contents
+from tests.kafka.keyed import contents, wait_until_cleaned_away
 from tests.kafka.raw import plain
 from tests.kafka.restores import bring_back, committed, restore_spec
 
@@ -63,25 +60,6 @@ def put(kafka: KafkaBroker, topic: str, *keys: str, value: bytes | None = b"valu
     for key in keys:
         producer.produce(topic, key=key.encode(), value=value, partition=0)
     assert producer.flush(60) == 0
-
-
-def keys_in_log(topics: Topics, topic: str) -> set[bytes | None]:
-    """The keys of which the broker's log still has a record, tombstones among them."""
-    log = topics.log(topic)
-    return {record.key for at, header in walk(log) if not header.is_control for record in decode(log, at)}
-
-
-def wait_until_cleaned_away(kafka: KafkaBroker, topics: Topics, topic: str, *keys: str) -> None:
-    """Roll the active segment with one more record of another key, until the log has nothing of these keys."""
-
-    def gone() -> bool:
-        put(kafka, topic, "another")
-        try:
-            return not {key.encode() for key in keys} & keys_in_log(topics, topic)
-        except FileNotFoundError:  # the cleaner has just replaced the file
-            return False
-
-    wait_until(gone, 120, f"the cleaner to remove {keys} from {topic}")
 
 
 def reconcile(backups: Backups, *include: str, **options: Any) -> ReconcileReport:
@@ -118,7 +96,7 @@ def test_a_key_whose_tombstone_was_cleaned_before_it_was_archived_is_found_and_h
     before = reconcile(backups, unique)
     assert (before.outcome, only(before).counts.stale) == (KeyVerdict.SAME, 0)
     put(kafka, unique, "stale", "stale too", value=None)
-    wait_until_cleaned_away(kafka, topics, unique, "stale", "stale too", "buried")
+    wait_until_cleaned_away(kafka, unique, ["stale", "stale too", "buried"], lambda: put(kafka, unique, "another"))
     put(kafka, unique, "replaced", "new")  # not archived yet: no difference
     report = reconcile(backups, unique)
     found = only(report)
@@ -155,7 +133,7 @@ def test_the_command_writes_the_stale_keys_only_where_it_is_told_to(
     file, keys = tmp_path / "backup.yaml", tmp_path / "keys"
     file.write_text(yaml.safe_dump({**document, "spec": backups.spec(unique)}))
     put(kafka, unique, "secret-key", value=None)
-    wait_until_cleaned_away(kafka, topics, unique, "secret-key")
+    wait_until_cleaned_away(kafka, unique, ["secret-key"], lambda: put(kafka, unique, "another"))
     chosen = ("--topic", unique, "--keys-file", keys, "--heal")
     done = logkeep("reconcile", "-f", file, *chosen, "-o", "json", spark=True)
     assert done.returncode == 1, done.stderr
@@ -183,7 +161,7 @@ def test_a_backup_that_was_asked_to_tells_stale_keys_in_its_result_and_the_next_
     put(kafka, unique, "stale", "stays")
     assert backups.run(unique, compactedTopics=how).reconciled is None
     put(kafka, unique, "stale", value=None)
-    wait_until_cleaned_away(kafka, topics, unique, "stale")
+    wait_until_cleaned_away(kafka, unique, ["stale"], lambda: put(kafka, unique, "another"))
     result = backups.run(unique, reconcile=True, compactedTopics=how)
     assert result.outcome == "Succeeded"
     facts = result.reconciled

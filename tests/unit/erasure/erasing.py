@@ -35,6 +35,8 @@ from tests.runners import Context, HereRunner, Job, Runner
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, write_segment
 
 KEY: Partition = (ORDERS.topic_id, 0)
+ALICE, BOB = b"alice-alice-alice", b"bob-bob-bob"
+GONE = b"customer-17-asked-to-be-forgotten"
 Seen = tuple[int, int | None, bytes | None, bytes | None]
 """Offset, timestamp, key, value."""
 

@@ -48,6 +48,9 @@ from tests.runners import Context
 from tests.unit.archive.build import FAST, ORDERS, write_segment
 from tests.unit.compaction.made import setting_of, work_of
 from tests.unit.erasure.erasing import (
+    ALICE,
+    BOB,
+    GONE,
     KEY,
     Inside,
     Killed,
@@ -66,8 +69,6 @@ from tests.unit.erasure.erasing import (
 )
 from tests.unit.log.batches import marker
 
-GONE = b"customer-17-asked-to-be-forgotten"
-ALICE, BOB = b"alice-alice-alice", b"bob-bob-bob"
 FORMATS = pytest.mark.parametrize("format_name", list(FormatName))
 
 

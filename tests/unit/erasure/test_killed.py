@@ -24,6 +24,9 @@ from tests.unit.archive.build import FAST, ORDERS, write_segment
 from tests.unit.compaction.made import setting_of, work_of
 from tests.unit.convert.converting import converted
 from tests.unit.erasure.erasing import (
+    ALICE,
+    BOB,
+    GONE,
     KEY,
     Inside,
     Killed,
@@ -41,7 +44,6 @@ from tests.unit.erasure.erasing import (
     without,
 )
 
-ALICE, BOB, GONE = b"alice-alice-alice", b"bob-bob-bob", b"customer-17-asked-to-be-forgotten"
 KEYS = [[ALICE, GONE], [GONE, BOB], [BOB, ALICE], [GONE, GONE]]
 NEW = [(8, BOB), (9, ALICE)]
 SHORT = Timing(heartbeat=0.05, watch=0.02, poll=0.02)
