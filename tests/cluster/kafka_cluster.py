@@ -42,8 +42,8 @@ from tests.cluster.kafka import (
 from tests.cluster.process import Process, wait_until
 from tests.cluster.state import State
 
-BROKER_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-CONTROLLER_JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+BROKER_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:AOTMode=auto")
+CONTROLLER_JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:AOTMode=auto")
 
 _CONTROLLER = 100
 _HOST = "127.0.0.1"

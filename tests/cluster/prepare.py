@@ -27,7 +27,7 @@ def _images() -> None:
 
 def _kafka() -> None:
     tools.broker_classes()
-    kafka.class_archive()
+    kafka.class_cache()
     kafka.formatted()
 
 

@@ -7,7 +7,7 @@ import s3fs
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.cluster.kafka import STEADY, KafkaBroker, class_archive, living
+from tests.cluster.kafka import STEADY, KafkaBroker, class_cache, living
 from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
 
@@ -39,9 +39,9 @@ def test_broker_that_learns_late_knows_itself_when_it_has_started() -> None:
         wait_until(lambda: made[-1] in admin.list_topics(timeout=30).topics, 60, f"the topic {made[-1]}")
 
 
-def test_broker_maps_the_class_archive_and_tools_do_not_speak_of_it(kafka: KafkaBroker) -> None:
+def test_broker_maps_the_class_cache_and_tools_do_not_speak_of_it(kafka: KafkaBroker) -> None:
     maps = Path(f"/proc/{kafka.process.pid}/maps").read_text()
-    assert str(class_archive()) in maps
+    assert str(class_cache()) in maps
     tool = kafka.tool("kafka.tools.StorageTool", "random-uuid")
     assert len(tool.stdout.splitlines()) == 1
     assert tool.stderr == ""
