@@ -28,6 +28,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 
+import logkeep_kernel
 from logkeep_kernel import Compaction, KnownKeys
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
@@ -43,10 +44,10 @@ _HINT = (
 )
 
 
-PAIR_BYTES = 20
-"""The bytes that a block has for each of its keys: 16 of the hash, 4 of the number of the record in its range."""
+PAIR_BYTES = logkeep_kernel.PAIR_BYTES
+"""The bytes that a block has for each of its keys: a hash, and the number of the record in its range."""
 
-KEY_BUCKETS = 1 << 10
+KEY_BUCKETS = logkeep_kernel.KEY_BUCKETS
 """So many shares of all hashes a block is divided into."""
 
 OnKeys = Callable[[bytes, bytes], None]
@@ -72,7 +73,7 @@ class KeyLookup:
     @staticmethod
     def most_keys() -> int:
         """So many keys can be looked up at once."""
-        return _map_bytes() // 24 // 2
+        return KnownKeys.most_keys(_map_bytes())
 
 
 def _map_bytes() -> int:

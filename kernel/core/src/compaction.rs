@@ -10,7 +10,7 @@ use crate::compression::{Codec, Compressor, Decompressor, Problem};
 use crate::header::{HEADER_SIZE, Header, LOG_OVERHEAD, checksum};
 use crate::headers::{APPEND_TIME, CODEC, CONTROL, DELETE_HORIZON, TRANSACTIONAL};
 use crate::merge::{Spans, holds, whole_batch};
-use crate::offset_map::{Bits, Hash, KeyHasher, OffsetMap, Share};
+use crate::offset_map::{Bits, Hash, KeyHasher, MOST_RECORDS, OffsetMap, Share};
 use crate::records::{Odd, Record, bounds, key_again};
 use crate::varints::{put_varint, varint_size};
 
@@ -201,6 +201,11 @@ impl Compaction {
         }
     }
 
+    /// The memory of the offset map: see `OffsetMap::memory`.
+    pub fn map_memory(&self) -> (*const u8, usize) {
+        self.map.memory()
+    }
+
     /// Begins the next pass. False: no key needs one any more.
     pub fn begin(&mut self) -> bool {
         let Some(share) = self.rest.pop() else { return false };
@@ -387,6 +392,10 @@ impl Compaction {
 
     fn note_records(&mut self, section: Section, header: &Header, packed: &[u8]) -> Result<(), Odd> {
         let (mut at, first) = (0, self.number[section as usize]);
+        assert!(
+            first + header.record_count as u64 <= MOST_RECORDS,
+            "a compaction takes less than {MOST_RECORDS} records"
+        );
         self.hashes.clear();
         for number in first..first + header.record_count as u64 {
             let (key, end) = if self.again {

@@ -1,12 +1,13 @@
 //! Compaction of a partition.
 
 use logkeep_kernel_core::compaction::{self, Piece, Plan, Section, Stop};
-use logkeep_kernel_core::offset_map::OffsetMap;
+use logkeep_kernel_core::offset_map::{BUCKETS, OffsetMap, PAIR_BYTES};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::bytes::Bytes;
+use crate::large_pages;
 use crate::merge::{Transaction, spans};
 
 /// See the stub.
@@ -27,7 +28,9 @@ impl Compaction {
         spills: bool,
     ) -> Self {
         let plan = Plan { secret, map_bytes, unpacked, now, horizon, aborted: spans(aborted), spills };
-        Compaction(compaction::Compaction::new(plan))
+        let compaction = compaction::Compaction::new(plan);
+        large_pages::want(compaction.map_memory());
+        Compaction(compaction)
     }
 
     fn begin(&mut self) -> bool {
@@ -106,7 +109,14 @@ struct KnownKeys(OffsetMap);
 impl KnownKeys {
     #[new]
     fn new(map_bytes: usize) -> Self {
-        KnownKeys(OffsetMap::new(map_bytes))
+        let map = OffsetMap::new(map_bytes);
+        large_pages::want(map.memory());
+        KnownKeys(map)
+    }
+
+    #[staticmethod]
+    fn most_keys(map_bytes: usize) -> usize {
+        OffsetMap::most_keys(map_bytes)
     }
 
     fn known_of<'py>(&mut self, py: Python<'py>, pairs: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
@@ -130,6 +140,8 @@ fn word(stop: Stop) -> &'static str {
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("PAIR_BYTES", PAIR_BYTES)?;
+    module.add("KEY_BUCKETS", BUCKETS)?;
     module.add_class::<KnownKeys>()?;
     module.add_class::<Compaction>()
 }

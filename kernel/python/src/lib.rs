@@ -11,6 +11,7 @@ mod divider;
 mod headers;
 mod key_comparison;
 mod keys;
+mod large_pages;
 mod merge;
 mod objects;
 mod records_format;
