@@ -486,10 +486,19 @@ class Compaction:
     def counts(self) -> tuple[int, int, int, int]:
         """Records that were copied, tombstones among them, batches copied as they were, and batches built anew."""
 
+PAIR_BYTES: int
+"""The bytes of a pair: a hash, and the number of a record."""
+
+KEY_BUCKETS: int
+"""So many buckets a block of pairs is divided into, by the hashes."""
+
 class KnownKeys:
     """The keys of a part of a partition and of the parts behind it, in at most `map_bytes`."""
 
     def __init__(self, map_bytes: int) -> None: ...
+    @staticmethod
+    def most_keys(map_bytes: int) -> int:
+        """So many keys fit for sure into so many bytes."""
     def known_of(self, pairs: bytes) -> bytes:
         """Pass over pairs of one block, later blocks before earlier ones. Returns the numbers, of four bytes each, of
         those whose keys came by before. Raises MemoryError if there are too many keys."""

@@ -132,7 +132,7 @@ def test_a_key_is_found_among_many_in_any_block_and_any_share(tmp_path: Path) ->
         base = number * 800
         records = [row(base + at, b"%d" % key, b"%d" % number) for at, key in enumerate(keys)]
         dirty.append(write_segment(storage, [plain(records[at : at + 50]) for at in range(0, 800, 50)]))
-    with small_blocks(24 * 64 * 3), patch.object(compaction, "task_bytes", lambda: 1 << 15):
+    with small_blocks(16 * 150), patch.object(compaction, "task_bytes", lambda: 1 << 15):
         shares = 0
 
         def counted(self: Spreading) -> Any:

@@ -13,6 +13,9 @@ from tests.examples import number
 STUBS = ast.parse((kernel.FOLDER / "stubs" / "logkeep_kernel.pyi").read_text())
 FUNCTIONS = [node for node in STUBS.body if isinstance(node, ast.FunctionDef)]
 CLASSES = [node for node in STUBS.body if isinstance(node, ast.ClassDef)]
+CONSTANTS = {
+    ast.unparse(node.target): ast.unparse(node.annotation) for node in STUBS.body if isinstance(node, ast.AnnAssign)
+}
 
 
 @pytest.mark.deep
@@ -23,7 +26,13 @@ def test_the_tests_in_rust_pass() -> None:
 
 
 def test_what_the_stubs_describe_is_what_the_module_has() -> None:
-    assert {node.name for node in FUNCTIONS} | {node.name for node in CLASSES} == public(logkeep_kernel)
+    described = {node.name for node in FUNCTIONS} | {node.name for node in CLASSES} | set(CONSTANTS)
+    assert described == public(logkeep_kernel)
+
+
+def test_a_constant_has_the_type_that_its_stub_says() -> None:
+    for name, said in CONSTANTS.items():
+        assert type(getattr(logkeep_kernel, name)).__name__ == said, name
 
 
 @pytest.mark.parametrize("described", FUNCTIONS, ids=lambda node: node.name)
