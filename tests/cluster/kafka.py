@@ -22,8 +22,11 @@ from tests.cluster.pki import Authority, Certificate
 from tests.cluster.process import Process, wait_until
 from tests.cluster.state import State
 
-JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:AOTMode=auto")
-"""A broker that is ready soon and stays small. A benchmark gives its own options."""
+_CACHED = "-XX:AOTMode=auto"
+SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""A broker that is ready soon and stays small, of any Java."""
+JVM = (*SMALL_JVM, _CACHED)
+"""Such a broker with the cache of classes. A benchmark gives its own options."""
 
 SMALL = {
     "controller.listener.names": "CONTROLLER",
@@ -72,7 +75,6 @@ CALM = {
 USERNAME = "logkeep"
 """Who logs in at secure brokers."""
 
-_CACHED = "-XX:AOTMode=auto"
 _TRAIN = "-XX:AOTCacheOutput="
 # At the address that it was made for, the cache is mapped and not copied (`logkeep_engine.spark.classes`). Nobody
 # reads the JVM's counters. Each start takes a tenth less.

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.cluster import system, tools
-from tests.cluster.kafka import JVM, KafkaBroker, write_properties
+from tests.cluster.kafka import SMALL_JVM, KafkaBroker, write_properties
 from tests.cluster.process import Process
 
 
@@ -48,7 +48,7 @@ class OldBroker(KafkaBroker):
 
     def _java(self, log_level: str = "INFO") -> list[str]:
         logging = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}"
-        return ["java", *JVM, logging, "-cp", f"{tools.old_kafka_jars()}/*"]
+        return ["java", *SMALL_JVM, logging, "-cp", f"{tools.old_kafka_jars()}/*"]
 
     def _format(self) -> None:
         if self._protocol:
