@@ -6,6 +6,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 export PYTHONPATH := operator:engine:.:kernel/built
 export KEEP
+# The tests' servers in Go (a Kubernetes API, etcd, S3) collect garbage when their memory is five times what is in use, and
+# not twice: the machine has more memory than processors.
+export GOGC ?= 400
 # Hundreds of processes of the tests import the code: it is compiled once, also where the machine asks for no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 

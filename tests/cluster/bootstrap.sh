@@ -50,7 +50,8 @@ if ((${#missing[@]})); then
 fi
 
 python=
-for candidate in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do
+# Debian's own Python first: its images have it, and it is compiled with profiles, a quarter faster than one built on the machine.
+for candidate in /usr/bin/python3 python3 python3.13 python3.12 python3.11; do
   if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
     python=$candidate
     break
