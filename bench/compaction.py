@@ -4,7 +4,8 @@ each row.
 One partition of an archive in a folder, whose batches have a tenth of as many keys as records, in no order, or each key
 once; the task that compacts it, as a run gives it to an executor, or the tasks, if it has too many keys for one. Speeds
 are of what was read: records, and bytes of batches. Peak memory is of the process, a process that has only imported the
-same taken off.
+same taken off. The floor is a copy: a task that reads the same log, checks each CRC, and writes the batches as they are
+into parts of a snapshot, without a look at keys.
 """
 
 from __future__ import annotations
@@ -28,17 +29,29 @@ import numpy as np
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.writing.log_writer import LogSegment
 from logkeep_engine.backup.snapshots import do_or_tell
-from logkeep_engine.compaction.partition import CompactionSetting, CompactionWork, PartitionCompacted
+from logkeep_engine.compaction.partition import (
+    NO_PROGRESS,
+    CompactionSetting,
+    CompactionWork,
+    PartitionCompacted,
+    Parts,
+    SectionPass,
+    place_of,
+    time_of,
+)
 from logkeep_engine.compaction.spreading import Spreading, ranges_of
 from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.batch import headers_of, parse_header
+from logkeep_engine.log.compaction import Compactor
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import made_batch
+from logkeep_engine.log.transactions import Spans
 from logkeep_engine.log.varints import long_varint
 from logkeep_engine.storage import open_uri
 from logkeep_engine.tasks import PartitionUpdate
 
+COMPACT, COPY = "--task", "--copy"
 TOPIC, TOPIC_ID = "state", "aaaaaaaaaaaaaaaaaaaaa_"
 _TIME = 1_767_225_600_000
 _SEGMENT = 1 << 30
@@ -135,20 +148,27 @@ def _rows(shape: Shape, first: int, keys: np.ndarray, chance: np.random.Generato
 
 
 def measure(shape: Shape, folder: Path) -> dict[str, Any]:
-    """Seconds, CPU seconds, peak bytes and what was left, of one task in a process of its own."""
+    """Seconds, CPU seconds, peak bytes and what was left, of one task in a process of its own, and the seconds of a
+    copy in another one."""
     uri = folder.as_uri()
     entries = write(shape, uri)
+    found, copy = (_alone(mode, uri, entries) for mode in (COMPACT, COPY))
+    sizes = {"shape": shape.name, "bytes": sum(entry.bytes for entry in entries), "records": shape.records}
+    return {**found, **sizes, "copy": copy["seconds"], "copied": copy["left"]}
+
+
+def _alone(mode: str, uri: str, entries: Sequence[SegmentEntry]) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "bench.compaction", "--task", uri],
+        [sys.executable, "-m", "bench.compaction", mode, uri],
         input=pickle.dumps(entries),
         stdout=subprocess.PIPE,
         check=True,
     )
-    found = json.loads(done.stdout)
-    return {**found, "shape": shape.name, "bytes": sum(entry.bytes for entry in entries), "records": shape.records}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
-def task(uri: str) -> dict[str, float]:
+def task(uri: str, work_on: Callable[[CompactionSetting, CompactionWork], list[SegmentEntry]]) -> dict[str, float]:
     """The task, in this process. The segments come from the standard input."""
     entries = pickle.load(sys.stdin.buffer)
     now = _TIME + 1000
@@ -157,23 +177,32 @@ def task(uri: str) -> dict[str, float]:
     work = CompactionWork(0, TOPIC, TOPIC_ID, 0, None, tuple(entries), ((0, end),), end, 86_400_000, True)
     before, idle = resource.getrusage(resource.RUSAGE_SELF), peak()
     started = time.perf_counter()
-    done = _compacted(setting, work)
+    parts = work_on(setting, work)
     seconds = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "seconds": seconds,
         "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         "peak": peak() - idle,
-        "left": done.records,
-        "left_bytes": sum(part.bytes for part in done.snapshot.parts),
+        "left": sum(part.records for part in parts),
+        "left_bytes": sum(part.bytes for part in parts),
     }
 
 
-def _compacted(setting: CompactionSetting, work: CompactionWork) -> PartitionCompacted:
-    """The answer of the task, or of those, one after the other, over which a partition of too many keys is spread."""
+def _copied(setting: CompactionSetting, work: CompactionWork) -> list[SegmentEntry]:
+    """The parts of a copy of the log."""
+    compactor = Compactor(now=0, horizon=0, aborted=Spans.of(()), map_bytes=0)  # which is asked nothing
+    with Parts(setting, place_of(setting, work, 1, 0), time_of(work)) as parts:
+        section_pass = SectionPass(setting, work, TaskAlone(), NO_PROGRESS, compactor)
+        section_pass.over(work.dirty, lambda stretch, _: parts.write(stretch))
+        return parts.finish(work.end - 1)
+
+
+def _compacted(setting: CompactionSetting, work: CompactionWork) -> list[SegmentEntry]:
+    """The parts that the task makes; a partition of too many keys is spread over tasks, one after the other."""
     answer: Any = do_or_tell(setting, work, TaskAlone())
     if isinstance(answer, PartitionCompacted):
-        return answer
+        return list(answer.snapshot.parts)
     spreading = Spreading()
     done = None
     parts = spreading.add(work, ranges_of(work, setting.max_bytes))
@@ -184,7 +213,7 @@ def _compacted(setting: CompactionSetting, work: CompactionWork) -> PartitionCom
             done = spreading.take(item, answer)
     setting.storage.delete(spreading.objects)
     assert done is not None
-    return done
+    return list(done.snapshot.parts)
 
 
 def peak() -> int:
@@ -196,16 +225,21 @@ def peak() -> int:
 def main() -> None:
     """Print a row for each shape."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task")
+    parser.add_argument(COMPACT)
+    parser.add_argument(COPY)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--repeat", type=int, default=1)
     chosen = parser.parse_args()
     if chosen.task:
-        print(json.dumps(task(chosen.task)))
+        print(json.dumps(task(chosen.task, _compacted)))
+        return
+    if chosen.copy:
+        print(json.dumps(task(chosen.copy, _copied)))
         return
     print(
-        "| log | s | CPU s | peak MB | MB/s | records/s | left MB |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+        "| log | s | CPU s | peak MB | MB/s | records/s | left MB | × copy |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )
     for shape in LARGE if chosen.large else SHAPES:
         if chosen.only not in shape.name:
@@ -219,7 +253,8 @@ def main() -> None:
             speed, seconds = found["bytes"] / found["seconds"] / 1e6, found["seconds"]
             print(
                 f"| {shape.name} | {seconds:.2f} | {found['cpu']:.2f} | {found['peak'] / 1e6:.0f} | {speed:.0f} "
-                f"| {found['records'] / seconds:,.0f} | {found['left_bytes'] / 1e6:.0f} |",
+                f"| {found['records'] / seconds:,.0f} | {found['left_bytes'] / 1e6:.0f} "
+                f"| {found['copy'] / seconds:.2f} |",
                 flush=True,
             )
 
