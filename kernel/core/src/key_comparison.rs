@@ -6,7 +6,7 @@
 use crate::compression::{Codec, Decompressor};
 use crate::header::{HEADER_SIZE, Header, MAGIC};
 use crate::headers::{CONTROL, Placed};
-use crate::offset_map::{KeyHasher, OffsetMap, Share};
+use crate::offset_map::{KeyHasher, NumberMap, Share};
 use crate::records::{Odd, Packed};
 use crate::rows::{Form, Row, Rows};
 
@@ -31,6 +31,10 @@ use Standing::{Alive, Dead, Differs, New, Newer, Same};
 
 const STANDINGS: [Standing; 6] = [Alive, Dead, Same, Differs, New, Newer];
 const BITS: u32 = 3;
+const OFFSET_BITS: u32 = 45; // a log that takes a million records a second is a year old then
+/// Keeps 80 bits of a hash: of 10^8 keys, two have the same one in one of 10^8 comparisons.
+type Map = NumberMap<{ OFFSET_BITS + BITS }>;
+
 const ROWS: usize = 1 << 12; // rows of a part of a large batch
 
 /// Whose records come.
@@ -67,7 +71,7 @@ pub struct KeyComparison {
     end: i64,
     accounted: Vec<(i64, i64)>,
     log_start: i64,
-    map: OffsetMap,
+    map: Map,
     without_key: u64,
     decompressor: Decompressor,
     unpacked: Vec<u8>,
@@ -85,7 +89,7 @@ impl KeyComparison {
             end,
             accounted,
             log_start: 0,
-            map: OffsetMap::new(bytes),
+            map: Map::new(bytes),
             without_key: 0,
             decompressor: Decompressor::new(),
             unpacked: Vec::new(),
@@ -227,7 +231,7 @@ impl KeyComparison {
             Side::Live => self.beside(before, offset, tombstone),
         };
         if let Some((offset, standing)) = after {
-            let number = u64::try_from(offset).ok().filter(|offset| offset >> (63 - BITS) == 0).ok_or(Odd)?;
+            let number = u64::try_from(offset).ok().filter(|offset| offset >> OFFSET_BITS == 0).ok_or(Odd)?;
             while self.share.has(hash) && self.map.put(hash, number << BITS | standing as u64).is_err() {
                 self.halve();
             }
@@ -330,6 +334,23 @@ mod tests {
         note(&mut keys, Side::Live, 130, "a", true);
         note(&mut keys, Side::Live, 131, "b", false);
         assert_eq!(keys.counts(0).missing, 0);
+    }
+
+    #[test]
+    fn offsets_of_an_old_log_are_compared_as_they_are() {
+        for first in [1 << 33, 1 << 36, (1 << OFFSET_BITS) - 100] {
+            let end = first + 50;
+            let mut keys = KeyComparison::new((1, 2), 1 << 20, Share::ALL, end, vec![(0, end)]);
+            (first..end).for_each(|at| note(&mut keys, Side::Archived, at, &at.to_string(), false));
+            keys.begin_live(first + 1);
+            (first + 10..end).for_each(|at| note(&mut keys, Side::Live, at, &at.to_string(), false));
+            let counts = Counts { keys: 50, stale: 9, expired: 1, ..Counts::default() };
+            assert_eq!(keys.counts(first + 1), counts);
+            assert_eq!(keys.offsets(first + 1, 2), (vec![first + 1, first + 2], vec![]));
+        }
+        let mut keys = KeyComparison::new((1, 2), 1 << 20, Share::ALL, i64::MAX, vec![(0, i64::MAX)]);
+        assert!(keys.note_record(Side::Archived, 1 << OFFSET_BITS, Some(b"far"), false).is_err());
+        assert_eq!(keys.counts(0), Counts::default());
     }
 
     #[test]

@@ -8,16 +8,16 @@ use std::hash::Hasher;
 
 const FIRST_SLOTS: usize = 1 << 12;
 const SLOT_BYTES: usize = 16;
-/// The bits of a slot that say the number of a record, plus one.
-const NUMBER_BITS: u32 = 36;
+/// The bits of a slot of a compaction that say the number of a record, plus one.
+const RECORD_BITS: u32 = 36;
 /// The bits of a hash besides its place.
-const REST_BITS: u32 = u64::BITS - NUMBER_BITS;
+const REST_BITS: u32 = u64::BITS - RECORD_BITS;
 /// The bytes of a pair: a hash, and the number of a record.
 pub const PAIR_BYTES: usize = 16;
 /// Pairs are divided by the highest bits of the rests of their hashes.
 pub const BUCKETS: usize = 1 << 10;
 /// Records of a compaction are numbered below this.
-pub const MOST_RECORDS: u64 = (1 << NUMBER_BITS) - 1;
+pub const MOST_RECORDS: u64 = OffsetMap::MOST;
 
 /// Which keys one pass looks at: those of whose hashes the division by `parts`, a power of two, leaves `part`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,26 +85,6 @@ type Slot = [u64; 2];
 
 const EMPTY: Slot = [0; 2];
 
-#[inline]
-fn slot_of(hash: Hash, record: u64) -> Slot {
-    [!hash.place, hash.rest << NUMBER_BITS | (record + 1)]
-}
-
-#[inline]
-fn number(slot: &Slot) -> Option<u64> {
-    (slot[1] & MOST_RECORDS).checked_sub(1)
-}
-
-#[inline]
-fn hash(slot: &Slot) -> Hash {
-    Hash { place: !slot[0], rest: slot[1] >> NUMBER_BITS }
-}
-
-#[inline]
-fn have_same_rest(one: &Slot, other: &Slot) -> bool {
-    (one[1] ^ other[1]) >> NUMBER_BITS == 0
-}
-
 /// The slots at the end at which no search begins. Searches end there, too.
 #[inline]
 fn margin(slots: usize) -> usize {
@@ -120,8 +100,8 @@ fn bucket(hash: Hash) -> usize {
 ///
 /// Slots are searched one after the other, and lie in the order of places. So a search ends as soon for a key that is
 /// not there as for one that is, also when the map is nearly full. The memory is there from the beginning; the map uses
-/// a first part of it that grows.
-pub struct OffsetMap {
+/// a first part of it that grows. With more bits for numbers it keeps fewer of a hash: it forgets the highest of the rest.
+pub struct NumberMap<const NUMBER_BITS: u32> {
     memory: Vec<Slot>,
     /// So many slots are in use. The others were never touched, or are empty.
     slots: usize,
@@ -130,11 +110,38 @@ pub struct OffsetMap {
     keys: usize,
 }
 
-impl OffsetMap {
+/// The map of a compaction.
+pub type OffsetMap = NumberMap<RECORD_BITS>;
+
+impl<const NUMBER_BITS: u32> NumberMap<NUMBER_BITS> {
+    /// Numbers must be below this.
+    pub const MOST: u64 = (1 << NUMBER_BITS) - 1;
+
+    #[inline]
+    fn slot_of(hash: Hash, number: u64) -> Slot {
+        debug_assert!(number < Self::MOST);
+        [!hash.place, hash.rest << NUMBER_BITS | (number + 1)]
+    }
+
+    #[inline]
+    fn number(slot: &Slot) -> Option<u64> {
+        (slot[1] & Self::MOST).checked_sub(1)
+    }
+
+    #[inline]
+    fn hash(slot: &Slot) -> Hash {
+        Hash { place: !slot[0], rest: slot[1] >> NUMBER_BITS }
+    }
+
+    #[inline]
+    fn have_same_rest(one: &Slot, other: &Slot) -> bool {
+        (one[1] ^ other[1]) >> NUMBER_BITS == 0
+    }
+
     /// A map that takes at most so many bytes, and only as many as it needs.
-    pub fn new(bytes: usize) -> OffsetMap {
+    pub fn new(bytes: usize) -> Self {
         let memory = vec![EMPTY; (bytes / SLOT_BYTES).max(2 * margin(0))];
-        let mut map = OffsetMap { memory, slots: 0, homes: 0, keys: 0 };
+        let mut map = NumberMap { memory, slots: 0, homes: 0, keys: 0 };
         map.set_slots(FIRST_SLOTS.min(map.memory.len()));
         map
     }
@@ -167,7 +174,7 @@ impl OffsetMap {
 
     /// The hash of each key, and the number of its last record.
     fn entries(&self) -> impl Iterator<Item = (Hash, u64)> + '_ {
-        self.memory[..self.slots].iter().filter_map(|slot| Some((hash(slot), number(slot)?)))
+        self.memory[..self.slots].iter().filter_map(|slot| Some((Self::hash(slot), Self::number(slot)?)))
     }
 
     /// Takes out all keys, as pairs of a hash and a number in the order of their buckets, and keeps the memory. Numbers
@@ -209,21 +216,21 @@ impl OffsetMap {
         self.keys = 0;
         for at in 0..self.slots {
             let slot = std::mem::replace(&mut self.memory[at], EMPTY);
-            if slot != EMPTY && share.has(hash(&slot)) {
+            if slot != EMPTY && share.has(Self::hash(&slot)) {
                 free = self.lay(slot, free);
             }
         }
     }
 
-    /// Notes that the record of this number, which is below `MOST_RECORDS`, has the key. Returns the number of the one
+    /// Notes that the record of this number, which is below `MOST`, has the key. Returns the number of the one
     /// that had it before.
     #[inline]
     pub fn put(&mut self, hash: Hash, record: u64) -> Result<Option<u64>, Full> {
-        let noted = slot_of(hash, record);
+        let noted = Self::slot_of(hash, record);
         let at = self.find(&noted);
         let slot = &mut self.memory[at];
         if slot[0] == noted[0] && *slot != EMPTY {
-            return Ok(number(&std::mem::replace(slot, noted)));
+            return Ok(Self::number(&std::mem::replace(slot, noted)));
         }
         self.insert(at, noted)?;
         Ok(None)
@@ -245,9 +252,9 @@ impl OffsetMap {
     /// The number of the last record that has the key.
     #[inline]
     pub fn get(&self, hash: Hash) -> Option<u64> {
-        let wanted = slot_of(hash, 0);
+        let wanted = Self::slot_of(hash, 0);
         let slot = &self.memory[self.find(&wanted)];
-        if slot[0] == wanted[0] { number(slot) } else { None }
+        if slot[0] == wanted[0] { Self::number(slot) } else { None }
     }
 
     /// The numbers of all records that have a key, in no order.
@@ -274,7 +281,10 @@ impl OffsetMap {
         while self.memory[at][0] > wanted[0] {
             at += 1;
         }
-        while self.memory[at][0] == wanted[0] && self.memory[at] != EMPTY && !have_same_rest(&self.memory[at], wanted) {
+        while self.memory[at][0] == wanted[0]
+            && self.memory[at] != EMPTY
+            && !Self::have_same_rest(&self.memory[at], wanted)
+        {
             at += 1;
         }
         at

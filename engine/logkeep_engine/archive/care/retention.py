@@ -39,6 +39,7 @@ from logkeep_engine.archive.catalog.holds import Hold, topic_hold
 from logkeep_engine.archive.catalog.replacements import first_epochs
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import Range
 
 _NO_TIME = -1
 MAX_AGE, MAX_BYTES, NO_POINT = "maxAge", "maxBytes", "no kept point needs it"
@@ -222,7 +223,8 @@ def _items(state: ArchiveState, points: Sequence[KeptPoint], limits: RetentionLi
     epochs = [point.epoch for point in points]
     for key, branch_id, entries, snapshots in _tables(state):
         epoch_of = first_epochs(state.replaced.get(key, ()))
-        table = _Table(key, branch_id, list(entries), list(snapshots), epochs, archived_times, epoch_of)
+        gone = state.removed.get(key, ()) if not branch_id and state.topics[key[0]].is_compacted_only else ()
+        table = _Table(key, branch_id, list(entries), list(snapshots), epochs, archived_times, epoch_of, gone)
         if not state.topics[key[0]].is_compacted_only:
             yield from table.segments("" if limits.is_set else WITHIN, None)
             yield from table.snapshots(table.held if state.branches.get(key) else table.in_use(None))
@@ -248,7 +250,9 @@ class _Table:
         epochs: Sequence[int],
         archived: _ArchivedTimes,
         epoch_of: Callable[[SegmentEntry], int],
+        gone: Sequence[Range] = (),
     ) -> None:
+        """`gone`: what was removed below floors, each of which lay at or below all points that were kept then."""
         self.key, self.branch_id, self.entries, self.held = key, branch_id, entries, held
         self._archived, self._epoch_of = archived, epoch_of
         ends = [0] * len(epochs)
@@ -258,14 +262,18 @@ class _Table:
             at = bisect_left(epochs, epoch)
             if at < len(ends):
                 ends[at] = max(ends[at], end)
-        self.ends = list(accumulate(ends, max))
-        """The ends of the partition at the kept points, as far as it is known."""
+        self._seen = list(accumulate(ends, max))
+        """The ends of the partition at the kept points, as far as what is left shows them."""
+        removed = max((end for _, end in gone), default=0)
+        self.ends = [max(end, removed) for end in self._seen]
+        """The same. Nothing may be left that is as old as a point: then it ends where the log now begins, and a later
+        run has made the snapshot that stands for it."""
 
     def floor(self, oldest: int | None, passive: PassiveGeneration | None = None) -> HeldSnapshot | None:
         """The newest snapshot at or below all kept points, which is older than `oldest`. A generation that is being
         read takes the place of all snapshots when it becomes active, and goes on with the log, which stays from its end
         on."""
-        lowest = min((end for end in self.ends if end), default=0)
+        lowest = min((seen or end for seen, end in zip(self._seen, self.ends, strict=True) if end), default=0)
         if passive is not None:
             lowest = min(lowest, passive.end)
         found = [item for item in self.held if item.end <= lowest and (oldest is None or self._made(item) < oldest)]
@@ -274,7 +282,7 @@ class _Table:
     def in_use(self, floor: HeldSnapshot | None) -> list[HeldSnapshot]:
         """The snapshots that stay: the newest, the floor, and those with which kept points begin."""
         found = [*self.held[-1:], *([floor] if floor is not None else [])]
-        for end in self.ends:
+        for end in (*self._seen, *self.ends):
             found += [item for item in self.held if item.end <= end][-1:]
         return found
 

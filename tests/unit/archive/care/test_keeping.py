@@ -211,6 +211,23 @@ def test_snapshots_between_kept_points_go_and_the_log_between_them_stays() -> No
     assert snapshots_gone(state, 9.5, runs=2) == [0, 1, 3, 4, 5, 6, 7, 8]
 
 
+def test_points_keep_the_snapshot_at_their_end_that_a_later_run_has_made_when_the_log_below_is_gone() -> None:
+    """Nothing was new, and so all that the archive has of the partition is younger than the point."""
+    state = compacted(7)
+    state.runs["run-7"] = replace(state.runs["run-6"], run_id="run-7", epoch=8, end_time=day(7.5))
+    state.snapshots[KEY] = [snapshot(70, 8)]
+    assert gone(state, 7.5, runs=2) == list(range(7))
+    state = compacted(10)
+    state.segments.replace_rows(KEY, b"".join(map(pack, list(state.segments[KEY])[8:])))
+    state.removed[KEY] = [(0, 70)]
+    state.snapshots[KEY] = [snapshot(70, 8), snapshot(100, 10)]
+    state.runs = {name: run for name, run in state.runs.items() if name in ("run-6", "run-9")}
+    assert snapshots_gone(state, 9.5, runs=2) == snapshots_gone(state, 9.5, age=0, runs=2) == []
+    assert gone(state, 9.5, runs=2) == []
+    assert snapshots_gone(state, 9.5, runs=1) == [6]
+    assert gone(state, 9.5, runs=1) == [8, 9]
+
+
 def test_a_point_before_the_first_snapshot_keeps_the_whole_log() -> None:
     state = compacted(10, 5, 8)
     assert gone(state, 9.5, runs=7) == []

@@ -107,14 +107,17 @@ class World:
         for note, _ in self.readers:
             note.beat()
 
-    def back_up(self, kill_at: int | None, transactional: bool, age: int, snapshot: bool, hold: bool | None) -> None:
-        """A run, which is started again with the same id if it is killed."""
+    def back_up(
+        self, kill_at: int | None, transactional: bool, age: int, snapshot: bool, hold: bool | None, idle: bool = False
+    ) -> None:
+        """A run, which is started again with the same id if it is killed. `idle`: the compacted topic has got no new
+        record."""
         self.runs += 1
         run_id = f"run-{self.runs}"
         for left in (kill_at, None):
             self.storage.left = left
             try:
-                self._attempt(run_id, transactional, age, snapshot, hold)
+                self._attempt(run_id, transactional, age, snapshot, hold, idle)
             except Killed:
                 continue
             finally:
@@ -122,12 +125,15 @@ class World:
             break
         self.check()
 
-    def _attempt(self, run_id: str, transactional: bool, age: int, snapshot: bool, hold: bool | None) -> None:
+    def _attempt(
+        self, run_id: str, transactional: bool, age: int, snapshot: bool, hold: bool | None, idle: bool
+    ) -> None:
         writer = begin(self.storage, run_id)
         try:
             if hold is not None:
                 writer.hold([Hold(HoldKind.RUN, run_id, HoldOrigin.SPEC)] if hold else [])
-            receipts = [self._receipt(writer, topic_id, transactional, age) for topic_id in TOPICS]
+            written = [topic_id for topic_id in TOPICS if topic_id != STATE.topic_id or not idle]
+            receipts = [self._receipt(writer, topic_id, transactional, age) for topic_id in written]
             writer.commit(topics=TOPICS.values(), receipts=[item for item in receipts if item is not None])
             writer.end(RunOutcome.SUCCEEDED)
             state = writer.state
@@ -264,6 +270,7 @@ BACKUP = st.tuples(
     st.integers(0, 3),
     st.booleans(),
     st.sampled_from([None, None, None, True, False]),
+    st.sampled_from([False, False, True]),
 )
 STEP = st.one_of(
     BACKUP,
@@ -292,3 +299,13 @@ def test_nothing_that_is_named_read_or_kept_is_ever_lost(rules: RetentionRules, 
             else:
                 (made.driver_ahead,) = how
             made.check()
+
+
+def test_a_weekly_point_outlives_the_idle_run_that_has_made_the_snapshot_at_its_end() -> None:
+    with world(RetentionRules(RetentionLimits(), KeepRules(weekly=2), 0)) as made:
+        made.back_up(None, False, 0, True, None)
+        made.back_up(None, False, 0, False, None)
+        made.pass_time(72)  # it is Monday now
+        made.back_up(None, False, 0, True, None, idle=True)
+        made.pass_time(24)
+        made.back_up(None, False, 0, True, None)
