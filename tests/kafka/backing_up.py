@@ -38,6 +38,15 @@ WATCH = Timing(heartbeat=0.2, watch=2.0, poll=0.1)
 """How the runs of tests watch others in the archive: those that died are not waited for as long as in production."""
 
 
+POD = {
+    "LOGKEEP_POD_NAME": "nightly-x7k2p",
+    "LOGKEEP_POD_IP": "127.0.0.1",
+    "LOGKEEP_POD_NAMESPACE": "test",
+    "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+    "KUBERNETES_SERVICE_PORT": "1",
+}
+"""The environment of a pod whose driver asks Kubernetes for nothing."""
+
 LARGEST_BATCH = 900_000
 """Bytes of values: a producer cuts larger batches, whatever number of records is asked for."""
 

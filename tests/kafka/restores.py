@@ -26,7 +26,7 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.compare import read_committed
 from tests.data.topics import end_transaction
-from tests.kafka.backing_up import WATCH
+from tests.kafka.backing_up import POD, WATCH
 from tests.runners import Context, Job, Runner
 
 
@@ -200,15 +200,21 @@ def transactions(broker: KafkaBroker | KafkaCluster, topic: str, sizes: Sequence
         end_transaction(broker.bootstrap, producer, [(topic, partition)], commit=size > 0)
 
 
-def start_driver(request: Path) -> "subprocess.Popen[bytes]":
-    """The driver of a run as a process of its own, which leads its process group; its log lies beside the request."""
+def start_driver(request: Path, *, spark: bool = False) -> "subprocess.Popen[bytes]":
+    """The driver of a run as a process of its own, which leads its process group; its log lies beside the request.
+
+    It does the tasks in processes beside it, as in a pod that has little to do, or has Spark, whose start takes seconds
+    of a processor.
+    """
     log = (request.parent / "driver.log").open("ab")
     environ = {
         **os.environ,
+        **POD,
         "PYTHONPATH": os.pathsep.join(sys.path),
         "LOGKEEP_TERMINATION_LOG": str(request.parent / "end"),
     }
-    command = [sys.executable, "-m", "logkeep_engine.spark.driver", "--request", str(request), "--master", "local[2]"]
+    command = [sys.executable, "-m", "logkeep_engine.spark.driver", "--request", str(request)]
+    command += ["--master", "local[2]"] if spark else []
     return subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
 
 
