@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from logkeep_engine.restore.run import restore
 from logkeep_engine.tasks import TaskContext, TaskRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
-from tests.data.compare import read_committed
+from tests.data.compare import read_all_committed, read_committed
 from tests.data.topics import end_transaction
 from tests.kafka.backing_up import POD, WATCH
 from tests.runners import Context, Job, Runner
@@ -174,17 +174,37 @@ def committed(broker: KafkaBroker | KafkaCluster, topic: str, partition: int = 0
     return [seen(message) for message in read_committed(broker.bootstrap, topic, partition)]
 
 
+def all_committed(
+    broker: KafkaBroker | KafkaCluster, partitions: Mapping[str, int]
+) -> dict[tuple[str, int], list[Seen]]:
+    """The same of all partitions of topics, of which it is told how many each has, with one consumer."""
+    found: dict[tuple[str, int], list[Seen]] = {
+        (topic, number): [] for topic, count in partitions.items() for number in range(count)
+    }
+    for message in read_all_committed(broker.bootstrap, found):
+        found[str(message.topic()), int(message.partition() or 0)].append(seen(message))
+    return found
+
+
 def without_offsets(records: Sequence[Seen]) -> list[tuple[Any, ...]]:
     return [record[1:] for record in records]
 
 
 def topic_settings(broker: KafkaBroker | KafkaCluster, topic: str) -> dict[str, str]:
     """The settings of the topic itself."""
+    return settings_of_topics(broker, [topic])[topic]
+
+
+def settings_of_topics(broker: KafkaBroker | KafkaCluster, topics: Collection[str]) -> dict[str, dict[str, str]]:
+    """The settings of each topic itself. There may be none."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    entries = admin.describe_configs([resource])[resource].result(30)
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+    described = admin.describe_configs(resources) if resources else {}
     dynamic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    return {name: entry.value for name, entry in entries.items() if entry.source == dynamic}
+    return {
+        resource.name: {name: entry.value for name, entry in answer.result(30).items() if entry.source == dynamic}
+        for resource, answer in described.items()
+    }
 
 
 def transactions(broker: KafkaBroker | KafkaCluster, topic: str, sizes: Sequence[int], *, partition: int = 0) -> None:

@@ -45,10 +45,11 @@ from tests.data.topics import Record, commit_positions, create_topic, delete_top
 from tests.kafka.raw import eventually
 from tests.kafka.restores import (
     ThreadRunner,
+    all_committed,
     back_up,
     backup_spec,
     bring_back,
-    committed,
+    settings_of_topics,
     topic_settings,
     without_offsets,
 )
@@ -151,12 +152,12 @@ class Seen:
 
 
 def look(broker: KafkaBroker) -> Seen:
+    there = sorted(topic_names(broker.bootstrap) & set(TOPICS))
+    content = all_committed(broker, {name: TOPICS[name] for name in there})
+    settings = settings_of_topics(broker, there)
     topics = {
-        name: (
-            topic_settings(broker, name),
-            [without_offsets(committed(broker, name, partition)) for partition in range(TOPICS[name])],
-        )
-        for name in sorted(topic_names(broker.bootstrap) & set(TOPICS))
+        name: (settings[name], [without_offsets(content[name, partition]) for partition in range(TOPICS[name])])
+        for name in there
     }
     groups = {name: positions(broker, name) for name in ("billing", "shipping")}
     control = control_plane(broker)
