@@ -61,6 +61,7 @@ def test_archives_the_broker_s_bytes_of_every_codec(
     where: str, topics: Topics, unique: str, request: pytest.FixtureRequest
 ) -> None:
     backups: Backups = request.getfixturevalue(where)
+    backups.nursery = None
     for codec in CODECS:
         topics.create(f"{unique}-{codec}", 2)
         for partition in range(2):
