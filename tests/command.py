@@ -1,7 +1,8 @@
-"""The command `logkeep` in a process of its own, without the seconds that its imports take.
+"""The command `logkeep`, or a script, in a process of its own, without the seconds that its imports take.
 
     done = logkeep("inspect", uri, "-o", "json")
     assert done.returncode == 0, done.stderr
+    assert script("import os, signal; os.kill(os.getpid(), signal.SIGKILL)").returncode == -signal.SIGKILL
 
 One process imports what the command imports, and forks for each call. The fork has its own arguments, environment,
 standard streams and exit code, as any process has.
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -54,17 +55,24 @@ def logkeep(
     Spark, whose start takes seconds of a processor, runs its tasks only with `spark=True`; else its own process does.
     `constants` have other values in the command, by module and name: for waits that are not the subject.
     """
+    more = {"spark": spark, "constants": dict(constants or {})}
+    return _call(arguments, environment(environ), stdin or "", more)
+
+
+def script(text: str, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Run a script to its end, or until it kills its process. Its environment is this process's."""
+    return _call(arguments, dict(os.environ), "", {"script": text})
+
+
+def _call(
+    arguments: Sequence[str | Path], environ: Mapping[str, str], stdin: str, more: Mapping[str, Any]
+) -> "subprocess.CompletedProcess[str]":
     with tempfile.TemporaryDirectory(prefix="logkeep-command-") as folder:
         streams = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
-        streams[0].write_text(stdin or "")
+        streams[0].write_text(stdin)
         words = [str(argument) for argument in arguments]
-        call = {
-            "arguments": words,
-            "environ": environment(environ),
-            "streams": [str(stream) for stream in streams],
-            "spark": spark,
-            "constants": dict(constants or {}),
-        }
+        streams_there = [str(stream) for stream in streams]
+        call = {"arguments": words, "environ": environ, "streams": streams_there, **more}
         code = _ask(_parent(), call)
         return subprocess.CompletedProcess(words, code, streams[1].read_text(), streams[2].read_text())
 
@@ -121,6 +129,10 @@ def _become(call: Mapping[str, Any]) -> Never:
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)))
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), line_buffering=True)
+    if text := call.get("script"):
+        sys.argv = ["-c", *call["arguments"]]
+        exec(compile(text, "<script>", "exec"), {"__name__": "__main__"})
+        sys.exit()
     if not call["spark"]:
         _without_spark()
     for where, value in call["constants"].items():

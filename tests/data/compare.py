@@ -5,7 +5,7 @@ Offsets are looked at but need not be equal: transaction markers and compaction 
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -101,23 +101,34 @@ def partition_count(bootstrap: str, topic: str, config: Config | None = None) ->
 
 def read_committed(bootstrap: str, topic: str, partition: int, config: Config | None = None) -> Iterator[Message]:
     """The committed records of a partition from its start to its end as it is now."""
+    return read_all_committed(bootstrap, [(topic, partition)], config)
+
+
+def read_all_committed(
+    bootstrap: str, places: Collection[tuple[str, int]], config: Config | None = None
+) -> Iterator[Message]:
+    """The committed records of partitions, by topic and number, each from its start to its end as it is now. Those of
+    a partition are in their order.
+    """
+    left, topics = set(places), {topic for topic, _ in places}
     consumer = _consumer(bootstrap, config)
     try:
-        consumer.list_topics(topic, timeout=20)  # with the leader unknown the first fetch would wait half a second
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+        for topic in topics if len(topics) == 1 else [None]:  # None: all topics
+            consumer.list_topics(topic, timeout=20)  # with a leader unknown the first fetch would wait half a second
+        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
         heard = time.monotonic()
-        while True:
+        while left:
             messages = consumer.consume(2000, timeout=0.05)
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _SILENCE:
-                raise TimeoutError(f"{topic}-{partition}: neither records nor the end within {_SILENCE:.0f} s")
+                raise TimeoutError(f"{sorted(left)}: neither records nor the end within {_SILENCE:.0f} s")
             for message in messages:
                 error = message.error()
                 if error is None:
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    return
+                    left.discard((str(message.topic()), int(message.partition() or 0)))
                 elif error.fatal() or not error.retriable():
                     raise KafkaException(error)
     finally:

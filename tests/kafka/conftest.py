@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from logkeep_engine.contract import names
 from logkeep_engine.spark.conf import local_conf
+from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.session import Session
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
@@ -147,14 +148,22 @@ def topics(kafka: KafkaBroker) -> Topics:
     return Topics(kafka)
 
 
-@pytest.fixture
-def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
-    """Backups into a folder of this test's own."""
-    return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
+@pytest.fixture(scope="session")
+def nursery(storage_environment: None) -> Iterator[Nursery]:
+    """Processes for tasks that run without Spark."""
+    made = Nursery()
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str) -> Backups:
-    """Backups into a bucket of this test's own."""
+def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path, nursery: Nursery) -> Backups:
+    """Backups into a folder of this test's own, without Spark; `nursery = None` has them on Spark."""
+    return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"), nursery=nursery)
+
+
+@pytest.fixture
+def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str, nursery: Nursery) -> Backups:
+    """Backups into a bucket of this test's own, without Spark; `nursery = None` has them on Spark."""
     spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
-    return Backups(kafka, spark_context, spec)
+    return Backups(kafka, spark_context, spec, nursery=nursery)

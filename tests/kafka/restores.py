@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ from logkeep_engine.restore.run import restore
 from logkeep_engine.tasks import TaskContext, TaskRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
-from tests.data.compare import read_committed
+from tests.data.compare import read_all_committed, read_committed
 from tests.data.topics import end_transaction
-from tests.kafka.backing_up import WATCH
+from tests.kafka.backing_up import POD, WATCH
 from tests.runners import Context, Job, Runner
 
 
@@ -174,17 +174,37 @@ def committed(broker: KafkaBroker | KafkaCluster, topic: str, partition: int = 0
     return [seen(message) for message in read_committed(broker.bootstrap, topic, partition)]
 
 
+def all_committed(
+    broker: KafkaBroker | KafkaCluster, partitions: Mapping[str, int]
+) -> dict[tuple[str, int], list[Seen]]:
+    """The same of all partitions of topics, of which it is told how many each has, with one consumer."""
+    found: dict[tuple[str, int], list[Seen]] = {
+        (topic, number): [] for topic, count in partitions.items() for number in range(count)
+    }
+    for message in read_all_committed(broker.bootstrap, found):
+        found[str(message.topic()), int(message.partition() or 0)].append(seen(message))
+    return found
+
+
 def without_offsets(records: Sequence[Seen]) -> list[tuple[Any, ...]]:
     return [record[1:] for record in records]
 
 
 def topic_settings(broker: KafkaBroker | KafkaCluster, topic: str) -> dict[str, str]:
     """The settings of the topic itself."""
+    return settings_of_topics(broker, [topic])[topic]
+
+
+def settings_of_topics(broker: KafkaBroker | KafkaCluster, topics: Collection[str]) -> dict[str, dict[str, str]]:
+    """The settings of each topic itself. There may be none."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    entries = admin.describe_configs([resource])[resource].result(30)
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+    described = admin.describe_configs(resources) if resources else {}
     dynamic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    return {name: entry.value for name, entry in entries.items() if entry.source == dynamic}
+    return {
+        resource.name: {name: entry.value for name, entry in answer.result(30).items() if entry.source == dynamic}
+        for resource, answer in described.items()
+    }
 
 
 def transactions(broker: KafkaBroker | KafkaCluster, topic: str, sizes: Sequence[int], *, partition: int = 0) -> None:
@@ -200,15 +220,21 @@ def transactions(broker: KafkaBroker | KafkaCluster, topic: str, sizes: Sequence
         end_transaction(broker.bootstrap, producer, [(topic, partition)], commit=size > 0)
 
 
-def start_driver(request: Path) -> "subprocess.Popen[bytes]":
-    """The driver of a run as a process of its own, which leads its process group; its log lies beside the request."""
+def start_driver(request: Path, *, spark: bool = False) -> "subprocess.Popen[bytes]":
+    """The driver of a run as a process of its own, which leads its process group; its log lies beside the request.
+
+    It does the tasks in processes beside it, as in a pod that has little to do, or has Spark, whose start takes seconds
+    of a processor.
+    """
     log = (request.parent / "driver.log").open("ab")
     environ = {
         **os.environ,
+        **POD,
         "PYTHONPATH": os.pathsep.join(sys.path),
         "LOGKEEP_TERMINATION_LOG": str(request.parent / "end"),
     }
-    command = [sys.executable, "-m", "logkeep_engine.spark.driver", "--request", str(request), "--master", "local[2]"]
+    command = [sys.executable, "-m", "logkeep_engine.spark.driver", "--request", str(request)]
+    command += ["--master", "local[2]"] if spark else []
     return subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
 
 

@@ -32,7 +32,7 @@ from logkeep_engine.log.segment import read_txn_index
 from logkeep_engine.report import CallbackSink
 from logkeep_engine.spark.driver import ENV_TERMINATION_LOG
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner
-from tests.kafka.backing_up import Backups, Topics, numbers
+from tests.kafka.backing_up import POD, Backups, Topics, numbers
 from tests.runners import Job, Runner
 from tests.unit.archive.build import FAST, PATIENT
 
@@ -61,6 +61,7 @@ def test_archives_the_broker_s_bytes_of_every_codec(
     where: str, topics: Topics, unique: str, request: pytest.FixtureRequest
 ) -> None:
     backups: Backups = request.getfixturevalue(where)
+    backups.nursery = None
     for codec in CODECS:
         topics.create(f"{unique}-{codec}", 2)
         for partition in range(2):
@@ -603,16 +604,6 @@ def test_task_whose_topic_is_gone_gives_up_its_offsets(backups: Backups, topics:
 # ---- the driver's process
 
 
-POD = {
-    "LOGKEEP_POD_NAME": "nightly-x7k2p",
-    "LOGKEEP_POD_IP": "127.0.0.1",
-    "LOGKEEP_POD_NAMESPACE": "test",
-    "KUBERNETES_SERVICE_HOST": "127.0.0.1",
-    "KUBERNETES_SERVICE_PORT": "1",
-}
-"""The environment of a pod whose driver asks Kubernetes for nothing."""
-
-
 def driver(
     backups: Backups, folder: Path, request: RunRequest, master: str | None, *, dies_by: signal.Signals | None = None
 ) -> subprocess.Popen[str]:
@@ -665,7 +656,7 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     done = len(before.segments)
     assert 0 < done < PARTITIONS
     topics.produce(unique, numbers(10))  # after the plan: not part of this run
-    process = driver(backups, tmp_path / "two", replace(slow, spec=backups.spec(unique)), master)
+    process = driver(backups, tmp_path / "two", replace(slow, spec=backups.spec(unique)), None)
     output = process.communicate(timeout=200)[1]
     assert process.returncode == 0, output
     result = told(tmp_path / "two")

@@ -157,7 +157,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, format_name: 
     before = Archive.open(target).load()
     done_before = sum(entry.records for key in before.segments for entry in before.segments[key])
     assert 0 < done_before < PARTITIONS * RECORDS
-    done = logkeep("convert", *options, "-o", "json", spark=True)
+    done = logkeep("convert", *options, "-o", "json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["records"] == PARTITIONS * RECORDS

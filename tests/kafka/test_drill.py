@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +28,7 @@ from logkeep_engine.restore.verification.step import verify_restored
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
-from tests.command import logkeep
+from tests.command import logkeep, script
 from tests.data.topics import Record, create_topic, produce, random_records
 from tests.kafka.restores import (
     ThreadRunner,
@@ -287,9 +286,7 @@ drilled(spec)
 
 def killed(spec: dict[str, Any], where: str, when: str = "after") -> None:
     """Begin a drill in a process of its own, which is killed before or after this step."""
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", _DRIVER, where, when, json.dumps(spec)]
-    found = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    found = script(_DRIVER, where, when, json.dumps(spec))
     assert found.returncode == -9, found.stderr
 
 

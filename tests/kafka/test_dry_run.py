@@ -346,7 +346,7 @@ class TestCommand:
         spec = restore_spec(kafka, tmp_path, consumerGroups={"restore": "Translate", "include": [f"{unique}.*"]})
         text = resource("KafkaRestore", spec)
         before = stored(tmp_path)
-        done = logkeep("restore", "-f", "-", "--dry-run", stdin=text, spark=True)
+        done = logkeep("restore", "-f", "-", "--dry-run", stdin=text)
         assert done.returncode == 0, done.stderr
         for line in (
             r"outcome +DryRun",

@@ -1,13 +1,9 @@
 """A cluster that is gone comes back into a new one: topics, configurations, groups, quotas, ACLs, names of users."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,14 +40,16 @@ from logkeep_engine.kafka.users import Known
 from logkeep_engine.restore import everything as everything_module
 from logkeep_engine.restore import planner
 from tests.cluster.kafka import STEADY, KafkaBroker
-from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
+from tests.command import script
+from tests.data.topics import Record, commit_positions, create_topic, delete_topics, produce, topic_names
 from tests.kafka.raw import eventually
 from tests.kafka.restores import (
     ThreadRunner,
+    all_committed,
     back_up,
     backup_spec,
     bring_back,
-    committed,
+    settings_of_topics,
     topic_settings,
     without_offsets,
 )
@@ -87,10 +85,53 @@ QUOTAS = [
 ]
 
 
-@contextmanager
-def cluster(**more: str) -> Iterator[KafkaBroker]:
-    with KafkaBroker(secure=True, overrides={**STEADY, **CHECKS, **more}) as broker:
+def cluster(**more: str) -> KafkaBroker:
+    return KafkaBroker(secure=True, overrides={**STEADY, **CHECKS, **more})
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[KafkaBroker]:
+    with cluster() as broker:
         yield broker
+
+
+@pytest.fixture
+def broker(target: KafkaBroker) -> Iterator[KafkaBroker]:
+    """A cluster to restore into, empty before and after each test."""
+    yield target
+    empty(target)
+
+
+@pytest.fixture(scope="module")
+def trusting_target() -> Iterator[KafkaBroker]:
+    with cluster(**{"allow.everyone.if.no.acl.found": "true"}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def trusting(trusting_target: KafkaBroker) -> Iterator[KafkaBroker]:
+    """An empty cluster where everybody may do all with what nobody has an ACL for."""
+    yield trusting_target
+    empty(trusting_target)
+
+
+def empty(broker: KafkaBroker) -> None:
+    """Take all that a restore brings out of the cluster: it is as it was when it was new."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    delete_topics(broker.bootstrap, topic_names(broker.bootstrap))
+    groups = [group.group_id for group in admin.list_consumer_groups().result(30).valid or ()]
+    if groups:
+        for gone in admin.delete_consumer_groups(groups).values():
+            gone.result(30)
+    anything: Any = None
+    kinds = ResourceType.ANY, anything, ResourcePatternType.ANY
+    every = AclBindingFilter(*kinds, anything, anything, AclOperation.ANY, AclPermissionType.ANY)
+    for deleted in admin.delete_acls([every]).values():
+        deleted.result(30)
+    control = control_plane(broker)
+    assert control.set_quotas([quota._replace(value=None) for quota in control.quotas().items or ()]) == []
+    eventually(lambda: (control.acls().items, control.quotas().items) == ((), ()))
+    eventually(lambda: not topic_names(broker.bootstrap))
 
 
 def records(topic: str, partitions: int) -> Iterator[Record]:
@@ -111,12 +152,12 @@ class Seen:
 
 
 def look(broker: KafkaBroker) -> Seen:
+    there = sorted(topic_names(broker.bootstrap) & set(TOPICS))
+    content = all_committed(broker, {name: TOPICS[name] for name in there})
+    settings = settings_of_topics(broker, there)
     topics = {
-        name: (
-            topic_settings(broker, name),
-            [without_offsets(committed(broker, name, partition)) for partition in range(TOPICS[name])],
-        )
-        for name in sorted(topic_names(broker.bootstrap) & set(TOPICS))
+        name: (settings[name], [without_offsets(content[name, partition]) for partition in range(TOPICS[name])])
+        for name in there
     }
     groups = {name: positions(broker, name) for name in ("billing", "shipping")}
     control = control_plane(broker)
@@ -190,54 +231,56 @@ class Noted(ThreadRunner):
         super().perform(job)
 
 
-def test_a_cluster_that_is_gone_comes_back_with_everything(lost: Lost, tmp_path: Path) -> None:
+def test_a_cluster_that_is_gone_comes_back_with_everything(lost: Lost, broker: KafkaBroker, tmp_path: Path) -> None:
     assert (lost.archived.topics, lost.archived.warnings) == (len(TOPICS), ())
-    with cluster() as broker:
-        runner = Noted()
-        spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
-        result = bring_back(spec, runner=runner)
-        assert look(broker) == lost.had
-        assert (runner.topics[0], runner.topics.count("_schemas"), len(runner.topics)) == ("_schemas", 1, 39)
+    runner = Noted()
+    spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
+    result = bring_back(spec, runner=runner)
+    assert look(broker) == lost.had
+    assert (runner.topics[0], runner.topics.count("_schemas"), len(runner.topics)) == ("_schemas", 1, 39)
 
-        found = result.cluster_state
-        assert found is not None
-        assert (found.source_run, found.acls, found.acls_added, found.acls_refused) == ("backup-1", 41, 41, 0)
-        assert (found.quotas, found.quotas_added, found.quotas_refused, found.quotas_kept) == (5, 5, 0, 0)
-        assert found.users == (  # the user logkeep is there
-            "reader (SCRAM-SHA-256, 8192 iterations)",
-            "writer (SCRAM-SHA-256, 8192 iterations)",
-        )
-        (told,) = [text for text in result.warnings if "users" in text]
-        assert told.startswith("create these SCRAM users with new passwords, which no archive has: reader (")
-        document = json.loads(Path(found.report.removeprefix("file://")).read_text())
-        assert {row[-2] for row in document["acls"]["rows"] + document["quotas"]["rows"]} == {"added"}
-        assert len(document["usersToCreate"]["rows"]) == 2
+    found = result.cluster_state
+    assert found is not None
+    assert (found.source_run, found.acls, found.acls_added, found.acls_refused) == ("backup-1", 41, 41, 0)
+    assert (found.quotas, found.quotas_added, found.quotas_refused, found.quotas_kept) == (5, 5, 0, 0)
+    assert found.users == (  # the user logkeep is there
+        "reader (SCRAM-SHA-256, 8192 iterations)",
+        "writer (SCRAM-SHA-256, 8192 iterations)",
+    )
+    (told,) = [text for text in result.warnings if "users" in text]
+    assert told.startswith("create these SCRAM users with new passwords, which no archive has: reader (")
+    document = json.loads(Path(found.report.removeprefix("file://")).read_text())
+    assert {row[-2] for row in document["acls"]["rows"] + document["quotas"]["rows"]} == {"added"}
+    assert len(document["usersToCreate"]["rows"]) == 2
 
-        assert bring_back(spec) == result
-        assert look(broker) == lost.had
+    assert bring_back(spec) == result
+    assert look(broker) == lost.had
 
 
-def test_what_the_cluster_has_already_stays_and_what_it_does_not_take_is_named(lost: Lost, tmp_path: Path) -> None:
+def test_what_the_cluster_has_already_stays_and_what_it_does_not_take_is_named(
+    lost: Lost, broker: KafkaBroker, tmp_path: Path
+) -> None:
     mine = Acl("TOPIC", "mine", "LITERAL", "User:me", "*", "ALL", "ALLOW")
     other = QUOTAS[0]._replace(value=77.0)
-    with cluster() as broker:
-        control = control_plane(broker)
-        assert control.create_acls([mine, ACLS[0]]) == []
-        assert control.set_quotas([other, QUOTAS[1]]) == []
-        eventually(lambda: len(control.acls().items or ()) == 2 and len(control.quotas().items or ()) == 2)
-        result = bring_back(everything(broker, lost.root, state={"uri": tmp_path.as_uri()}))
-        seen = look(broker)
-        assert seen.acls == lost.had.acls | {mine}
-        assert seen.quotas == lost.had.quotas - {QUOTAS[0]} | {other}
-        found = result.cluster_state
-        assert found is not None
-        assert (found.acls, found.acls_added, found.quotas, found.quotas_added, found.quotas_kept) == (41, 40, 5, 3, 1)
-        (told,) = [text for text in result.warnings if "quotas" in text]
-        assert "1 client quotas have another value in the cluster, which is left as it is" in told
-        assert "consumer_byte_rate=1048576 of user reader" in told
+    control = control_plane(broker)
+    assert control.create_acls([mine, ACLS[0]]) == []
+    assert control.set_quotas([other, QUOTAS[1]]) == []
+    eventually(lambda: len(control.acls().items or ()) == 2 and len(control.quotas().items or ()) == 2)
+    result = bring_back(everything(broker, lost.root, state={"uri": tmp_path.as_uri()}))
+    seen = look(broker)
+    assert seen.acls == lost.had.acls | {mine}
+    assert seen.quotas == lost.had.quotas - {QUOTAS[0]} | {other}
+    found = result.cluster_state
+    assert found is not None
+    assert (found.acls, found.acls_added, found.quotas, found.quotas_added, found.quotas_kept) == (41, 40, 5, 3, 1)
+    (told,) = [text for text in result.warnings if "quotas" in text]
+    assert "1 client quotas have another value in the cluster, which is left as it is" in told
+    assert "consumer_byte_rate=1048576 of user reader" in told
 
 
-def test_what_the_cluster_does_not_take_is_named(lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_cluster_does_not_take_is_named(
+    lost: Lost, broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An ACL and a quota that no cluster takes stand for what another version of Kafka does not know."""
     create, alter = ControlPlane.create_acls, ControlPlane.set_quotas
 
@@ -251,18 +294,17 @@ def test_what_the_cluster_does_not_take_is_named(lost: Lost, tmp_path: Path, mon
 
     monkeypatch.setattr(ControlPlane, "create_acls", without_users)
     monkeypatch.setattr(ControlPlane, "set_quotas", without_ips)
-    with cluster() as broker:
-        result = bring_back(everything(broker, lost.root, state={"uri": tmp_path.as_uri()}))
-        found = result.cluster_state
-        assert found is not None
-        assert (found.acls_added, found.acls_refused, found.quotas_added, found.quotas_refused) == (40, 1, 4, 1)
-        assert look(broker).acls == lost.had.acls - {ACLS[-1]}
-        (acls,) = [text for text in result.warnings if "ACLs could not be set" in text]
-        assert acls.startswith("1 ACLs could not be set: ALLOW User:writer from *: CREATE_TOKENS on USER reader (")
-        (quotas,) = [text for text in result.warnings if "client quotas could not be set" in text]
-        assert quotas.startswith("1 client quotas could not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
-        report = json.loads((tmp_path / "runs/restore-1/cluster-state-restored.json").read_text())
-        assert [row[-2] for row in report["acls"]["rows"]].count("refused") == 1
+    result = bring_back(everything(broker, lost.root, state={"uri": tmp_path.as_uri()}))
+    found = result.cluster_state
+    assert found is not None
+    assert (found.acls_added, found.acls_refused, found.quotas_added, found.quotas_refused) == (40, 1, 4, 1)
+    assert look(broker).acls == lost.had.acls - {ACLS[-1]}
+    (acls,) = [text for text in result.warnings if "ACLs could not be set" in text]
+    assert acls.startswith("1 ACLs could not be set: ALLOW User:writer from *: CREATE_TOKENS on USER reader (")
+    (quotas,) = [text for text in result.warnings if "client quotas could not be set" in text]
+    assert quotas.startswith("1 client quotas could not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
+    report = json.loads((tmp_path / "runs/restore-1/cluster-state-restored.json").read_text())
+    assert [row[-2] for row in report["acls"]["rows"]].count("refused") == 1
 
 
 _DRIVER = """
@@ -289,106 +331,105 @@ bring_back(spec)
 
 def killed_behind(step: str, spec: Mapping[str, Any]) -> None:
     """Begin the restore in a process of its own, or go on with it, and kill that behind this step."""
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", _DRIVER, step, json.dumps(spec)]
-    found = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    found = script(_DRIVER, step, json.dumps(spec))
     assert found.returncode == -signal.SIGKILL, found.stderr
 
 
-def test_a_run_that_is_killed_behind_each_of_its_steps_ends_right(lost: Lost, tmp_path: Path) -> None:
-    with cluster() as broker:
-        spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
-        killed_behind("CreatedTopics.create", spec)
-        assert topic_names(broker.bootstrap) >= set(TOPICS)
-        killed_behind("RestoreContext.run_tasks", spec)  # the schemas are there
-        seen = look(broker)
-        assert seen.topics["_schemas"][1] == lost.had.topics["_schemas"][1]
-        assert not any(seen.topics["team-00"][1])
-        killed_behind("run.count_all", spec)
-        killed_behind("run.move_groups", spec)
-        assert look(broker).groups == lost.had.groups
-        killed_behind("CreatedTopics.finish", spec)
-        assert look(broker) == replace(lost.had, acls=frozenset(), quotas=frozenset())
-        killed_behind("ControlPlane.set_quotas", spec)
-        eventually(lambda: look(broker).quotas == lost.had.quotas)
-        killed_behind("ControlPlane.create_acls", spec)  # those that deny are missing, and those of the cluster
-        eventually(lambda: len(look(broker).acls) == 39)
-        killed_behind("run.restore_cluster_state", spec)
-        result = bring_back(spec)
-        assert look(broker) == lost.had
-        found = result.cluster_state
-        assert found is not None
-        assert (found.acls, found.acls_refused, found.quotas, found.quotas_refused, found.quotas_kept) == (
-            41,
-            0,
-            5,
-            0,
-            0,
-        )
-        assert found.users_total == 2
-        assert result.records == 30 * len(TOPICS)
+def test_a_run_that_is_killed_behind_each_of_its_steps_ends_right(
+    lost: Lost, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
+    killed_behind("CreatedTopics.create", spec)
+    assert topic_names(broker.bootstrap) >= set(TOPICS)
+    killed_behind("RestoreContext.run_tasks", spec)  # the schemas are there
+    seen = look(broker)
+    assert seen.topics["_schemas"][1] == lost.had.topics["_schemas"][1]
+    assert not any(seen.topics["team-00"][1])
+    killed_behind("run.count_all", spec)
+    killed_behind("run.move_groups", spec)
+    assert look(broker).groups == lost.had.groups
+    killed_behind("CreatedTopics.finish", spec)
+    assert look(broker) == replace(lost.had, acls=frozenset(), quotas=frozenset())
+    killed_behind("ControlPlane.set_quotas", spec)
+    eventually(lambda: look(broker).quotas == lost.had.quotas)
+    killed_behind("ControlPlane.create_acls", spec)  # those that deny are missing, and those of the cluster
+    eventually(lambda: len(look(broker).acls) == 39)
+    killed_behind("run.restore_cluster_state", spec)
+    result = bring_back(spec)
+    assert look(broker) == lost.had
+    found = result.cluster_state
+    assert found is not None
+    assert (found.acls, found.acls_refused, found.quotas, found.quotas_refused, found.quotas_kept) == (
+        41,
+        0,
+        5,
+        0,
+        0,
+    )
+    assert found.users_total == 2
+    assert result.records == 30 * len(TOPICS)
 
 
 def test_another_resource_resumes_what_one_that_was_killed_has_begun(
-    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lost: Lost, broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first run is gone when it has restored all records and positions, and no quotas and no ACLs."""
 
     def dies(*_: Any) -> Any:
         raise BrokerUnavailable("gone")
 
-    with cluster() as broker:
-        spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
-        with monkeypatch.context() as patched:
-            patched.setattr(ControlPlane, "set_quotas", dies)
-            with pytest.raises(BrokerUnavailable):
-                bring_back(spec)
-        there = look(broker)
-        assert there == replace(lost.had, acls=frozenset(), quotas=frozenset())
-        with pytest.raises(TopicExists, match="team-00"):
-            bring_back(spec, "restore-2")
-        result = bring_back({**spec, "ifTopicExists": "Resume", "verify": "Full"}, "restore-3")
-        assert look(broker) == lost.had
-        assert result.verification is not None, "the first run was not asked to verify"
-        assert result.verification.outcome != "Different"
-        assert result.cluster_state is not None
-        assert (result.cluster_state.acls_added, result.cluster_state.quotas_added) == (41, 5)
+    spec = everything(broker, lost.root, state={"uri": tmp_path.as_uri()})
+    with monkeypatch.context() as patched:
+        patched.setattr(ControlPlane, "set_quotas", dies)
+        with pytest.raises(BrokerUnavailable):
+            bring_back(spec)
+    there = look(broker)
+    assert there == replace(lost.had, acls=frozenset(), quotas=frozenset())
+    with pytest.raises(TopicExists, match="team-00"):
+        bring_back(spec, "restore-2")
+    result = bring_back({**spec, "ifTopicExists": "Resume", "verify": "Full"}, "restore-3")
+    assert look(broker) == lost.had
+    assert result.verification is not None, "the first run was not asked to verify"
+    assert result.verification.outcome != "Different"
+    assert result.cluster_state is not None
+    assert (result.cluster_state.acls_added, result.cluster_state.quotas_added) == (41, 5)
 
 
-def test_a_dry_run_tells_all_that_would_come_back_and_changes_nothing(lost: Lost, tmp_path: Path) -> None:
+def test_a_dry_run_tells_all_that_would_come_back_and_changes_nothing(
+    lost: Lost, broker: KafkaBroker, tmp_path: Path
+) -> None:
     before = stored(lost.root)
     configs = {"override": {"retention.ms": "987654321"}, "ignore": ["max.message.bytes"]}
-    with cluster() as broker:
-        state = {"uri": tmp_path.as_uri()}
-        spec = everything(broker, lost.root, state=state, topics={"configs": configs})
-        result = bring_back({**spec, "dryRun": True}, "dry-1")
-        assert look(broker) == Seen({}, {"billing": {}, "shipping": {}}, frozenset(), frozenset())
-        assert (stored(lost.root), stored(tmp_path)) == (before, {})
-        report = result.dry_run
-        assert (result.outcome, report is None) == ("DryRun", False)
-        assert report is not None
-        assert (report.refusals, report.topics_created, report.partitions) == ((), len(TOPICS), 39)
-        assert (report.groups, report.positions) == (2, 5)
-        planned = report.cluster_state
-        assert planned is not None
-        assert (planned.source_run, planned.acls, planned.acls_to_add) == ("backup-1", 41, 41)
-        assert (planned.quotas, planned.quotas_to_add, planned.quotas_kept) == (5, 5, 0)
-        assert (planned.users, planned.users_to_create) == (3, 2)
-        assert "DENY User:mallory from *: ALL on TOPIC team-03" in planned.acls_shown
-        assert "producer_byte_rate=2097152 of user reader, client-id <default>" in planned.quotas_shown
-        assert planned.users_shown[0] == "reader (SCRAM-SHA-256, 8192 iterations)"
-        assert "whether the cluster takes each of the 41 ACLs" in report.not_checked
-        assert result.cluster_state is None
-        (topic,) = [topic for topic in report.topics_shown if topic.topic == "team-00"]
-        assert topic.configs == {"retention.ms": "987654321", "min.insync.replicas": "1"}
+    state = {"uri": tmp_path.as_uri()}
+    spec = everything(broker, lost.root, state=state, topics={"configs": configs})
+    result = bring_back({**spec, "dryRun": True}, "dry-1")
+    assert look(broker) == Seen({}, {"billing": {}, "shipping": {}}, frozenset(), frozenset())
+    assert (stored(lost.root), stored(tmp_path)) == (before, {})
+    report = result.dry_run
+    assert (result.outcome, report is None) == ("DryRun", False)
+    assert report is not None
+    assert (report.refusals, report.topics_created, report.partitions) == ((), len(TOPICS), 39)
+    assert (report.groups, report.positions) == (2, 5)
+    planned = report.cluster_state
+    assert planned is not None
+    assert (planned.source_run, planned.acls, planned.acls_to_add) == ("backup-1", 41, 41)
+    assert (planned.quotas, planned.quotas_to_add, planned.quotas_kept) == (5, 5, 0)
+    assert (planned.users, planned.users_to_create) == (3, 2)
+    assert "DENY User:mallory from *: ALL on TOPIC team-03" in planned.acls_shown
+    assert "producer_byte_rate=2097152 of user reader, client-id <default>" in planned.quotas_shown
+    assert planned.users_shown[0] == "reader (SCRAM-SHA-256, 8192 iterations)"
+    assert "whether the cluster takes each of the 41 ACLs" in report.not_checked
+    assert result.cluster_state is None
+    (topic,) = [topic for topic in report.topics_shown if topic.topic == "team-00"]
+    assert topic.configs == {"retention.ms": "987654321", "min.insync.replicas": "1"}
 
-        bring_back(spec)
-        assert topic_settings(broker, "team-00") == topic.configs
-        assert look(broker).acls == lost.had.acls
+    bring_back(spec)
+    assert topic_settings(broker, "team-00") == topic.configs
+    assert look(broker).acls == lost.had.acls
 
 
 def test_a_dry_run_tells_what_is_there_already_and_what_the_cluster_would_not_take(
-    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lost: Lost, broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alter = ControlPlane.set_quotas
 
@@ -396,24 +437,23 @@ def test_a_dry_run_tells_what_is_there_already_and_what_the_cluster_would_not_ta
         unknown = [item._replace(key="no_such_rate") if item.entity[0][0] == "ip" else item for item in quotas]
         return [item.__class__(QUOTAS[-1], item.reason) for item in alter(self, unknown, **more)]
 
-    with cluster() as broker:
-        control = control_plane(broker)
-        assert control.create_acls(ACLS[:5]) == []
-        assert control.set_quotas([QUOTAS[0]._replace(value=77.0), QUOTAS[1]]) == []
-        eventually(lambda: len(control.acls().items or ()) == 5 and len(control.quotas().items or ()) == 2)
-        before = look(broker)
-        monkeypatch.setattr(ControlPlane, "set_quotas", without_ips)
-        result = bring_back(everything(broker, lost.root, state={"uri": tmp_path.as_uri()}, dryRun=True), "dry-1")
-        assert look(broker) == before
-        assert result.dry_run is not None
-        planned = result.dry_run.cluster_state
-        assert planned is not None
-        assert (planned.acls_to_add, planned.quotas_to_add, planned.quotas_kept) == (36, 2, 1)
-        assert result.dry_run.refusals == ()
-        (kept,) = [text for text in result.warnings if "another value" in text]
-        assert "consumer_byte_rate=1048576 of user reader" in kept
-        (refused,) = [text for text in result.warnings if "could not be set" in text]
-        assert refused.startswith("1 client quotas could not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
+    control = control_plane(broker)
+    assert control.create_acls(ACLS[:5]) == []
+    assert control.set_quotas([QUOTAS[0]._replace(value=77.0), QUOTAS[1]]) == []
+    eventually(lambda: len(control.acls().items or ()) == 5 and len(control.quotas().items or ()) == 2)
+    before = look(broker)
+    monkeypatch.setattr(ControlPlane, "set_quotas", without_ips)
+    result = bring_back(everything(broker, lost.root, state={"uri": tmp_path.as_uri()}, dryRun=True), "dry-1")
+    assert look(broker) == before
+    assert result.dry_run is not None
+    planned = result.dry_run.cluster_state
+    assert planned is not None
+    assert (planned.acls_to_add, planned.quotas_to_add, planned.quotas_kept) == (36, 2, 1)
+    assert result.dry_run.refusals == ()
+    (kept,) = [text for text in result.warnings if "another value" in text]
+    assert "consumer_byte_rate=1048576 of user reader" in kept
+    (refused,) = [text for text in result.warnings if "could not be set" in text]
+    assert refused.startswith("1 client quotas could not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
 
 
 def test_a_dry_run_tells_at_once_all_for_which_a_cluster_does_not_come_back(
@@ -448,37 +488,36 @@ RIGHTS = {
 
 
 def test_the_rights_that_are_documented_are_enough_and_none_too_many(
-    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lost: Lost, broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with cluster() as broker:
-        spec = as_the_user(broker, lost.root, tmp_path, monkeypatch)
-        (where, operations), *others = reversed(RIGHTS.items())
-        for (resource, name), some in others:
-            grant(broker, resource, name, *some)
-        for number, operation in enumerate(operations):
-            report = bring_back({**spec, "dryRun": True}, f"dry-{number}").dry_run
-            assert report is not None
-            (refusal,) = report.refusals
-            missing = " and ".join(sorted(operations[number:]))
-            assert f"the cluster does not let it {missing}; nothing was written" in refusal.message
-            with pytest.raises(BrokerRefused, match=f"does not let it {missing}; nothing was written"):
-                bring_back(spec)
-            grant(broker, *where, operation)
-        assert not topic_names(broker.bootstrap) & set(TOPICS)
-        report = bring_back({**spec, "dryRun": True}, "dry-9").dry_run
+    spec = as_the_user(broker, lost.root, tmp_path, monkeypatch)
+    (where, operations), *others = reversed(RIGHTS.items())
+    for (resource, name), some in others:
+        grant(broker, resource, name, *some)
+    for number, operation in enumerate(operations):
+        report = bring_back({**spec, "dryRun": True}, f"dry-{number}").dry_run
         assert report is not None
-        assert report.refusals == ()
-        revoke(broker, operations[-1])
-        with monkeypatch.context() as patched:
-            patched.setattr(planner, "check_everything", lambda *_: [])  # the right is taken away behind the check
-            with pytest.raises(BrokerRefused, match="The user may not set client quotas"):
-                bring_back(spec)
-        grant(broker, *where, operations[-1])
-        result = bring_back(spec)
-        assert [text for text in result.warnings if "could not" in text] == []
-        seen = look(broker)
-        assert seen.acls > lost.had.acls
-        assert replace(seen, acls=lost.had.acls) == lost.had
+        (refusal,) = report.refusals
+        missing = " and ".join(sorted(operations[number:]))
+        assert f"the cluster does not let it {missing}; nothing was written" in refusal.message
+        with pytest.raises(BrokerRefused, match=f"does not let it {missing}; nothing was written"):
+            bring_back(spec)
+        grant(broker, *where, operation)
+    assert not topic_names(broker.bootstrap) & set(TOPICS)
+    report = bring_back({**spec, "dryRun": True}, "dry-9").dry_run
+    assert report is not None
+    assert report.refusals == ()
+    revoke(broker, operations[-1])
+    with monkeypatch.context() as patched:
+        patched.setattr(planner, "check_everything", lambda *_: [])  # the right is taken away behind the check
+        with pytest.raises(BrokerRefused, match="The user may not set client quotas"):
+            bring_back(spec)
+    grant(broker, *where, operations[-1])
+    result = bring_back(spec)
+    assert [text for text in result.warnings if "could not" in text] == []
+    seen = look(broker)
+    assert seen.acls > lost.had.acls
+    assert replace(seen, acls=lost.had.acls) == lost.had
 
 
 def revoke(broker: KafkaBroker, operation: str) -> None:
@@ -501,7 +540,7 @@ def as_the_user(broker: KafkaBroker, root: Path, state: Path, monkeypatch: pytes
 
 
 def test_acls_of_the_cluster_that_take_the_rights_of_the_user_come_last(
-    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lost: Lost, trusting: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nobody has an ACL of the cluster, all may do everything there; the first one ends that, however many there
     are."""
@@ -514,16 +553,15 @@ def test_acls_of_the_cluster_that_take_the_rights_of_the_user_come_last(
         return replace(found, acls=(*(found.acls or ()), *many))
 
     monkeypatch.setattr(everything_module, "read_cluster_state", with_many)
-    with cluster(**{"allow.everyone.if.no.acl.found": "true"}) as broker:
-        result = bring_back(as_the_user(broker, lost.root, tmp_path, monkeypatch))
-        assert look(broker) == replace(lost.had, acls=lost.had.acls | set(many))
-        found = result.cluster_state
-        assert found is not None
-        assert (found.acls_added, found.acls_refused, found.quotas_added) == (1042, 0, 5)
+    result = bring_back(as_the_user(trusting, lost.root, tmp_path, monkeypatch))
+    assert look(trusting) == replace(lost.had, acls=lost.had.acls | set(many))
+    found = result.cluster_state
+    assert found is not None
+    assert (found.acls_added, found.acls_refused, found.quotas_added) == (1042, 0, 5)
 
 
 def test_a_run_that_is_killed_behind_acls_of_topics_that_take_its_rights_goes_on_with_the_others(
-    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lost: Lost, trusting: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user has no ACL of its own, and may do all with what nobody has one for. The run is killed twice."""
     create = ControlPlane.create_acls
@@ -533,28 +571,27 @@ def test_a_run_that_is_killed_behind_acls_of_topics_that_take_its_rights_goes_on
         create(self, acls, **more)
         raise ConnectionAbortedError
 
-    with cluster(**{"allow.everyone.if.no.acl.found": "true"}) as broker:
-        spec = as_the_user(broker, lost.root, tmp_path, monkeypatch)
-        with monkeypatch.context() as patched:
-            patched.setattr(ControlPlane, "create_acls", dying)
-            with pytest.raises(ConnectionAbortedError):
-                bring_back(spec)
-            eventually(lambda: len(look(broker).acls) == 39)
-            with pytest.raises(ConnectionAbortedError):
-                bring_back({**spec, "ifTopicExists": "Resume"}, "restore-2")
-        result = bring_back({**spec, "ifTopicExists": "Resume"}, "restore-2")
-        assert look(broker) == lost.had
-        assert (result.records, result.groups, result.topics) == (30 * len(TOPICS), 5, len(TOPICS))
-        found = result.cluster_state
-        assert found is not None
-        assert (found.acls, found.acls_refused, found.quotas, found.quotas_refused) == (41, 0, 5, 0)
-        (told,) = [text for text in result.warnings if "cannot be seen any more whether the topics" in text]
-        assert "TOPIC_AUTHORIZATION_FAILED" in told
-        assert "restore-2" in result.offset_map
+    spec = as_the_user(trusting, lost.root, tmp_path, monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr(ControlPlane, "create_acls", dying)
+        with pytest.raises(ConnectionAbortedError):
+            bring_back(spec)
+        eventually(lambda: len(look(trusting).acls) == 39)
+        with pytest.raises(ConnectionAbortedError):
+            bring_back({**spec, "ifTopicExists": "Resume"}, "restore-2")
+    result = bring_back({**spec, "ifTopicExists": "Resume"}, "restore-2")
+    assert look(trusting) == lost.had
+    assert (result.records, result.groups, result.topics) == (30 * len(TOPICS), 5, len(TOPICS))
+    found = result.cluster_state
+    assert found is not None
+    assert (found.acls, found.acls_refused, found.quotas, found.quotas_refused) == (41, 0, 5, 0)
+    (told,) = [text for text in result.warnings if "cannot be seen any more whether the topics" in text]
+    assert "TOPIC_AUTHORIZATION_FAILED" in told
+    assert "restore-2" in result.offset_map
 
 
 def test_a_run_that_is_killed_behind_acls_that_take_its_rights_ends(
-    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lost: Lost, trusting: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = ControlPlane.create_acls
 
@@ -564,24 +601,23 @@ def test_a_run_that_is_killed_behind_acls_that_take_its_rights_ends(
             raise ConnectionAbortedError
         return refused
 
-    with cluster(**{"allow.everyone.if.no.acl.found": "true"}) as broker:
-        for (resource, name), some in RIGHTS.items():
-            if resource != "CLUSTER":
-                grant(broker, resource, name, *some)
-        spec = as_the_user(broker, lost.root, tmp_path, monkeypatch)
-        with monkeypatch.context() as patched:
-            patched.setattr(ControlPlane, "create_acls", dying)
-            with pytest.raises(ConnectionAbortedError):
-                bring_back(spec)
-        eventually(lambda: look(broker).acls > lost.had.acls)
-        result = bring_back(spec)
-        assert replace(look(broker), acls=lost.had.acls) == lost.had
-        found = result.cluster_state
-        assert found is not None
-        assert (found.acls_added, found.acls_refused, found.quotas_added, found.users_total) == (41, 0, 5, 2)
-        assert len(found.users) == 2
-        assert any("the user may no longer set or see ACLs" in text for text in result.warnings)
-        assert bring_back(spec) == result
+    for (resource, name), some in RIGHTS.items():
+        if resource != "CLUSTER":
+            grant(trusting, resource, name, *some)
+    spec = as_the_user(trusting, lost.root, tmp_path, monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr(ControlPlane, "create_acls", dying)
+        with pytest.raises(ConnectionAbortedError):
+            bring_back(spec)
+    eventually(lambda: look(trusting).acls > lost.had.acls)
+    result = bring_back(spec)
+    assert replace(look(trusting), acls=lost.had.acls) == lost.had
+    found = result.cluster_state
+    assert found is not None
+    assert (found.acls_added, found.acls_refused, found.quotas_added, found.users_total) == (41, 0, 5, 2)
+    assert len(found.users) == 2
+    assert any("the user may no longer set or see ACLs" in text for text in result.warnings)
+    assert bring_back(spec) == result
 
 
 def test_topics_that_the_cluster_had_no_more_are_named(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
@@ -634,22 +670,22 @@ def test_a_damaged_state_of_the_cluster_is_refused_or_left_out(kafka: KafkaBroke
 
 
 def test_an_archive_without_the_state_of_its_cluster_is_refused(
-    strict: KafkaBroker, unique: str, tmp_path: Path
+    trusting: KafkaBroker, unique: str, tmp_path: Path
 ) -> None:
-    create_topic(strict.bootstrap, unique, 1)
-    produce(strict.bootstrap, unique, records(unique, 1))
-    spec = backup_spec(strict, tmp_path, unique)
+    create_topic(trusting.bootstrap, unique, 1)
+    produce(trusting.bootstrap, unique, records(unique, 1))
+    spec = backup_spec(trusting, tmp_path, unique)
     back_up({**spec, "clusterState": "Ignore"})
     with pytest.raises(SpecError, match="run backup-1 has not archived them"):
-        bring_back(everything(strict, tmp_path), "early")
+        bring_back(everything(trusting, tmp_path), "early")
     back_up(spec, "backup-2")
     with pytest.raises(SpecError, match="run backup-1 has not archived them"):
-        bring_back(everything(strict, tmp_path, point={"run": "backup-1"}, schemaTopic=unique), "to-1")
+        bring_back(everything(trusting, tmp_path, point={"run": "backup-1"}, schemaTopic=unique), "to-1")
     with pytest.raises(SpecError, match="schemaTopic: the archive has no topic 'registry'"):
-        bring_back(everything(strict, tmp_path, schemaTopic="registry"), "no-schemas")
+        bring_back(everything(trusting, tmp_path, schemaTopic="registry"), "no-schemas")
     (tmp_path / state_path("backup-2")).write_text("{}")
     with pytest.raises(ArchiveDamaged, match="its SHA-256 is not the one"):
-        bring_back(everything(strict, tmp_path), "damaged")
+        bring_back(everything(trusting, tmp_path), "damaged")
 
 
 def test_an_archive_of_a_cluster_that_told_nothing_is_refused(
@@ -682,22 +718,24 @@ def test_an_archive_of_a_cluster_that_told_nothing_is_refused(
     assert (found.acls, found.acls_added, found.acls_refused, found.quotas_refused) == (None, None, None, 0)
 
 
-def test_a_point_brings_back_the_acls_of_its_time(strict: KafkaBroker, unique: str, tmp_path: Path) -> None:
-    control = control_plane(strict)
-    create_topic(strict.bootstrap, unique, 1)
-    spec = backup_spec(strict, tmp_path, unique)
+def test_a_point_brings_back_the_acls_of_its_time(
+    trusting: KafkaBroker, broker: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    control = control_plane(trusting)
+    create_topic(trusting.bootstrap, unique, 1)
+    spec = backup_spec(trusting, tmp_path, unique)
     ends = []
     for number, acl in enumerate(ACLS[:3], 1):
-        produce(strict.bootstrap, unique, records(unique, 1))
+        produce(trusting.bootstrap, unique, records(unique, 1))
         assert control.create_acls([acl]) == []
         eventually(lambda wanted=number: len(control.acls().items or ()) == wanted)  # type: ignore[misc]
         ends.append(back_up(spec, f"backup-{number}").end_time)
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(ends[1]))
     moment = f"{at}.{int(ends[1] * 1000) % 1000:03d}Z"
     for number, (point, wanted) in enumerate([({"run": "backup-1"}, 1), ({"timestamp": moment}, 2), (None, 3)]):
-        with cluster() as target:
-            more = {} if point is None else {"point": point}
-            result = bring_back(everything(target, tmp_path, **more), f"restore-{number}")
-            assert result.cluster_state is not None
-            assert result.cluster_state.source_run == f"backup-{wanted}"
-            assert set(control_plane(target).acls().items or ()) == set(ACLS[:wanted])
+        more = {} if point is None else {"point": point}
+        result = bring_back(everything(broker, tmp_path, **more), f"restore-{number}")
+        assert result.cluster_state is not None
+        assert result.cluster_state.source_run == f"backup-{wanted}"
+        assert set(control_plane(broker).acls().items or ()) == set(ACLS[:wanted])
+        empty(broker)

@@ -17,10 +17,10 @@ from tests.data.topics import create_topic
 from tests.examples import scaled
 from tests.kafka.restores import (
     ThreadRunner,
+    all_committed,
     back_up,
     backup_spec,
     bring_back,
-    committed,
     restore_spec,
     without_offsets,
 )
@@ -60,7 +60,7 @@ def test_a_topic_comes_back_the_same_through_every_format(
         if write.backup_after:
             back_up_in_each(kafka, root, topic)
     back_up_in_each(kafka, root, topic)
-    source = [committed(kafka, topic, partition) for partition in range(PARTITIONS)]
+    source = list(all_committed(kafka, {topic: PARTITIONS}).values())
     note(f"{topic} {chain}")
 
     expected = archived(root / "Kafka", topic)
@@ -80,7 +80,7 @@ def test_a_topic_comes_back_the_same_through_every_format(
             restore_spec(kafka, here, suffix=suffix, allowEmpty=True), f"restore-{number}", ThreadRunner()
         )
         assert (result.outcome, result.records) == ("Succeeded", sum(map(len, source))), result.message
-        copies = [committed(kafka, topic + suffix, partition) for partition in range(PARTITIONS)]
+        copies = list(all_committed(kafka, {topic + suffix: PARTITIONS}).values())
         assert [*map(without_offsets, copies)] == [*map(without_offsets, source)], name
 
 

@@ -387,7 +387,7 @@ class TestStartedAgain:
         file = tmp_path / "request.json"
         file.write_text(RunRequest("KafkaRestore", "test", "", "r1", slow).to_json())
         for _ in range(examples.number(1, deep=2)):
-            driver = start_driver(file)
+            driver = start_driver(file, spark=True)
             written = wait_for_more(kafka, copy, driver, 1_500_000)
             assert driver.poll() is None, "the run was over before it could be killed"
             os.killpg(driver.pid, signal.SIGKILL) if mode == "Fail" else driver.kill()
@@ -398,7 +398,7 @@ class TestStartedAgain:
                 foreign += 1
         fast = restore_spec(kafka, root, ifTopicExists=mode)
         file.write_text(RunRequest("KafkaRestore", "test", "", "r1", fast).to_json())
-        driver = start_driver(file)
+        driver = start_driver(file, spark=True)
         assert driver.wait(180) == 0, (tmp_path / "driver.log").read_text()[-3000:]
         for partition in (0, 1):
             expected = without_offsets(committed(kafka, source, partition))

@@ -29,6 +29,7 @@ from tests.kafka.restores import (
     Only,
     Seen,
     ThreadRunner,
+    all_committed,
     back_up,
     backup_spec,
     bring_back,
@@ -77,7 +78,7 @@ def spec(kafka: KafkaBroker | KafkaCluster, root: Path, partitions: int, **more:
 
 
 def read(kafka: KafkaBroker | KafkaCluster, topic: str, partitions: int) -> list[list[Seen]]:
-    return [committed(kafka, topic, partition) for partition in range(partitions)]
+    return list(all_committed(kafka, {topic: partitions}).values())
 
 
 def assert_divided(before: list[list[Seen]], after: list[list[Seen]]) -> None:

@@ -19,6 +19,7 @@ from tests.data.topics import Record, commit_positions, create_topic, produce, t
 from tests.kafka.restores import (
     Only,
     ThreadRunner,
+    all_committed,
     back_up,
     backup_spec,
     bring_back,
@@ -367,7 +368,7 @@ class TestPartitions:
         assert (result.records, result.groups) == (23, 2)
         assert result.verification is not None
         assert result.verification.outcome == "Verified", result.verification
-        found = [committed(kafka, copy, partition) for partition in range(4)]
+        found = list(all_committed(kafka, {copy: 4}).values())
         assert found == [committed(kafka, source, 3), [], committed(kafka, source, 0), []]
         assert positions(kafka, f"{source}-g", copy) == {0: 8, 2: 5}
         assert offset_map(tmp_path, "restore-1", copy, 2).rows == [(0, 0, 10)]

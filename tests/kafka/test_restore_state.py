@@ -106,7 +106,7 @@ def test_an_archive_that_may_only_be_read_is_restored_with_its_state_elsewhere(
     spec |= {"spark": {"executor": {"instances": 1}}, "limits": {"bytesPerSecond": "10Mi"}}
     request = tmp_path / "request.json"
     request.write_text(RunRequest("KafkaRestore", "test", "", "restore-1", spec).to_json())
-    assert start_driver(request).wait(240) == 0, (tmp_path / "driver.log").read_text()
+    assert start_driver(request, spark=True).wait(240) == 0, (tmp_path / "driver.log").read_text()
 
     end = json.loads((tmp_path / "end").read_text())
     assert (end["outcome"], end["records"]) == ("Succeeded", 300)

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +20,7 @@ from logkeep_engine.storage import Storage, open_storage
 from tests import examples
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.s3 import S3Server
-from tests.command import logkeep
+from tests.command import logkeep, script
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
 from tests.kafka.raw import eventually, plain
 from tests.kafka.restores import (
@@ -258,12 +256,7 @@ def test_a_run_killed_while_it_deletes_is_finished_by_the_next(
     made = days(format=format_name)
     made.archive(50, 40, 1)
     spec = {**made.spec, "retention": {"maxAge": "30d", "grace": "0s"}}
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, json.dumps(spec), str(deletion)],
-        check=False,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    killed = script(KILLED, json.dumps(spec), str(deletion))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     report = verify(made.opened)
     assert report.faults == []

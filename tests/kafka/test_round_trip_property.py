@@ -21,6 +21,7 @@ from tests.data.topics import create_topic, end_transaction
 from tests.examples import scaled
 from tests.kafka.restores import (
     Seen,
+    all_committed,
     back_up,
     backup_spec,
     bring_back,
@@ -190,13 +191,13 @@ def test_a_committed_consumer_sees_the_same_records(
             back_up(backup_spec(kafka, root, topic), f"backup-{backups}", runner)
     if example.compacted and backups == 0:
         let_the_cleaner_run(kafka, topic)
-    before = [committed(kafka, topic, partition) for partition in range(PARTITIONS)]
+    before = list(all_committed(kafka, {topic: PARTITIONS}).values())
     back_up(backup_spec(kafka, root, topic), "backup-last", runner)
-    after = [committed(kafka, topic, partition) for partition in range(PARTITIONS)]
+    after = list(all_committed(kafka, {topic: PARTITIONS}).values())
 
     result = bring_back(restore_spec(kafka, root, allowEmpty=True), runner=runner)
 
-    copies = [committed(kafka, f"{topic}-copy", partition) for partition in range(PARTITIONS)]
+    copies = list(all_committed(kafka, {f"{topic}-copy": PARTITIONS}).values())
     note(f"{topic} {backups + 1} backups, {result}")
     assert result.records == sum(map(len, copies))
     for partition, (source, copy) in enumerate(zip(before, copies, strict=True)):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,24 @@ print(json.dumps(seen))
 """
 
 
-def start(**environ: str) -> list[dict[str, Any]]:
-    """Run the script with more variables in its environment. Returns what it saw."""
-    done = run_script(SCRIPT, environ)
+SECRETS = {"AWS_SECRET_ACCESS_KEY": "hush-s3-3141", "LOGKEEP_KAFKA_PASSWORD": "hush-kafka-2718"}
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Two starts, one after the other, with secrets in the environment and a cache that was empty."""
+
+    seen: list[dict[str, Any]]
+    stderr: str
+    cache: Path
+
+
+@pytest.fixture(scope="module")
+def starts(tmp_path_factory: pytest.TempPathFactory) -> Starts:
+    cache = tmp_path_factory.mktemp("cache")
+    done = run_script(SCRIPT, {**SECRETS, "XDG_CACHE_HOME": str(cache), "TIMES": "2"})
     assert done.returncode == 0, done.stderr
-    seen: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return seen
+    return Starts(json.loads(done.stdout.splitlines()[-1]), done.stderr, cache)
 
 
 def run_script(script: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -96,25 +109,22 @@ def test_a_worker_finds_the_engine_imported(spark_context: SparkContext, monkeyp
     assert "botocore.session" not in found, "nobody said that it is needed"
 
 
-def test_nothing_is_left_and_no_secret_is_on_a_command_line() -> None:
-    secrets = {"AWS_SECRET_ACCESS_KEY": "hush-s3-3141", "LOGKEEP_KAFKA_PASSWORD": "hush-kafka-2718"}
-    (seen,) = start(**secrets)
-    assert any("logkeep_engine.spark.daemon" in line for line in seen["running"])
-    assert {"botocore.session", "logkeep_engine.backup.task"} <= set(seen["loaded"])
-    assert "hush" not in " ".join(seen["running"])
-    assert not any(name in " ".join(seen["running"]) for name in ("secret", "spark.master", "password"))
-    assert (seen["left"], seen["folder"]) == ([], False)
+def test_nothing_is_left_and_no_secret_is_on_a_command_line(starts: Starts) -> None:
+    for seen in starts.seen:
+        assert any("logkeep_engine.spark.daemon" in line for line in seen["running"])
+        assert {"botocore.session", "logkeep_engine.backup.task"} <= set(seen["loaded"])
+        assert "hush" not in " ".join(seen["running"])
+        assert not any(name in " ".join(seen["running"]) for name in ("secret", "spark.master", "password"))
+        assert (seen["left"], seen["folder"]) == ([], False)
 
 
-def test_first_start_makes_an_archive_of_classes_and_the_next_uses_it(tmp_path: Path) -> None:
-    done = run_script(SCRIPT, {"XDG_CACHE_HOME": str(tmp_path), "TIMES": "2"})
-    assert done.returncode == 0, done.stderr
-    first, second = json.loads(done.stdout.splitlines()[-1])
-    (kept,) = (tmp_path / "logkeep" / "java").iterdir()
+def test_first_start_makes_an_archive_of_classes_and_the_next_uses_it(starts: Starts) -> None:
+    first, second = starts.seen
+    (kept,) = (starts.cache / "logkeep" / "java").iterdir()
     assert str(kept) not in first["archives"]
     assert str(kept) in second["archives"]
     assert [(seen["left"], seen["folder"]) for seen in (first, second)] == [([], False), ([], False)]
-    assert done.stderr == ""
+    assert starts.stderr == ""
 
 
 @pytest.mark.parametrize("content", [None, b"no archive at all" * 1000, b""])
