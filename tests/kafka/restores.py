@@ -26,6 +26,7 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.compare import read_all_committed, read_committed
 from tests.data.topics import end_transaction
+from tests.examples import number
 from tests.kafka.backing_up import POD, WATCH
 from tests.runners import Context, Job, Runner
 
@@ -220,12 +221,14 @@ def transactions(broker: KafkaBroker | KafkaCluster, topic: str, sizes: Sequence
         end_transaction(broker.bootstrap, producer, [(topic, partition)], commit=size > 0)
 
 
-def start_driver(request: Path, *, spark: bool = False) -> "subprocess.Popen[bytes]":
+def start_driver(request: Path, *, spark: bool | None = None) -> "subprocess.Popen[bytes]":
     """The driver of a run as a process of its own, which leads its process group; its log lies beside the request.
 
     It does the tasks in processes beside it, as in a pod that has little to do, or has Spark, whose start takes seconds
-    of a processor.
+    of a processor: the deep profile has it everywhere.
     """
+    if spark is None:
+        spark = bool(number(0, deep=1))
     log = (request.parent / "driver.log").open("ab")
     environ = {
         **os.environ,
