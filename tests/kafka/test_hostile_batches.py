@@ -27,7 +27,7 @@ from tests.kafka.restores import ThreadRunner, back_up, backup_spec, bring_back,
 from tests.unit.log import hostile
 
 CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
-BOMBS, LARGE = "of-128-mebibytes", "of-just-enough"
+BOMBS, LARGE = "of-64-mebibytes", "of-just-enough"
 BEFORE = 10  # ordinary records in front
 
 

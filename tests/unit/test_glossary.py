@@ -40,6 +40,7 @@ def _allows(exception: str, item: Name) -> bool:
     return f"/{exception}" in f"/{item.path}" if exception.endswith("/") else exception == item.name
 
 
+@cache
 def words_of(name: str) -> list[str]:
     """The words of a name in CamelCase or snake_case, in small letters."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_").split("_")

@@ -29,6 +29,7 @@ from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.backup.watch import EndedBackup, HeldBack
 from logkeep_engine.contract.run import MAX_LIST
 from logkeep_engine.storage import LockedObject, Storage, open_uri
+from tests.examples import number
 from tests.unit.archive.build import ORDERS, TIME, begin, chunk
 
 HOUR = 3_600_000
@@ -139,16 +140,18 @@ def test_a_plan_that_cannot_be_read_promises_nothing(storage: Storage) -> None:
     assert complete_until(done.archive, done.state, [ORDERS.topic_id]) == {}
 
 
-def test_the_report_on_100000_partitions_is_small(storage: Storage) -> None:
-    topics = tuple(TopicEntry(f"topic-{number}", f"{number:a>22}", 100, 1) for number in range(1000))
-    chunks = tuple(piece(0, 1000, topic, number) for topic in topics for number in range(100))
+@pytest.mark.deep
+def test_the_report_on_very_many_partitions_is_small(storage: Storage) -> None:
+    each = number(10, deep=100)
+    topics = tuple(TopicEntry(f"topic-{at}", f"{at:a>22}", each, 1) for at in range(1000))
+    chunks = tuple(piece(0, 1000, topic, at) for topic in topics for at in range(each))
     state = ArchiveState()
     state.add_facts(topics, [Coverage(item.topic_id, item.partition, 0, 500) for item in chunks], (), ())
     state.runs["run-1"] = RunEntry("run-1", 1, "KafkaBackup", TIME, TIME + 1, RunOutcome.FAILED)
     archive = Archive.create_or_open(storage, "cluster")
     report = recovery(EndedBackup("run-1", archive, state, BackupPlan("run-1", topics, chunks)), {}, -1)
     assert (report.topics_behind, len(report.behind)) == (1000, MAX_LIST)
-    assert {topic.offsets for topic in report.behind} == {50_000}
+    assert {topic.offsets for topic in report.behind} == {500 * each}
     assert len(report.model_dump_json()) < 4096
 
 

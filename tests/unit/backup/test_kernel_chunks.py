@@ -90,7 +90,7 @@ def taken(
     aborted=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20)), max_size=2),
     run=st.integers(1, 6),
 )
-@settings(max_examples=scaled(200))
+@settings(max_examples=scaled(200, light=30))
 def test_stretches_write_what_single_batches_write(
     fetched: list[bytes], start: int, end: int, limit: int, aborted: list[tuple[int, int]], run: int
 ) -> None:

@@ -63,7 +63,7 @@ writes = st.tuples(rows, st.sampled_from([None, None, True, False]), st.integers
 runs = st.lists(st.tuples(st.lists(writes, max_size=4), st.booleans()), min_size=1, max_size=4)
 
 
-@settings(max_examples=scaled(60))
+@settings(max_examples=scaled(60, light=10))
 @given(runs, st.booleans(), st.sampled_from(["0", "86400000"]), st.booleans(), st.data())
 def test_snapshot_and_later_log_are_what_a_consumer_has_at_every_point(
     made: list[tuple[list[tuple[list[Row], bool | None, int]], bool]],

@@ -10,10 +10,17 @@ from logkeep_engine.log.batch import check_crc, parse_header
 from logkeep_engine.log.records import decode
 
 
+@pytest.fixture
+def _few_templates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of a topic of 200 kB come again and again all the same."""
+    monkeypatch.setattr(topics, "POOL_BATCHES", 8)
+
+
 def small(topic: Topic) -> Topic:
     return topic.shrunk(topic.records * topic.record_bytes // 200_000)
 
 
+@pytest.mark.usefixtures("_few_templates")
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
 def test_batches_hold_the_records_of_the_partition(topic: Topic) -> None:
     topic = small(topic)
@@ -42,6 +49,7 @@ def test_batches_of_services_that_do_not_wait_are_tiny_and_few_are_distinct(name
     assert 1_000 < len(templates) < 20_000
 
 
+@pytest.mark.usefixtures("_few_templates")
 def test_a_topic_has_the_same_bytes_each_time() -> None:
     topic = small(TOPICS[1])
     once, again = (list(islice(topics.batches(topic, topics.pool(topic), 0), 5)) for _ in range(2))

@@ -85,7 +85,7 @@ rows = st.tuples(st.none() | st.integers(0, 6), st.none() | st.binary(max_size=9
 batches = st.tuples(st.lists(rows, min_size=1, max_size=6), st.sampled_from([None, None, True, False]))
 
 
-@settings(max_examples=scaled(60))
+@settings(max_examples=scaled(60, light=10))
 @given(st.lists(batches, min_size=2, max_size=10), st.data())
 def test_several_tasks_leave_what_one_leaves(
     log: list[tuple[list[tuple[int | None, bytes | None, int]], bool | None]], data: st.DataObject

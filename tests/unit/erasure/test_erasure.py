@@ -528,7 +528,7 @@ some_batches = st.lists(
 )
 
 
-@settings(max_examples=scaled(60))
+@settings(max_examples=scaled(60, light=12))
 @given(some_batches, st.lists(st.sampled_from([b"", ALICE, BOB, GONE]), min_size=1, max_size=3, unique=True))
 def test_restore_after_an_erasure_is_the_model_without_the_keys(
     tmp_path_factory: pytest.TempPathFactory, content: list[tuple[list[bytes | None], Codec, int]], wanted: list[bytes]

@@ -105,7 +105,7 @@ def test_file_is_read_without_being_told_topic_and_partition() -> None:
 @pytest.mark.parametrize("compatibility", ["lossless", "strict"])
 @pytest.mark.parametrize("codec", CODECS)
 @given(records=rising_records())
-@settings(max_examples=scaled(25), deadline=None)
+@settings(max_examples=scaled(25, light=4), deadline=None)
 def test_what_is_written_is_read(compatibility: str, codec: str, records: list[PlainRecord]) -> None:
     data, facts = encoded(records, options(compatibility, codec))
     found = read(data)

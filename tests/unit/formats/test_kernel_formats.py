@@ -60,7 +60,7 @@ def test_segments_of_the_records_format_have_the_same_bytes_index_and_facts(
 
 
 @given(rising(), st.data())
-@settings(max_examples=scaled(400), deadline=None)
+@settings(max_examples=scaled(400, light=50), deadline=None)
 def test_bytes_of_the_records_format_are_read_or_refused_in_the_same_words(
     records: list[PlainRecord], data: st.DataObject
 ) -> None:
@@ -116,7 +116,7 @@ def test_objects_of_the_avro_format_have_the_same_bytes_and_facts(
 
 
 @given(rising(), st.booleans(), st.data())
-@settings(max_examples=scaled(400), deadline=None)
+@settings(max_examples=scaled(400, light=50), deadline=None)
 def test_objects_of_the_avro_format_are_read_or_refused_in_the_same_words(
     records: list[PlainRecord], strict: bool, data: st.DataObject
 ) -> None:
@@ -139,6 +139,6 @@ def test_objects_of_the_avro_format_are_read_or_refused_in_the_same_words(
 
 
 @given(rising())
-@settings(max_examples=scaled(100), deadline=None)
+@settings(max_examples=scaled(100, light=20), deadline=None)
 def test_the_same_losses_are_counted(records: Sequence[LogRecord]) -> None:
     assert losses(records) == old_losses(records) == losses(as_rows(records))

@@ -356,7 +356,7 @@ def test_flipped_byte_is_refused_or_seen_by_the_index_or_changes_one_record_only
 
 @given(rising_records(), st.integers(1, 500))
 @example([PlainRecord(0, None, None, None, None)], 1)
-@settings(max_examples=scaled(150), deadline=None)
+@settings(max_examples=scaled(150, light=25), deadline=None)
 def test_records_come_back_from_their_bytes(records: list[PlainRecord], piece: int) -> None:
     data, index, facts = encoded(records)
     assert read(data, piece) == records

@@ -155,7 +155,7 @@ def test_every_type_of_timestamp_comes_through_the_formats_of_records(
 
 
 @given(topics(), st.sampled_from([1, 3, 1000]))
-@settings(max_examples=scaled(100), deadline=None)
+@settings(max_examples=scaled(100, light=20), deadline=None)
 def test_bytes_are_the_same_after_a_round_trip_through_the_other_formats(source: list[Record], limit: int) -> None:
     records = decode_records(encode(source, codec=Codec.NONE, base_offset=source[0].offset))
     for name, (write, read) in FORMATS.items():

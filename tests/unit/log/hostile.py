@@ -4,6 +4,7 @@ import gc
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import cramjam
@@ -13,11 +14,23 @@ from logkeep_engine.log.compression import Codec, compress
 from logkeep_engine.log.records import Record, encode
 from tests.unit.log.batches import NOON
 
-ZEROS = 128 << 20
+ZEROS = 64 << 20
+"""Three times of what a task unpacks."""
 
 
 def zeros(codec: Codec, size: int = ZEROS, *, base_offset: int = 0, raw_snappy: bool = False) -> bytes:
     """One record whose value is `size` zeros."""
+    if codec is Codec.NONE:
+        return _zeros(codec, size, base_offset, raw_snappy)
+    return _packed_zeros(codec, size, base_offset, raw_snappy)
+
+
+@cache  # some kilobytes, which take long to make, for many tests
+def _packed_zeros(codec: Codec, size: int, base_offset: int, raw_snappy: bool) -> bytes:
+    return _zeros(codec, size, base_offset, raw_snappy)
+
+
+def _zeros(codec: Codec, size: int, base_offset: int, raw_snappy: bool) -> bytes:
     if not raw_snappy:
         return encode([Record(base_offset, NOON, b"k", bytes(size))], codec=codec, base_offset=base_offset)
     plain = encode([Record(base_offset, NOON, b"k", bytes(size))], codec=Codec.NONE, base_offset=base_offset)

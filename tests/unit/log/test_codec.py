@@ -179,7 +179,7 @@ def test_damage_is_refused_by_both_or_by_none(codec: Codec) -> None:
 
 
 @given(body=st.binary(max_size=60) | st.binary(max_size=30).map(lambda tail: bytes.fromhex("1000000001010202") + tail))
-@settings(max_examples=scaled(400))
+@settings(max_examples=scaled(400, light=60))
 def test_no_bytes_do_worse_than_corrupt_batch(body: bytes) -> None:
     made = with_body(body)
     for count in (1, 2, 63, 2**31 - 1):

@@ -174,7 +174,7 @@ def logs(draw: st.DrawFn) -> Log:
     return Log(tuple(batches), tuple(aborted))
 
 
-@settings(max_examples=scaled(400))
+@settings(max_examples=scaled(400, light=50))
 @given(logs(), st.sampled_from([SEVERAL, 1 << 20]))
 def test_of_each_key_the_last_record_is_left(log: Log, map_bytes: int) -> None:
     left, compactor = compacted((), log.batches, now=NOON, spans=log.spans, map_bytes=map_bytes)
@@ -184,7 +184,7 @@ def test_of_each_key_the_last_record_is_left(log: Log, map_bytes: int) -> None:
     assert compactor.tombstones == sum(record.key is not None and record.value is None for record in found)
 
 
-@settings(max_examples=scaled(400))
+@settings(max_examples=scaled(400, light=50))
 @given(logs(), st.data(), st.sampled_from([SEVERAL, 1 << 20]), st.integers(0, 3))
 def test_what_was_compacted_before_loses_the_keys_that_came_again(
     log: Log, data: st.DataObject, map_bytes: int, days: int

@@ -42,7 +42,7 @@ def digest_of(*parts: Rows, offsets: bool = False) -> tuple[int, bytes]:
 
 
 @given(rising(), st.integers(0, 25), st.integers(0, 25), st.booleans())
-@settings(max_examples=scaled(150), deadline=None)
+@settings(max_examples=scaled(150, light=25), deadline=None)
 def test_divisions_of_a_partition_make_no_difference(
     records: list[PlainRecord], first: int, second: int, offsets: bool
 ) -> None:
@@ -59,7 +59,7 @@ def test_divisions_of_a_partition_make_no_difference(
 
 
 @given(rising(), st.sampled_from(Codec))
-@settings(max_examples=scaled(150), deadline=None)
+@settings(max_examples=scaled(150, light=25), deadline=None)
 def test_batches_and_formats_and_offsets_make_no_difference(records: list[PlainRecord], codec: Codec) -> None:
     whole = digest_of(as_rows(records))
     batch = encode_records(records, codec=codec, base_offset=0, dense=True)

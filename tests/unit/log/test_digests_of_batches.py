@@ -73,7 +73,7 @@ def stretch_of(parts: Sequence[bytes]) -> tuple[memoryview, Headers]:
 
 
 @given(st.lists(batches() | st.sampled_from(SOUND), max_size=12), st.integers(0, 12), st.booleans())
-@settings(max_examples=scaled(100), deadline=None)
+@settings(max_examples=scaled(100, light=15), deadline=None)
 def test_a_stretch_has_the_digest_of_its_batches(parts: list[bytes], first: int, offsets: bool) -> None:
     stretch, headers = stretch_of(parts)
     expected = by_batches(stretch, headers, offsets=offsets)

@@ -117,7 +117,7 @@ def one_by_one(runs: Iterator[Headers]) -> Iterator[Placed]:
 
 
 @given(log=logs(), start=st.integers(0, 200), until=edges | st.integers(0, 90), run=st.integers(1, 5))
-@settings(max_examples=scaled(400))
+@settings(max_examples=scaled(400, light=60))
 def test_every_log_is_walked_as_plain_python_walks_it(log: bytes, start: int, until: int, run: int) -> None:
     start = min(start, len(log)) if start % 3 == 0 else 0
     with pytest.MonkeyPatch.context() as patch:
@@ -167,7 +167,7 @@ def test_a_length_that_leads_nowhere_is_refused_and_not_followed(lie: int) -> No
 
 
 @given(items=placed(), first=st.integers(0, 12), at=edges | st.integers(0, 80), end=edges, room=edges, epoch=int32s)
-@settings(max_examples=scaled(300))
+@settings(max_examples=scaled(300, light=50))
 def test_questions_about_all_headers_have_the_answers_of_a_loop(
     items: list[Placed], first: int, at: int, end: int, room: int, epoch: int
 ) -> None:
@@ -230,7 +230,7 @@ def facts_of(found: kernel.SegmentFacts | oracle.SegmentFacts) -> tuple[object, 
     interval=st.sampled_from([0, 100, 400, 4096]),
     cut=st.integers(0, 12),
 )
-@settings(max_examples=scaled(400))
+@settings(max_examples=scaled(400, light=60))
 def test_facts_and_indexes_of_a_segment_are_those_of_a_loop(
     items: list[Placed], before: int, interval: int, cut: int
 ) -> None:

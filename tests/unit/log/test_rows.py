@@ -78,13 +78,13 @@ def kernel(batch: bytes) -> list[Plain]:
 
 
 @given(batches())
-@settings(max_examples=scaled(300), deadline=None)
+@settings(max_examples=scaled(300, light=50), deadline=None)
 def test_every_batch_has_the_same_records(batch: bytes) -> None:
     assert kernel(batch) == oracle(batch)
 
 
 @given(batches(), st.data())
-@settings(max_examples=scaled(600), deadline=None)
+@settings(max_examples=scaled(600, light=60), deadline=None)
 def test_whatever_is_changed_inside_a_batch_is_read_or_refused_alike(batch: bytes, data: st.DataObject) -> None:
     header = parse_header(batch)
     body = bytearray(unpack(memoryview(batch), header))

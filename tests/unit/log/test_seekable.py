@@ -5,7 +5,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from pathlib import Path
 
 import cramjam
@@ -27,6 +27,7 @@ from logkeep_engine.log.seekable import (
     store_frame,
     table_bytes,
 )
+from tests.examples import covered
 
 SEED = random.Random(5)
 
@@ -212,10 +213,13 @@ def test_a_damaged_frame_never_gives_more_or_less_than_its_size() -> None:
         decompress_frame(bomb, memoryview(bytearray(5000)))
 
 
-@pytest.mark.parametrize("size", [1, 255, 256, 300, 65_535, 66_000, 200_000, FRAME_BYTES, 3 << 20])
-@pytest.mark.parametrize("kind", ["text", "noise", "zeros"])
-@pytest.mark.parametrize("level", [-5, 1, 3, 0])
-def test_where_a_frame_ends_is_told_without_a_table(size: int, kind: str, level: int) -> None:
+SIZES = [1, 255, 256, 300, 65_535, 66_000, 200_000, FRAME_BYTES, 3 << 20]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("size", "packed"), covered(SIZES, [*product(["text", "noise", "zeros"], [-5, 1, 3, 0])]))
+def test_where_a_frame_ends_is_told_without_a_table(size: int, packed: tuple[str, int]) -> None:
+    kind, level = packed
     text = (b"some text %d " % size * (size // 12 + 1))[:size]
     data = {"text": text, "noise": SEED.randbytes(size), "zeros": bytes(size)}[kind]
     out = bytearray(frame_bound(size))

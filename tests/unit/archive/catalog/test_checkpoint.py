@@ -117,22 +117,31 @@ def test_what_is_written_is_read_again(golden: Storage) -> None:
 
 
 def test_a_state_larger_than_a_frame_is_read_again() -> None:
-    state = _large()
+    state = _large(segments=5000)
     data = checkpoint.dump(state, "a")
     assert len(json.loads(data.partition(b"\n")[0])["frames"]) > 3
     assert checkpoint.load(data, "c")[1].same_facts(state)
 
 
-def _large(*blake3: int) -> ArchiveState:
-    """Three partitions of 5,000 segments; those that begin at the offsets `blake3` have such a digest."""
+@pytest.fixture
+def _small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state of few segments has as many frames as a large one."""
+    monkeypatch.setattr(checkpoint, "FRAME_BYTES", checkpoint.FRAME_BYTES // 100)
+
+
+FRAMES = pytest.mark.usefixtures("_small_frames")
+
+
+def _large(*blake3: int, segments: int = 50) -> ArchiveState:
+    """Three partitions of so many segments; those that begin at the offsets `blake3` have such a digest."""
     state = ArchiveState()
     state.add_facts(
         [ORDERS],
-        [Coverage(ID, partition, 10, 5010) for partition in range(3)],
+        [Coverage(ID, partition, 10, 10 + segments) for partition in range(3)],
         [
             entry(base, base + 1, partition=partition, digest=BLAKE3_DIGEST if base in blake3 else SHA256_DIGEST)
             for partition in range(3)
-            for base in range(10, 5010)
+            for base in range(10, 10 + segments)
         ],
         [Gap(ID, 7, 0, 5, "gelöscht\n")],
     )
@@ -144,26 +153,29 @@ def _head(data: bytes) -> dict[str, Any]:
     return found
 
 
+@FRAMES
 def test_a_state_with_both_digests_is_read_again() -> None:
-    state = _large(10, 4711)
+    state = _large(10, 47)
     data = checkpoint.dump(state, "a")
     assert _head(data)["layout"] == 5
     found = checkpoint.load(data, "c")[1]
     assert found.same_facts(state)
-    assert [one.digest.name for one in found.segments[ID, 2] if one.base_offset in (10, 11, 4711)] == [
+    assert [one.digest.name for one in found.segments[ID, 2] if one.base_offset in (10, 11, 47)] == [
         "BLAKE3", "SHA-256", "BLAKE3",
     ]  # fmt: skip
 
 
+@FRAMES
 def test_a_state_without_other_digests_than_sha_256_is_written_as_before() -> None:
     head, contents = _taken_apart(checkpoint.dump(_large(), "a"))
     first = json.loads(contents[0])
     assert (head["layout"], first["rowLayout"], first["rowColumns"][-1]) == (2, "<9q10I32s32sB", "flags")
     (_, _, _, _, segments), *_ = json.loads(contents[1].partition(b"\n")[0])
-    assert segments == 5000
-    assert sum(len(content.partition(b"\n")[2]) for content in contents[1:]) == 3 * 5000 * 177
+    assert segments == 50
+    assert sum(len(content.partition(b"\n")[2]) for content in contents[1:]) == 3 * 50 * 177
 
 
+@FRAMES
 @pytest.mark.parametrize("where", ["removed", "branch"])
 def test_the_digest_of_a_removed_segment_or_of_a_branch_is_kept(where: str) -> None:
     state = _large()
@@ -177,6 +189,7 @@ def test_the_digest_of_a_removed_segment_or_of_a_branch_is_kept(where: str) -> N
     assert checkpoint.load(checkpoint.dump(state, "a"), "c")[1].same_facts(state)
 
 
+@FRAMES
 def test_a_digest_that_is_not_known_is_refused() -> None:
     head, contents = _taken_apart(checkpoint.dump(_large(10), "a"))
     frames = _packed([contents[0], contents[1][:-1] + b"\x07", *contents[2:]])
@@ -185,6 +198,7 @@ def test_a_digest_that_is_not_known_is_refused() -> None:
     assert caught.value.hint == "It was written by a newer Logkeep: use that version or a later one."
 
 
+@FRAMES
 def test_states_that_differ_are_told_apart() -> None:
     changes: list[Callable[[ArchiveState], None]] = [
         lambda state: state.add_facts((), [Coverage(ID, 9, 0, 1)], (), ()),
@@ -226,6 +240,7 @@ def _with(change: Callable[[list[bytes]], object]) -> bytes:
     return _sealed({**head, "frames": [len(frame) for frame in frames]}, frames)
 
 
+@FRAMES
 def test_a_checkpoint_that_cannot_be_is_damage() -> None:
     whole = checkpoint.dump(_large(), "a")
     head, contents = _taken_apart(whole)
@@ -250,7 +265,7 @@ def test_a_checkpoint_that_cannot_be_is_damage() -> None:
 
 def test_a_checkpoint_whose_frame_unpacks_to_too_much_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "checkpoint_most", lambda: 64 << 20)
-    contents = [_taken_apart(checkpoint.dump(_large(), "a"))[1][0], bytes(256 << 20)]
+    contents = [_taken_apart(checkpoint.dump(_large(), "a"))[1][0], bytes(128 << 20)]
     frames = _packed(contents)
     head, _ = _taken_apart(checkpoint.dump(_large(), "a"))
     bomb = _sealed({**head, "frames": [len(frame) for frame in frames]}, frames)
@@ -268,6 +283,7 @@ def test_a_checkpoint_of_a_large_frame_is_read_however_large_the_room_is_at_firs
     assert decompress(Codec.ZSTD, memoryview(bytes(cramjam.zstd.compress(content))), limit=1 << 30) == content
 
 
+@FRAMES
 def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
     head, contents = _taken_apart(checkpoint.dump(_large(), "a"))
     frames = _packed(contents)
