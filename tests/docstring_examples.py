@@ -14,6 +14,7 @@ import inspect
 import re
 import sys
 import textwrap
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -40,10 +41,47 @@ class Example:
 
 def examples(path: Path, module: str) -> Iterator[Example]:
     """The examples in all docstrings of a file."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for said in docstrings_of(path).described:
+        for block in _BLOCK.findall(said):
+            yield Example(module, textwrap.dedent(block))
+
+
+@dataclass(frozen=True)
+class Docstrings:
+    """The docstrings of a file. `described` are those of modules, classes and functions, without their indentation;
+    `all` are the line and the text of each, also of those of constants and fields."""
+
+    described: Sequence[str]
+    all: Sequence[tuple[int, str]]
+
+
+@cache  # parsing all files takes seconds, and several tests ask
+def docstrings_of(path: Path) -> Docstrings:
+    """The docstrings of a file."""
+    return docstrings_in(path.read_text())
+
+
+def docstrings_in(text: str) -> Docstrings:
+    """The docstrings of a module's text."""
+    described, every = [], []
+    for node in _statements(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            for block in _BLOCK.findall(ast.get_docstring(node) or ""):
-                yield Example(module, textwrap.dedent(block))
+            described.append(ast.get_docstring(node) or "")
+        for statement in getattr(node, "body", ()):
+            match statement:
+                case ast.Expr(ast.Constant(str(said))):
+                    every.append((statement.lineno, said))
+    return Docstrings(described, every)
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """The module and all statements in it. The expressions in them are ten times as many, and have no docstrings."""
+    left = deque([tree])
+    while left:
+        node = left.popleft()
+        yield node
+        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+            left.extend(getattr(node, name, ()))
 
 
 def faults(example: Example) -> list[str]:

@@ -1,15 +1,13 @@
 """Docstrings and documents name things that are there, and are written as CONTRIBUTING.md says."""
 
-import ast
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docstring_examples import Example, examples, faults
+from tests.docstring_examples import Example, docstrings_in, docstrings_of, examples, faults
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("engine/", "operator/", "")
@@ -79,27 +77,11 @@ def test_folders_that_are_named_are_there() -> None:
     assert gone == []
 
 
-@cache  # parsing all files takes seconds, and two tests ask
-def docstrings_of(path: str) -> Sequence[tuple[int, str]]:
-    """The docstrings of a file of the repository."""
-    return list(docstrings((ROOT / path).read_text()))
-
-
-def docstrings(text: str) -> Iterator[tuple[int, str]]:
-    """The line and the text of each docstring, also of those of constants and fields."""
-    for node in ast.walk(ast.parse(text)):
-        body = getattr(node, "body", None)
-        for statement in body if isinstance(body, list) else []:
-            match statement:
-                case ast.Expr(ast.Constant(str(said))):
-                    yield statement.lineno, said
-
-
 @pytest.mark.parametrize("folder", ["bench", "engine", "operator", "tests"])
 def test_docstrings_are_text(folder: str) -> None:
     """Python 3.13 compiles no module whose docstring has half of a character."""
     for path in files(f"{folder}/*.py"):
-        for _, said in docstrings_of(path):
+        for _, said in docstrings_of(ROOT / path).all:
             assert said.encode(), path
 
 
@@ -108,14 +90,14 @@ def begins_without_a_subject(said: str) -> bool:
 
 
 def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
-    found = [(path, *item) for path in files("*.py") for item in docstrings_of(path)]
+    found = [(path, *item) for path in files("*.py") for item in docstrings_of(ROOT / path).all]
     assert len(found) > 500
     assert [(path, line) for path, line, said in found if begins_without_a_subject(said)] == []
 
 
 def test_docstrings_without_a_subject_are_found() -> None:
     text = '"""What it is."""\nA = 1\n"""Of a thing."""\ndef f():\n    """\n    As others.\n    """\n    "Office."\n'
-    assert [line for line, said in docstrings(text) if begins_without_a_subject(said)] == [1, 3, 5]
+    assert [line for line, said in docstrings_in(text).all if begins_without_a_subject(said)] == [1, 3, 5]
 
 
 def is_too_long(line: str) -> bool:
