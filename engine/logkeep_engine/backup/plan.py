@@ -168,7 +168,7 @@ class BackupPlan:
         document = {
             "version": PLAN_VERSION,
             "runId": self.run_id,
-            "topics": [_shallow(topic) for topic in self.topics],
+            "topics": [_topic(topic) for topic in self.topics],
             "chunks": [[number[chunk.topic_id], *_numbers(chunk)] for chunk in self.chunks],
             "gaps": [asdict(gap) for gap in self.gaps],
             "forks": [asdict(fork) for fork in self.forks],
@@ -230,6 +230,13 @@ class BackupPlan:
 def _shallow(entry: TopicEntry | GroupEntry) -> dict[str, Any]:
     """The fields of an entry. `asdict` copies every value, which takes longer than all the rest of a plan's JSON."""
     return {name: getattr(entry, name) for name in entry.__slots__}
+
+
+def _topic(entry: TopicEntry) -> dict[str, Any]:
+    """The fields of a topic. What the archive remembers of it besides is not the plan's."""
+    fields = _shallow(entry)
+    del fields["compacted_until"]
+    return fields
 
 
 def _numbers(chunk: Chunk) -> tuple[int, ...]:

@@ -19,6 +19,9 @@ With a limit of age the floor is also older than that, so every point within it 
 no kept point needs them. The newest one, the floor, and what each kept point begins with stay. Without a snapshot, or
 with branches, nothing of the partition goes.
 
+A point that was compacted only when its run ended, though its topic is that no longer, keeps all that it has. Limits
+would take last records of keys from it.
+
 Nothing goes that no commit names yet (it is in no state), nor of topics and runs with a hold.
 """
 
@@ -32,7 +35,7 @@ from typing import NamedTuple
 
 from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules, KeptPoint, kept_points
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment
+from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment, TopicEntry
 from logkeep_engine.archive.catalog.generations import PassiveGeneration, passive_of
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.holds import Hold, topic_hold
@@ -184,6 +187,7 @@ class _Reasons:
         self._holds: dict[str, Hold | None] = {
             topic_id: topic_hold(state.retention_holds, topic.name) for topic_id, topic in state.topics.items()
         }
+        self._compacted_until = {topic_id: topic.compacted_until for topic_id, topic in state.topics.items()}
         self._fits: dict[int, set[Item]] = {}
         self._free = free
 
@@ -199,8 +203,10 @@ class _Reasons:
         return ""
 
     def _needs(self, at: int, item: Item) -> bool:
-        """Whether the limits left the segment to an earlier point."""
+        """Whether the limits left the segment to an earlier point, or may not take it from that."""
         limits, point = self._limits, self._points[at]
+        if point.epoch <= self._compacted_until[item.topic_id]:
+            return True
         if item.below_floor:
             return False  # a snapshot stands for it
         if limits.max_age is not None and item.time < point.time - limits.max_age:
@@ -223,9 +229,10 @@ def _items(state: ArchiveState, points: Sequence[KeptPoint], limits: RetentionLi
     epochs = [point.epoch for point in points]
     for key, branch_id, entries, snapshots in _tables(state):
         epoch_of = first_epochs(state.replaced.get(key, ()))
-        gone = state.removed.get(key, ()) if not branch_id and state.topics[key[0]].is_compacted_only else ()
+        topic = state.topics[key[0]]
+        gone = state.removed.get(key, ()) if not branch_id and _was_compacted_only(topic) else ()
         table = _Table(key, branch_id, list(entries), list(snapshots), epochs, archived_times, epoch_of, gone)
-        if not state.topics[key[0]].is_compacted_only:
+        if not topic.is_compacted_only:
             yield from table.segments("" if limits.is_set else WITHIN, None)
             yield from table.snapshots(table.held if state.branches.get(key) else table.in_use(None))
         elif state.branches.get(key):
@@ -236,6 +243,11 @@ def _items(state: ArchiveState, points: Sequence[KeptPoint], limits: RetentionLi
             floor = table.floor(None if limits.max_age is None else now - limits.max_age, passive)
             yield from table.segments(COMPACTED, floor)
             yield from table.snapshots(table.in_use(floor))
+
+
+def _was_compacted_only(topic: TopicEntry) -> bool:
+    """Whether points of the topic may be of a time when it was compacted only."""
+    return topic.is_compacted_only or topic.compacted_until > 0
 
 
 class _Table:

@@ -4,7 +4,7 @@ A commit is one line of JSON for people and programs. Its last key `sha256` is t
 key, so that an altered commit is never mistaken for another:
 
     {"format":1,"archiveId":…,"commit":42,"kind":"Data","runId":…,"epoch":3,"time":…,"token":…,
-     "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…}}],
+     "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…},"compactedUntil":…}],
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,
      "purgedCommits":[…],"purgedUpTo":…,"epochs":{…},"leaders":{…},"branches":{…},"removedFromBranches":{…},

@@ -43,13 +43,15 @@ class RunOutcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
     """One incarnation of a topic as last seen. `configs` are the values that are set on the topic itself, without the
-    broker's defaults; a `cleanup.policy` that compacts the topic is among them even if it is a default."""
+    broker's defaults; a `cleanup.policy` that compacts the topic is among them even if it is a default. Runs up to the
+    epoch `compacted_until` have found it compacted only, which it is no longer (0: it never was, or is now)."""
 
     name: str
     topic_id: str
     partitions: int
     replication_factor: int
     configs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    compacted_until: int = 0
 
     def __post_init__(self) -> None:
         names.check_topic(self.name)

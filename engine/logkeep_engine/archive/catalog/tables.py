@@ -138,19 +138,22 @@ _TOPIC = {  # in the order of TopicEntry
     "replicationFactor": "replication_factor",
     "configs": "configs",
 }
+_COMPACTED_UNTIL = "compactedUntil"
 
 
 def topic_out(topic: TopicEntry) -> dict[str, Any]:
     """The topic as a document has it."""
     found = {key: getattr(topic, attribute) for key, attribute in _TOPIC.items()}
-    return {**found, "configs": dict(sorted(topic.configs.items()))}
+    found["configs"] = dict(sorted(topic.configs.items()))
+    return {**found, _COMPACTED_UNTIL: topic.compacted_until} if topic.compacted_until else found
 
 
 def topic_in(item: dict[str, Any]) -> TopicEntry:
     """The topic of a document. Raises KeyError and ValueError for anything else."""
-    if len(item) != len(_TOPIC):
+    if len(item) != len(_TOPIC) + (_COMPACTED_UNTIL in item):
         raise ValueError(f"topic with keys {', '.join(item)}")
-    return TopicEntry(*(item[key] for key in _TOPIC))
+    values = {attribute: item[key] for key, attribute in _TOPIC.items()}
+    return TopicEntry(**values, compacted_until=item.get(_COMPACTED_UNTIL, 0))
 
 
 _SHA256, _BLAKE3 = DIGEST_NUMBERS[DigestAlgorithm.SHA256], DIGEST_NUMBERS[DigestAlgorithm.BLAKE3]

@@ -44,6 +44,7 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.generations import checked
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Heartbeat
 from logkeep_engine.archive.catalog.holds import Hold
+from logkeep_engine.archive.catalog.known_topics import remembered
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
@@ -214,7 +215,8 @@ class Writer:
         """
         with self._lock:
             self._confirm_last()
-            changed = [topic for topic in map(self._grown, topics) if self.state.topics.get(topic.topic_id) != topic]
+            all_known = (remembered(self.state, topic) for topic in topics)
+            changed = [topic for topic in all_known if self.state.topics.get(topic.topic_id) != topic]
             trial = ReceiptCheck(self.state, changed)
             ignored: list[tuple[Receipt, str]] = []
             for receipt in receipts:
@@ -471,13 +473,6 @@ class Writer:
         self._heartbeat.committed(commit.number)
         self._since.count(len(data))
         return commit.number
-
-    def _grown(self, topic: TopicEntry) -> TopicEntry:
-        """The topic with all partitions that the archive knows of it. Kafka takes none away, but whoever says a
-        number may know an old state: a plan that was stored before another run, or a broker that is late. Readers look
-        for no partition above the number."""
-        known = self.state.topics.get(topic.topic_id)
-        return topic if known is None else replace(topic, partitions=max(topic.partitions, known.partitions))
 
     def _confirm_last(self) -> None:
         """If the last commit's outcome is unknown, write it again."""

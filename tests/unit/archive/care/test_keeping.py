@@ -258,6 +258,19 @@ def test_the_log_with_which_a_generation_goes_on_that_is_being_read_stays() -> N
 
 
 @pytest.mark.parametrize("policy", ["compact,delete", "delete"])
+def test_points_of_a_time_when_the_topic_was_compacted_only_keep_all_that_they_have(policy: str) -> None:
+    """The oldest record may be the last of its key, whatever the topic's policy is now."""
+    state = compacted(10, 2, 8)
+    now = replace(STATE, configs={"cleanup.policy": policy})
+    state.topics[STATE.topic_id] = replace(now, compacted_until=8)  # run-8 is the first that has found it so
+    assert gone(state, 9.5, age=1, runs=5) == snapshots_gone(state, 9.5, age=1, runs=5) == []
+    assert gone(state, 9.5, size=1, runs=5) == [8, 9]
+    assert 2 in gone(state, 9.5, age=1, runs=2)
+    state.topics[STATE.topic_id] = now
+    assert gone(state, 9.5, age=1, runs=5) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("policy", ["compact,delete", "delete"])
 def test_a_topic_that_also_deletes_goes_by_age_and_keeps_the_snapshots_of_points(policy: str) -> None:
     state = compacted(10, 2, 5, 8)
     state.topics[STATE.topic_id] = replace(STATE, configs={"cleanup.policy": policy})

@@ -1,0 +1,31 @@
+"""Remembers of a topic what a run that sees it again does not say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+
+
+def remembered(state: ArchiveState, topic: TopicEntry) -> TopicEntry:
+    """The topic with all that the archive knows of it.
+
+    It has all partitions that were seen once. Kafka takes none away, but whoever says a number may know an old state: a
+    plan that was stored before another run, or a broker that is late. Readers look for no partition above the number.
+
+    It also says up to which run it was compacted only (`TopicEntry.compacted_until`), since retention must know what
+    the points of those runs are.
+    """
+    known = state.topics.get(topic.topic_id)
+    if known is None:
+        return topic
+    until = 0
+    if not topic.is_compacted_only:
+        until = _newest_point(state) if known.is_compacted_only else known.compacted_until
+    return replace(topic, partitions=max(topic.partitions, known.partitions), compacted_until=until)
+
+
+def _newest_point(state: ArchiveState) -> int:
+    """The epoch of the newest run that has succeeded; 0 if none has."""
+    return max((run.epoch for run in state.successes()), default=0)

@@ -1,0 +1,63 @@
+"""An archive remembers of a topic what a run that sees it again does not say."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive.catalog import checkpoint
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.tables import topic_in, topic_out
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import ORDERS, begin
+
+COMPACTED = replace(ORDERS, configs={"cleanup.policy": "compact"})
+BOTH = replace(ORDERS, configs={"cleanup.policy": "compact,delete"})
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+def run(storage: Storage, number: int, topic: TopicEntry, outcome: RunOutcome = RunOutcome.SUCCEEDED) -> TopicEntry:
+    """The topic in the archive when a run has seen it, as its commits and as a checkpoint have it."""
+    with begin(storage, f"run-{number}") as writer:
+        writer.commit(topics=[topic])
+        writer.end(outcome)
+        state = writer.state
+    read = Archive.open(storage).load()
+    assert read.same_facts(state)
+    assert checkpoint.load(checkpoint.dump(state, "a"), "c")[1].same_facts(state)
+    return read.topics[topic.topic_id]
+
+
+def test_a_topic_that_is_no_longer_compacted_only_says_until_which_run_it_was(storage: Storage) -> None:
+    assert run(storage, 1, COMPACTED).compacted_until == 0
+    assert run(storage, 2, COMPACTED).compacted_until == 0
+    assert run(storage, 3, BOTH, RunOutcome.FAILED).compacted_until == 2
+    assert run(storage, 4, BOTH) == replace(BOTH, compacted_until=2)
+    assert run(storage, 5, ORDERS).compacted_until == 2
+    assert run(storage, 6, COMPACTED) == COMPACTED
+    assert run(storage, 7, ORDERS).compacted_until == 6
+
+
+def test_a_topic_that_never_was_compacted_only_says_nothing(storage: Storage) -> None:
+    assert run(storage, 1, ORDERS) == ORDERS
+    assert run(storage, 2, BOTH) == BOTH
+    assert "compactedUntil" not in topic_out(BOTH)
+
+
+def test_a_topic_keeps_the_partitions_that_were_seen(storage: Storage) -> None:
+    run(storage, 1, replace(ORDERS, partitions=3))
+    assert run(storage, 2, ORDERS).partitions == 3
+
+
+def test_a_topic_of_a_document_has_no_keys_that_nobody_knows() -> None:
+    document = topic_out(replace(BOTH, compacted_until=2))
+    assert topic_in(document) == replace(BOTH, compacted_until=2)
+    with pytest.raises(ValueError, match="topic with keys"):
+        topic_in({**document, "colour": "red"})
+    with pytest.raises(KeyError):
+        topic_in({key: value for key, value in document.items() if key != "name"} | {"title": "orders"})
