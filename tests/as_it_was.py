@@ -6,6 +6,7 @@ behind it, and the processes that they fork, must not have its handlers.
 
 import logging
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,8 +15,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def process_as_it_was() -> Iterator[None]:
-    """At the end, put back the handlers of signals, the handlers of the log and the levels of all loggers."""
+    """At the end, put back the handlers of signals and of what finalizers raise, the handlers of the log and the levels
+    of all loggers."""
     signals = {number: signal.getsignal(number) for number in _SIGNALS}
+    unraisable = sys.unraisablehook
     handlers, levels = list(logging.getLogger().handlers), _levels()
     try:
         yield
@@ -23,6 +26,7 @@ def process_as_it_was() -> Iterator[None]:
         for number, handler in signals.items():
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
+        sys.unraisablehook = unraisable
         logging.getLogger().handlers[:] = handlers
         for name, level in _levels().items():
             if level != levels.get(name, logging.NOTSET):
