@@ -213,12 +213,13 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, method: str, act: Callable[[], No
 
 
 def hang_when_asked(monkeypatch: pytest.MonkeyPatch, cluster: KafkaCluster, broker: int) -> None:
-    """Lets a broker hang when it is asked for topics for the next time."""
+    """Lets a broker hang when it is asked for named topics for the next time. (Any broker may be asked which brokers
+    live, and when one that hangs has kept that question waiting, its session has ended.)"""
     view = vars(BrokerPool)["_view"]
     pause = once(cluster.broker(broker).pause)
 
     async def asked(self: BrokerPool, node: int, names: Sequence[str]) -> Any:
-        if node == broker:
+        if node == broker and names:
             pause(None)
         return await view(self, node, names)
 
