@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 _CONNECT_TIMEOUT = 15.0  # for the first question, which also finds out whether any broker answers
 _LEAST_SETUP_MS = 1_000  # librdkafka takes no less
+_REST_SECONDS = 2.0
+"""Behind so long a rest a question gets a new client. A used one keeps asking the broker that it knows as the
+controller, also when that has died, and takes a whole processor for it until the question's time is over."""
 
 # librdkafka repeats a failed connection several times a second; what matters reaches the caller as an error.
 _librdkafka_log = logging.getLogger("logkeep_engine.kafka.librdkafka")
@@ -100,6 +103,7 @@ class Admin:
             "reconnect.backoff.ms": int(limits.pause * 1000),
             "reconnect.backoff.max.ms": int(limits.longest_pause * 1000),
         }
+        self._asked_at = time.monotonic()
         try:
             self._admin = self._new_admin()
         except KafkaException as error:
@@ -108,6 +112,14 @@ class Admin:
     def _new_admin(self) -> AdminClient:
         """A client that knows nothing yet. A used one keeps asking a controller that has died."""
         return AdminClient(self._config)
+
+    def _client(self) -> AdminClient:
+        """The client for a question that follows now."""
+        now = time.monotonic()
+        if now - self._asked_at > _REST_SECONDS:
+            self._admin = self._new_admin()
+        self._asked_at = now
+        return self._admin
 
     def __enter__(self) -> Self:
         self._kept = KeptPool()
@@ -151,7 +163,7 @@ class Admin:
 
     def _cluster(self) -> Any:
         return self._retry(
-            lambda: self._admin.describe_cluster(request_timeout=self._request_timeout()), "describe the cluster"
+            lambda: self._client().describe_cluster(request_timeout=self._request_timeout()), "describe the cluster"
         )
 
     def _ask(self, question: Callable[[Survey], Awaitable[T]], what: str) -> T:

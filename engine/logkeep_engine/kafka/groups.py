@@ -87,7 +87,7 @@ class GroupAdmin(Admin):
         deadline = time.monotonic() + self._timeout
         while True:
             answer = self._retry(
-                lambda: self._admin.list_consumer_groups(request_timeout=self._attempt_timeout()), what
+                lambda: self._client().list_consumer_groups(request_timeout=self._attempt_timeout()), what
             )
             if not answer.errors:
                 break

@@ -148,7 +148,7 @@ class TopicAdmin(Admin):
         self._connect()
         for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
             answers = self._each(
-                lambda wanted: self._admin.describe_configs(wanted, request_timeout=self._attempt_timeout()),
+                lambda wanted: self._client().describe_configs(wanted, request_timeout=self._attempt_timeout()),
                 [ConfigResource(ResourceType.TOPIC, name) for name in part],
                 lambda resource: f"read the configuration of topic {resource.name!r} (ACL DESCRIBE_CONFIGS)",
             )
@@ -160,7 +160,7 @@ class TopicAdmin(Admin):
         ACL DESCRIBE_CONFIGS on the cluster."""
         for node in sorted(self._cluster().nodes, key=lambda node: int(node.id)):
             broker = ConfigResource(ResourceType.BROKER, str(node.id))
-            asked = self._admin.describe_configs([broker], request_timeout=self._attempt_timeout())
+            asked = self._client().describe_configs([broker], request_timeout=self._attempt_timeout())
             entries, problem = self._outcome(asked[broker])
             if problem is None:
                 found = ((name, entries[name].value) for name in names if name in entries)
@@ -206,7 +206,7 @@ class TopicAdmin(Admin):
         ]
         if not validate_only:
             self._permit()
-        futures = self._admin.create_topics(
+        futures = self._client().create_topics(
             asked, operation_timeout=self._timeout, request_timeout=self._timeout, validate_only=validate_only
         )
         outcomes = ((plan, self._outcome(futures[plan.name])[1]) for plan in plans)
@@ -220,7 +220,7 @@ class TopicAdmin(Admin):
         for part in in_parts(sorted(set(names)), _TOPICS_A_REQUEST):
             entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
             wanted = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in part]
-            futures = self._admin.incremental_alter_configs(
+            futures = self._client().incremental_alter_configs(
                 wanted, validate_only=True, request_timeout=self._timeout / _CONTROLLER_ATTEMPTS
             )
             for resource, future in futures.items():
@@ -265,7 +265,7 @@ class TopicAdmin(Admin):
         limits = self._connection.limits
         began = time.monotonic()
         while True:
-            futures = self._admin.create_topics(
+            futures = self._client().create_topics(
                 [NewTopic(name, num_partitions=1, replication_factor=replicas)],
                 validate_only=True,
                 request_timeout=self._timeout,
@@ -327,7 +327,7 @@ class TopicAdmin(Admin):
         deadline = time.monotonic() + self._timeout
         while True:
             self._permit()
-            futures = self._admin.incremental_alter_configs(
+            futures = self._client().incremental_alter_configs(
                 [resource], request_timeout=self._timeout / _CONTROLLER_ATTEMPTS
             )
             _, problem = self._outcome(futures[resource])
@@ -351,7 +351,7 @@ class TopicAdmin(Admin):
         for part in in_parts(names, _TOPICS_A_REQUEST):
             self._permit()
             self._each(
-                lambda wanted: self._admin.delete_topics(
+                lambda wanted: self._client().delete_topics(
                     wanted, operation_timeout=self._timeout, request_timeout=self._timeout
                 ),
                 part,

@@ -74,7 +74,7 @@ class UserAdmin(Admin):
     def cluster_operations(self) -> frozenset[str]:
         """The operations on the cluster that this user may do, such as ALTER: all, if nobody checks."""
         found = self._retry(
-            lambda: self._admin.describe_cluster(
+            lambda: self._client().describe_cluster(
                 include_authorized_operations=True, request_timeout=self._request_timeout()
             ),
             "describe the cluster",
