@@ -8,6 +8,8 @@ One process imports what the command imports, and forks for each call. The fork 
 standard streams and exit code, as any process has.
 """
 
+import atexit
+import gc
 import io
 import json
 import os
@@ -16,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -110,12 +113,28 @@ def _serve() -> None:
     """Fork for each call on standard input, and answer with its exit code. A fork returns from here by SystemExit."""
     for name in _IMPORTED:
         import_module(name)
+    gc.collect()
+    gc.freeze()  # collections in the forks copy no page of what is there now
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            _become(json.loads(line))
+            try:
+                _become(json.loads(line))
+            except SystemExit as end:
+                _end(end.code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print(code, flush=True)
+
+
+def _end(code: str | int | None) -> Never:
+    """End as Python does, but take apart none of what was imported: that is four fifths of what a short call costs."""
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1 if isinstance(code, str) else code or 0)
 
 
 def _become(call: Mapping[str, Any]) -> Never:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import typer.main
 import typer.testing
+import yaml
 
 from tests import examples
 from tests.as_it_was import process_as_it_was
@@ -22,11 +23,15 @@ from tests.cluster import images, state, system
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.cluster.kube_api import NAMESPACES
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
 from tests.data.topics import delete_topics, topic_names
 
 examples.register_profiles()
+
+# The parser of libyaml: the one in Python takes ten times as long.
+yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc,assignment]
 
 # Commands are made of an app's functions in 0.05 CPU seconds, and tests run hundreds of them in this process.
 typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
@@ -52,10 +57,17 @@ def unique(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[KafkaBroker]:
-    """A broker on loopback."""
+def _kafka() -> Iterator[KafkaBroker]:
     with KafkaBroker(overrides=STEADY) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def kafka(_kafka: KafkaBroker) -> Iterator[KafkaBroker]:
+    """A broker on loopback. Without topics at first: each that is there costs it something, and each client that asks
+    for all of them."""
+    yield _kafka
+    delete_topics(_kafka.bootstrap, topic_names(_kafka.bootstrap))
 
 
 @pytest.fixture(scope="session")
@@ -112,9 +124,9 @@ def node() -> Iterator[Node]:
 @pytest.fixture
 def namespace(node: Node, unique: str) -> Iterator[str]:
     """A Kubernetes namespace of this test's own, deleted after it."""
-    node.kubectl("create", "namespace", unique)
+    node.connection.create(NAMESPACES, {"metadata": {"name": unique}})
     yield unique
-    node.kubectl("delete", "namespace", unique, "--wait=false")
+    node.connection.delete(f"{NAMESPACES}/{unique}")
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import yaml
 Document = dict[str, Any]
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+NAMESPACES = "/api/v1/namespaces"
 _BUSY = urllib3.Retry(6, backoff_factor=0.5, status_forcelist=(429, 500, 503, 504), raise_on_status=False)
 
 
@@ -55,6 +56,10 @@ class KubeApi:
         """Merge into the object at the path, which may be a subresource."""
         return self._ask("PATCH", path, changes, MERGE) or {}
 
+    def delete(self, path: str) -> None:
+        """Delete the object at the path; there may be none. Finalizers may keep it for a while."""
+        self._ask("DELETE", path, missing=True)
+
     def apply(self, path: str, document: Document, manager: str) -> str:
         """Apply an object as kubectl does with --server-side. Returns why the API refuses it, "" if it does not."""
         asked = f"{path}?fieldManager={manager}&fieldValidation=Strict"
@@ -73,7 +78,7 @@ class KubeApi:
         answer = self._request(method, path, body, content)
         if answer.status == 404 and missing:
             return None
-        if answer.status not in (200, 201):
+        if answer.status not in (200, 201, 202):
             raise RuntimeError(f"{method} {path}: {answer.status} {answer.data.decode()[:500]}")
         found: Document = json.loads(answer.data)
         return found
@@ -84,7 +89,7 @@ class KubeApi:
         return self._pool.request(method, self._url + path, raw, headers=headers, timeout=30.0, retries=_BUSY)
 
 
-_CORE = ("configmaps", "events", "namespaces", "pods", "serviceaccounts")
+_CORE = ("configmaps", "events", "namespaces", "pods", "secrets", "serviceaccounts")
 _GROUPS = {
     "jobs": "/apis/batch/v1",
     "kafkabackupruns": "/apis/logkeep.dev/v1alpha1",

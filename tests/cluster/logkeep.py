@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import yaml
 
 from tests.cluster import system, tools
-from tests.cluster.kube_api import Document, KubeApi
+from tests.cluster.kube_api import NAMESPACES, Document, path_of
 from tests.cluster.node import Node
 from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
@@ -22,7 +23,6 @@ from tests.cluster.state import cgroup_folders
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "logkeep"
 EXAMPLES = ROOT / "examples"
-API = "/apis/logkeep.dev/v1alpha1"
 PLURALS = {"KafkaBackup": "kafkabackups", "KafkaRestore": "kafkarestores"}
 FINAL = ("Succeeded", "Failed", "Invalid")
 
@@ -54,7 +54,7 @@ class Installation:
     def __init__(self, node: Node, namespace: str = "logkeep") -> None:
         self.node = node
         self.namespace = namespace
-        self.api = KubeApi(node.kubeconfig)
+        self.api = node.connection
 
     def install(self, values: Mapping[str, Any] | None = None) -> None:
         """Install the chart with the images of the node."""
@@ -99,7 +99,7 @@ class Installation:
 
     def create_namespace(self, name: str, s3: S3Server | None = None) -> str:
         """A namespace for resources, with the Secret `archive-s3` for the S3 server."""
-        self.node.kubectl("create", "namespace", name)
+        self.api.create(NAMESPACES, {"metadata": {"name": name}})
         if s3:
             keys = {"accessKeyId": s3.access_key, "secretAccessKey": s3.secret_key}
             self.create_secret(name, "archive-s3", keys)
@@ -107,14 +107,20 @@ class Installation:
 
     def create_secret(self, namespace: str, name: str, values: Mapping[str, str]) -> None:
         """Create or replace a Secret."""
-        metadata = {"name": name, "namespace": namespace}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": dict(values)}
-        self.node.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(secret))
+        encoded = {key: b64encode(value.encode()).decode() for key, value in values.items()}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+        self._apply(path_of(namespace, "secret", name), secret)
 
     def apply(self, namespace: str, document: Document) -> "Resource":
-        """`kubectl apply` of a KafkaBackup or KafkaRestore."""
-        self.node.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(document))
-        return Resource(self, namespace, document["kind"], document["metadata"]["name"])
+        """Apply a KafkaBackup or KafkaRestore, as `kubectl apply --server-side` does."""
+        found = Resource(self, namespace, document["kind"], document["metadata"]["name"])
+        self._apply(found.path, document)
+        return found
+
+    def _apply(self, path: str, document: Document) -> None:
+        refusal = self.api.apply(path, document, "user")
+        if refusal:
+            raise RuntimeError(f"{path} is refused: {refusal}")
 
 
 def backup(name: str, bootstrap: str, s3: S3Server, uri: str, topics: Sequence[str] = (".*",), **spec: Any) -> Document:
@@ -160,10 +166,14 @@ class Resource:
         """The name as kubectl takes it."""
         return f"{PLURALS[self.kind]}/{self.name}"
 
+    @property
+    def path(self) -> str:
+        """Where the API has it."""
+        return path_of(self.namespace, PLURALS[self.kind], self.name)
+
     def read(self) -> Document | None:
         """The resource as it is now; None if it is gone."""
-        path = f"{API}/namespaces/{self.namespace}/{PLURALS[self.kind]}/{self.name}"
-        return self.installation.api.get(path)
+        return self.installation.api.get(self.path)
 
     @property
     def status(self) -> Document:
@@ -234,24 +244,27 @@ class Resource:
 
     def patch(self, spec: Mapping[str, Any]) -> None:
         """Merge into its spec."""
-        body = json.dumps({"spec": dict(spec)})
-        self._kubectl("patch", self.reference, "--type=merge", "-p", body)
+        self._merge({"spec": dict(spec)})
 
     def run_again(self, value: str) -> None:
         """Ask for another run by the annotation."""
-        self._kubectl("annotate", self.reference, f"logkeep.dev/run={value}", "--overwrite")
+        self._annotate("logkeep.dev/run", value)
 
     def retry(self, value: str, timeout: float = 240) -> None:
         """Ask by the annotation to retry a failed restore, and wait until the run goes on."""
-        self._kubectl("annotate", self.reference, f"logkeep.dev/retry={value}", "--overwrite")
+        self._annotate("logkeep.dev/retry", value)
         wait_until(lambda: self.status.get("lastHandledRetry") == value, timeout, f"{self.reference} to be tried again")
 
     def delete(self, timeout: float = 120) -> None:
         """Delete it and wait until it is gone."""
-        self._kubectl("delete", self.reference, f"--timeout={timeout:.0f}s")
+        self.installation.api.delete(self.path)
+        wait_until(lambda: self.read() is None, timeout, f"{self.reference} to be gone")
 
-    def _kubectl(self, *arguments: str) -> None:
-        self.installation.node.kubectl("-n", self.namespace, *arguments)
+    def _annotate(self, name: str, value: str) -> None:
+        self._merge({"metadata": {"annotations": {name: value}}})
+
+    def _merge(self, changes: Document) -> None:
+        self.installation.api.patch(self.path, changes)
 
     def _pods(self) -> list[Document]:
         return self.installation.api.items(f"/api/v1/namespaces/{self.namespace}/pods")

@@ -20,6 +20,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -30,6 +31,7 @@ from tests.cluster import cache, containerd, system, tools
 from tests.cluster.apiserver import ControlPlane
 from tests.cluster.containerd import Containerd
 from tests.cluster.images import Image
+from tests.cluster.kube_api import NAMESPACES, KubeApi
 from tests.cluster.process import Process, wait_until
 from tests.cluster.state import State, cgroup_folders
 
@@ -93,6 +95,11 @@ class Node:
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl as the cluster's administrator."""
         return self._control.kubectl(*arguments, check=check, stdin=stdin)
+
+    @cached_property
+    def connection(self) -> KubeApi:
+        """The administrator's connection to the API."""
+        return KubeApi(self.kubeconfig)
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """`kubectl get ... -o json`, decoded."""
@@ -266,12 +273,11 @@ class Node:
         for process in self._processes:
             if not process.running:
                 raise RuntimeError(f"{process.name} ended\n{process.output[-3000:]}")
-        if self.kubectl("get", "serviceaccount", "default", check=False).returncode:
+        if self.connection.get(f"{NAMESPACES}/default/serviceaccounts/default") is None:
             return False
-        found = self.kubectl("get", "node", NAME, "-o", "json", check=False)
-        if found.returncode:
+        node = self.connection.get(f"/api/v1/nodes/{NAME}")
+        if node is None:
             return False
-        node = json.loads(found.stdout)
         ready = {c["type"]: c["status"] for c in node["status"].get("conditions", [])}.get("Ready")
         return ready == "True" and not node["spec"].get("taints")
 

@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import secrets
+import shutil
 import subprocess
 import sys
 import threading
@@ -107,6 +109,25 @@ def restore_spec(
         "topics": {"rename": [{"from": "(.*)", "to": rf"\1{suffix}"}]},
         **more,
     }
+
+
+@dataclass(frozen=True)
+class Archived:
+    """A topic of a cluster and a copy of its archive for one test, which restores it as a topic of its own."""
+
+    cluster: KafkaCluster
+    topic: str
+    root: Path
+    copy: str
+
+    @classmethod
+    def of(cls, cluster: KafkaCluster, topic: str, archive: Path, root: Path) -> "Archived":
+        """Copy the archive, which tests of a module share, into the folder."""
+        return cls(cluster, topic, Path(shutil.copytree(archive, root)), f"{topic}-{secrets.token_hex(3)}")
+
+    def spec(self, broker: KafkaBroker | KafkaCluster | None = None, **more: Any) -> dict[str, Any]:
+        """The restore of the topic as `copy`, into its cluster or another one."""
+        return restore_spec(broker or self.cluster, self.root, suffix=self.copy.removeprefix(self.topic), **more)
 
 
 def try_backup(spec: Mapping[str, Any], run_id: str = "backup-1", runner: TaskRunner | None = None) -> RunResult:

@@ -23,7 +23,7 @@ from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.topics import NO_RETENTION, Record, produce, topic_names
-from tests.kafka.restores import back_up, backup_spec, bring_back, committed, offset_map, restore_spec, without_offsets
+from tests.kafka.restores import Archived, back_up, backup_spec, bring_back, committed, offset_map, without_offsets
 from tests.runners import Context, Job, Runner
 
 RECORDS = 3000
@@ -80,39 +80,46 @@ def impatient(connection: KafkaConnection) -> KafkaConnection:
     return replace(connection, limits=replace(connection.limits, request=5.0))
 
 
-@pytest.fixture
-def archive(cluster: KafkaCluster, unique: str, tmp_path: Path) -> Path:
+TOPIC = "on-two-of-three"
+
+
+@pytest.fixture(scope="module")
+def archive(three_brokers: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """RECORDS records that cannot be compressed, of a topic with two replicas."""
-    cluster.create_topic(unique, [[1, 2]], NO_RETENTION)
+    root = tmp_path_factory.mktemp("cluster") / "archive"
+    three_brokers.create_topic(TOPIC, [[1, 2]], NO_RETENTION)
     values = random.Random(7)
     records = [Record(b"k%d" % number, values.randbytes(250), NOW + number) for number in range(RECORDS)]
-    produce(cluster.bootstrap, unique, records, config={"batch.size": 20_000})
-    back_up(backup_spec(cluster, tmp_path, unique))
-    return tmp_path
+    produce(three_brokers.bootstrap, TOPIC, records, config={"batch.size": 20_000})
+    back_up(backup_spec(three_brokers, root, TOPIC))
+    return root
 
 
-def bring_back_into(cluster: KafkaCluster, root: Path, topic: str, mode: str, runner: Runner) -> RunResult:
+@pytest.fixture
+def archived(cluster: KafkaCluster, archive: Path, tmp_path: Path) -> Archived:
+    return Archived.of(cluster, TOPIC, archive, tmp_path / "archive")
+
+
+def bring_back_into(archived: Archived, mode: str, runner: Runner) -> RunResult:
     if mode == "Append":
-        cluster.create_topic(f"{topic}-copy", [[1, 2]], NO_RETENTION)
-    return bring_back(restore_spec(cluster, root, ifTopicExists=mode), runner=runner)
+        archived.cluster.create_topic(archived.copy, [[1, 2]], NO_RETENTION)
+    return bring_back(archived.spec(ifTopicExists=mode), runner=runner)
 
 
-def assert_all_there(cluster: KafkaCluster, root: Path, topic: str, found: RunResult) -> None:
+def assert_all_there(archived: Archived, found: RunResult) -> None:
     assert found.records == RECORDS
-    expected = committed(cluster, topic)
-    there = committed(cluster, f"{topic}-copy")
+    expected = committed(archived.cluster, archived.topic)
+    there = committed(archived.cluster, archived.copy)
     assert len(expected) == RECORDS
     assert without_offsets(there) == without_offsets(expected)
-    where = offset_map(root, "restore-1", f"{topic}-copy")
+    where = offset_map(archived.root, "restore-1", archived.copy)
     assert [where.translate(record[0]) for record in expected] == [record[0] for record in there]
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", ["Append", "Fail"][: examples.number(1, deep=2)])
-def test_what_an_unclean_election_took_is_sent_again(
-    cluster: KafkaCluster, unique: str, archive: Path, mode: str
-) -> None:
-    copy = f"{unique}-copy"
+def test_what_an_unclean_election_took_is_sent_again(cluster: KafkaCluster, archived: Archived, mode: str) -> None:
+    copy = archived.copy
 
     def alone() -> None:
         cluster.lead_alone(copy)
@@ -120,55 +127,55 @@ def test_what_an_unclean_election_took_is_sent_again(
     def lose() -> None:
         cluster.lose_what_was_alone(copy)
 
-    found = bring_back_into(cluster, archive, unique, mode, Disturbed(lose, alone))
+    found = bring_back_into(archived, mode, Disturbed(lose, alone))
     cluster.restore()
-    assert_all_there(cluster, archive, unique, found)
+    assert_all_there(archived, found)
 
 
-def test_topics_get_their_replicas_while_brokers_are_down(cluster: KafkaCluster, unique: str, archive: Path) -> None:
+def test_topics_get_their_replicas_while_brokers_are_down(cluster: KafkaCluster, archived: Archived) -> None:
     """The controller knows brokers that have died: they get their replicas when they come back."""
     cluster.kill(2, 3)
     cluster.wait_until_registered(1)
-    found = bring_back(restore_spec(cluster, archive))
-    assert cluster.placed(f"{unique}-copy").in_sync == {1}
+    found = bring_back(archived.spec())
+    assert cluster.placed(archived.copy).in_sync == {1}
     cluster.restore()
-    assert len(cluster.placed(f"{unique}-copy").replicas) == 2
+    assert len(cluster.placed(archived.copy).replicas) == 2
     assert not any("replicas" in warning for warning in found.warnings)
-    assert_all_there(cluster, archive, unique, found)
+    assert_all_there(archived, found)
 
 
 def test_fewer_replicas_are_taken_only_where_the_spec_says_so(
-    cluster: KafkaCluster, second_kafka: KafkaBroker, unique: str, archive: Path
+    cluster: KafkaCluster, second_kafka: KafkaBroker, archived: Archived
 ) -> None:
     with pytest.raises(TargetUnsuitable, match="cannot have 2 replicas") as caught:
-        bring_back(restore_spec(second_kafka, archive))
+        bring_back(archived.spec(second_kafka))
     assert (
         "Brokers of the cluster: 1. If fewer replicas will do, set spec.topics.replicationFactor to fewer"
         in caught.value.hint
     )
-    assert f"{unique}-copy" not in topic_names(second_kafka.bootstrap)
-    spec = restore_spec(second_kafka, archive)
+    assert archived.copy not in topic_names(second_kafka.bootstrap)
+    spec = archived.spec(second_kafka)
     spec["topics"] = {**spec["topics"], "replicationFactor": 1}
     assert bring_back(spec).records == RECORDS
 
 
-def test_a_leader_that_hangs_is_left_behind(cluster: KafkaCluster, unique: str, archive: Path) -> None:
+def test_a_leader_that_hangs_is_left_behind(cluster: KafkaCluster, archived: Archived) -> None:
     """SIGSTOP: its connections stay open, and nobody answers. When it wakes up it is a follower."""
-    copy = f"{unique}-copy"
+    copy = archived.copy
 
     def hang() -> None:
         leader = cluster.leader(copy)
         cluster.broker(leader).pause()
         cluster.wait_for_leader(copy, among=[number for number in cluster.placed(copy).replicas if number != leader])
 
-    found = bring_back_into(cluster, archive, unique, "Fail", Disturbed(hang))
+    found = bring_back_into(archived, "Fail", Disturbed(hang))
     cluster.restore()
-    assert_all_there(cluster, archive, unique, found)
+    assert_all_there(archived, found)
 
 
-def test_min_insync_replicas_raised_meanwhile_is_waited_for(cluster: KafkaCluster, unique: str, archive: Path) -> None:
+def test_min_insync_replicas_raised_meanwhile_is_waited_for(cluster: KafkaCluster, archived: Archived) -> None:
     """A follower dies and the topic wants two replicas in sync: what was written waits until it is back."""
-    copy = f"{unique}-copy"
+    copy = archived.copy
     back: list[threading.Timer] = []
 
     def raise_it() -> None:
@@ -180,15 +187,15 @@ def test_min_insync_replicas_raised_meanwhile_is_waited_for(cluster: KafkaCluste
         back.append(threading.Timer(3, cluster.start, [follower]))
         back[0].start()
 
-    found = bring_back_into(cluster, archive, unique, "Append", Disturbed(raise_it))
+    found = bring_back_into(archived, "Append", Disturbed(raise_it))
     back[0].join()
     cluster.restore()
-    assert_all_there(cluster, archive, unique, found)
+    assert_all_there(archived, found)
 
 
-def test_append_under_kills(cluster: KafkaCluster, unique: str, archive: Path) -> None:
+def test_append_under_kills(cluster: KafkaCluster, archived: Archived) -> None:
     """The leader is killed again and again, and other producers write between: nothing is missing, nothing twice."""
-    copy = f"{unique}-copy"
+    copy = archived.copy
     cluster.create_topic(copy, [[1, 2, 3]], {**NO_RETENTION, "min.insync.replicas": "2"})
 
     def kill_the_leader() -> None:
@@ -200,26 +207,26 @@ def test_append_under_kills(cluster: KafkaCluster, unique: str, archive: Path) -
         cluster.wait_in_sync(copy)
 
     result = bring_back(
-        restore_spec(cluster, archive, ifTopicExists="Append"),
+        archived.spec(ifTopicExists="Append"),
         runner=Disturbed(kill_the_leader, after=200_000, times=2),
     )
     cluster.restore()
     assert result.records == RECORDS
-    expected = committed(cluster, unique)
+    expected = committed(cluster, archived.topic)
     there = committed(cluster, copy)
     ours = [record for record in there if record[1] != b"foreign"]
     assert len(there) - len(ours) == 2
     assert without_offsets(ours) == without_offsets(expected)
-    where = offset_map(archive, "restore-1", copy)
+    where = offset_map(archived.root, "restore-1", copy)
     assert [where.translate(record[0]) for record in expected] == [record[0] for record in ours]
 
 
 @pytest.mark.parametrize("comes_back", ["afterwards", "at once"])
 def test_a_broker_that_dies_while_a_topic_is_replaced(
-    cluster: KafkaCluster, unique: str, archive: Path, monkeypatch: pytest.MonkeyPatch, comes_back: str
+    cluster: KafkaCluster, archived: Archived, monkeypatch: pytest.MonkeyPatch, comes_back: str
 ) -> None:
     """SIGKILL of the old topic's leader behind the deletion, before the creation: it comes back with the old log."""
-    copy = f"{unique}-copy"
+    copy = archived.copy
     cluster.create_topic(copy, [[1, 2], [2, 3], [3, 1]], NO_RETENTION)
     for partition in range(3):
         produce(cluster.bootstrap, copy, [Record(b"old", b"old", NOW, [], partition)])
@@ -234,13 +241,13 @@ def test_a_broker_that_dies_while_a_topic_is_replaced(
             cluster.start(old)
 
     monkeypatch.setattr(ControlPlane, "delete_topic_ids", delete_and_kill)
-    spec = restore_spec(cluster, archive, ifTopicExists="Replace", confirm=[copy])
+    spec = archived.spec(ifTopicExists="Replace", confirm=[copy])
     try:
         found = bring_back(spec)
     except BrokerUnavailable:  # brokers may name the dead one as the controller until they know: a Job starts again
         found = bring_back(spec)
     cluster.restore()
-    assert_all_there(cluster, archive, unique, found)
+    assert_all_there(archived, found)
     with ControlPlane(KafkaConnection(tuple(cluster.addresses))) as control:
         (there,) = (topic for topic in control.topics() if topic.name == copy)
     assert len(there.partitions) == 1, "the old topic had three"

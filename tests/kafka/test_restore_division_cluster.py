@@ -11,7 +11,7 @@ from logkeep_engine.tasks import TaskRunner
 from tests import examples
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.topics import NO_RETENTION, Record, produce
-from tests.kafka.restores import back_up, backup_spec, bring_back
+from tests.kafka.restores import Archived, back_up, backup_spec, bring_back
 from tests.kafka.test_restore_cluster import Disturbed
 from tests.kafka.test_restore_division import assert_divided, make_batches, read, spec
 from tests.runners import Job, Runner
@@ -20,16 +20,26 @@ RECORDS, SOURCES, TARGETS = 1200, 2, 3
 NOW = 1_700_000_000_000
 
 
-@pytest.fixture
-def archive(cluster: KafkaCluster, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """RECORDS records that cannot be compressed, of few keys. Each pair of partitions has some fifty batches."""
-    make_batches(monkeypatch, 1500)
-    cluster.create_topic(unique, [[1, 2, 3], [2, 3, 1]], NO_RETENTION)
+TOPIC = "to-be-divided"
+
+
+@pytest.fixture(scope="module")
+def archive(three_brokers: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """RECORDS records that cannot be compressed, of few keys."""
+    root = tmp_path_factory.mktemp("divided") / "archive"
+    three_brokers.create_topic(TOPIC, [[1, 2, 3], [2, 3, 1]], NO_RETENTION)
     values = random.Random(7)
     records = [Record(b"k%d" % (number % 30), values.randbytes(250), NOW + number) for number in range(RECORDS)]
-    produce(cluster.bootstrap, unique, records, config={"batch.size": 20_000})
-    back_up(backup_spec(cluster, tmp_path, unique))
-    return tmp_path
+    produce(three_brokers.bootstrap, TOPIC, records, config={"batch.size": 20_000})
+    back_up(backup_spec(three_brokers, root, TOPIC))
+    return root
+
+
+@pytest.fixture
+def archived(cluster: KafkaCluster, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archived:
+    """Each pair of partitions has some fifty batches."""
+    make_batches(monkeypatch, 1500)
+    return Archived.of(cluster, TOPIC, archive, tmp_path / "archive")
 
 
 class Together(Runner):
@@ -45,9 +55,7 @@ class Together(Runner):
 
 
 def restore_while(
-    cluster: KafkaCluster,
-    root: Path,
-    topic: str,
+    archived: Archived,
     mode: str,
     act: Callable[[], None],
     *,
@@ -63,12 +71,13 @@ def restore_while(
         act()
 
     runner = Together(Disturbed(during, before, after, times))
-    found = bring_back(spec(cluster, root, TARGETS, ifTopicExists=mode), runner=runner)
+    cluster, suffix = archived.cluster, archived.copy.removeprefix(archived.topic)
+    found = bring_back(spec(cluster, archived.root, TARGETS, suffix=suffix, ifTopicExists=mode), runner=runner)
     cluster.restore()
     assert (len(happened), found.records) == (times, RECORDS)
-    there = read(cluster, f"{topic}-copy", TARGETS)
+    there = read(cluster, archived.copy, TARGETS)
     ours = [[record for record in records if record[1] != b"foreign"] for records in there]
-    assert_divided(read(cluster, topic, SOURCES), ours)
+    assert_divided(read(cluster, archived.topic, SOURCES), ours)
     assert min(map(len, ours)) > 0
 
 
@@ -84,20 +93,20 @@ def everywhere(cluster: KafkaCluster, topic: str) -> None:
     foreign(cluster, topic)
 
 
-def test_leaders_that_move(cluster: KafkaCluster, unique: str, archive: Path) -> None:
-    copy = f"{unique}-copy"
+def test_leaders_that_move(cluster: KafkaCluster, archived: Archived) -> None:
+    copy = archived.copy
 
     def move() -> None:
         for number in range(TARGETS):
             placed = cluster.placed(copy, number)
             cluster.move_leader(copy, number, next(other for other in placed.replicas if other != placed.leader))
 
-    restore_while(cluster, archive, unique, "Fail", move, after=70_000, times=2)
+    restore_while(archived, "Fail", move, after=70_000, times=2)
 
 
 @pytest.mark.parametrize("mode", ["Fail", "Append"])
-def test_leaders_that_are_killed(cluster: KafkaCluster, unique: str, archive: Path, mode: str) -> None:
-    copy = f"{unique}-copy"
+def test_leaders_that_are_killed(cluster: KafkaCluster, archived: Archived, mode: str) -> None:
+    copy = archived.copy
     if mode == "Append":
         everywhere(cluster, copy)
 
@@ -110,16 +119,14 @@ def test_leaders_that_are_killed(cluster: KafkaCluster, unique: str, archive: Pa
         if mode == "Append":
             foreign(cluster, copy)
 
-    restore_while(cluster, archive, unique, mode, kill_a_leader, after=120_000)
+    restore_while(archived, mode, kill_a_leader, after=120_000)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", ["Fail", "Append"][: examples.number(1, deep=2)])
-def test_what_an_unclean_election_took_is_sent_again(
-    cluster: KafkaCluster, unique: str, archive: Path, mode: str
-) -> None:
+def test_what_an_unclean_election_took_is_sent_again(cluster: KafkaCluster, archived: Archived, mode: str) -> None:
     """One partition of the target loses records. The pairs of the others go on where they were."""
-    copy = f"{unique}-copy"
+    copy = archived.copy
     if mode == "Append":
         cluster.create_topic(copy, [[1, 2]] * TARGETS, NO_RETENTION)
 
@@ -134,4 +141,4 @@ def test_what_an_unclean_election_took_is_sent_again(
     def lose() -> None:
         cluster.lose_what_was_alone(copy, 1)
 
-    restore_while(cluster, archive, unique, mode, lose, before=alone, after=150_000)
+    restore_while(archived, mode, lose, before=alone, after=150_000)

@@ -18,25 +18,34 @@ from tests.cluster.kafka_cluster import KafkaCluster
 from tests.data.topics import NO_RETENTION, Record, produce
 from tests.kafka.backing_up import Topics
 from tests.kafka.raw import plain
-from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec, transactions
+from tests.kafka.restores import Archived, back_up, backup_spec, bring_back, committed, transactions
 from tests.kafka.test_restore_cluster import Disturbed
 from tests.runners import Runner
 
 NOW = 1_700_000_000_000
 
 
-@pytest.fixture
-def archive(cluster: KafkaCluster, unique: str, tmp_path: Path) -> Path:
+TOPIC = "with-gaps"
+
+
+@pytest.fixture(scope="module")
+def archive(three_brokers: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A topic that starts above 0, with records that cannot be compressed, and gaps among and behind them."""
-    cluster.create_topic(unique, [[1, 2, 3]], NO_RETENTION)
+    root = tmp_path_factory.mktemp("same") / "archive"
+    three_brokers.create_topic(TOPIC, [[1, 2, 3]], NO_RETENTION)
     values = random.Random(7)
     for part in range(3):
         records = [Record(b"k%d" % number, values.randbytes(250), NOW + number) for number in range(800)]
-        produce(cluster.bootstrap, unique, records, config={"batch.size": 20_000})
-        transactions(cluster, unique, [1, -3 - part, 2, -1])
-    Topics(cluster).delete_records(unique, 20)
-    back_up(backup_spec(cluster, tmp_path, unique))
-    return tmp_path
+        produce(three_brokers.bootstrap, TOPIC, records, config={"batch.size": 20_000})
+        transactions(three_brokers, TOPIC, [1, -3 - part, 2, -1])
+    Topics(three_brokers).delete_records(TOPIC, 20)
+    back_up(backup_spec(three_brokers, root, TOPIC))
+    return root
+
+
+@pytest.fixture
+def archived(cluster: KafkaCluster, archive: Path, tmp_path: Path) -> Archived:
+    return Archived.of(cluster, TOPIC, archive, tmp_path / "archive")
 
 
 def bounds(cluster: KafkaCluster, topic: str) -> tuple[int, int]:
@@ -47,12 +56,13 @@ def bounds(cluster: KafkaCluster, topic: str) -> tuple[int, int]:
     return asyncio.run(ask())
 
 
-def assert_same(cluster: KafkaCluster, topic: str) -> None:
+def assert_same(archived: Archived) -> None:
+    cluster, topic, copy = archived.cluster, archived.topic, archived.copy
     cluster.restore()
-    (start, end), (copy_start, copy_end) = bounds(cluster, topic), bounds(cluster, f"{topic}-copy")
+    (start, end), (copy_start, copy_end) = bounds(cluster, topic), bounds(cluster, copy)
     assert copy_start == start
     assert end <= copy_end <= end + 2, "a marker may be there twice behind the last record"
-    assert committed(cluster, f"{topic}-copy") == committed(cluster, topic)
+    assert committed(cluster, copy) == committed(cluster, topic)
 
 
 def before(monkeypatch: pytest.MonkeyPatch, step: str, number: int, act: Callable[[PaddingTransactions], None]) -> None:
@@ -69,18 +79,16 @@ def before(monkeypatch: pytest.MonkeyPatch, step: str, number: int, act: Callabl
     monkeypatch.setattr(PaddingTransactions, step, run)
 
 
-def assert_same_unless_marked_twice(
-    cluster: KafkaCluster, archive: Path, topic: str, runner: Runner | None = None
-) -> None:
+def assert_same_unless_marked_twice(archived: Archived, runner: Runner | None = None) -> None:
     """A coordinator that does not hear that a marker was written, or dies before it has noted it, has it written once
     more. Then a record behind it may not have its offset, and the restore must say so.
     """
     try:
-        bring_back(restore_spec(cluster, archive, offsets="Same"), runner=runner)
+        bring_back(archived.spec(offsets="Same"), runner=runner)
     except TargetChanged as error:
         assert "the marker of a transaction twice" in error.message + str(error.hint)  # noqa: PT017
         return
-    assert_same(cluster, topic)
+    assert_same(archived)
 
 
 STEPS = [("_begin", 2), ("_write", 3), ("_end", 4), ("_complete", 2), ("_begin", 0), ("_complete", 6)]
@@ -89,9 +97,9 @@ STEPS = [("_begin", 2), ("_write", 3), ("_end", 4), ("_complete", 2), ("_begin",
 @pytest.mark.deep
 @pytest.mark.parametrize(("step", "number"), STEPS[: examples.number(3, deep=6)])
 def test_a_leader_that_dies_in_a_transaction(
-    cluster: KafkaCluster, unique: str, archive: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
+    cluster: KafkaCluster, archived: Archived, monkeypatch: pytest.MonkeyPatch, step: str, number: int
 ) -> None:
-    copy = f"{unique}-copy"
+    copy = archived.copy
 
     def kill(_: PaddingTransactions) -> None:
         leader = cluster.leader(copy)
@@ -99,13 +107,13 @@ def test_a_leader_that_dies_in_a_transaction(
         cluster.wait_for_leader(copy)
 
     before(monkeypatch, step, number, kill)
-    assert_same_unless_marked_twice(cluster, archive, unique)
+    assert_same_unless_marked_twice(archived)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("step", "number"), STEPS[: examples.number(3, deep=6)])
 def test_a_coordinator_that_dies_in_a_transaction(
-    cluster: KafkaCluster, unique: str, archive: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
+    cluster: KafkaCluster, archived: Archived, monkeypatch: pytest.MonkeyPatch, step: str, number: int
 ) -> None:
     def kill(held: PaddingTransactions) -> None:
         node = held._coordinator
@@ -113,7 +121,7 @@ def test_a_coordinator_that_dies_in_a_transaction(
         cluster.kill(node)
 
     before(monkeypatch, step, number, kill)
-    assert_same_unless_marked_twice(cluster, archive, unique)
+    assert_same_unless_marked_twice(archived)
 
 
 def test_a_broker_that_comes_back_is_asked(cluster: KafkaCluster) -> None:
@@ -130,8 +138,8 @@ def test_a_broker_that_comes_back_is_asked(cluster: KafkaCluster) -> None:
     assert asyncio.run(ask()) == 3
 
 
-def test_leaders_killed_again_and_again(cluster: KafkaCluster, unique: str, archive: Path) -> None:
-    copy = f"{unique}-copy"
+def test_leaders_killed_again_and_again(cluster: KafkaCluster, archived: Archived) -> None:
+    copy = archived.copy
 
     def kill_the_leader() -> None:
         leader = cluster.leader(copy)
@@ -140,16 +148,16 @@ def test_leaders_killed_again_and_again(cluster: KafkaCluster, unique: str, arch
         cluster.start(leader)
         cluster.wait_in_sync(copy)
 
-    assert_same_unless_marked_twice(cluster, archive, unique, Disturbed(kill_the_leader, after=200_000, times=2))
+    assert_same_unless_marked_twice(archived, Disturbed(kill_the_leader, after=200_000, times=2))
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("inside", [False, True][: examples.number(2, deep=2)])
 def test_what_an_unclean_election_took_is_sent_again_or_missed(
-    cluster: KafkaCluster, unique: str, archive: Path, monkeypatch: pytest.MonkeyPatch, inside: bool
+    cluster: KafkaCluster, archived: Archived, monkeypatch: pytest.MonkeyPatch, inside: bool
 ) -> None:
     """Between two records the loss is mended. In a transaction its padding may lie where records should be."""
-    copy = f"{unique}-copy"
+    copy = archived.copy
 
     def alone() -> None:
         cluster.lead_alone(copy)
@@ -161,10 +169,10 @@ def test_what_an_unclean_election_took_is_sent_again_or_missed(
         before(monkeypatch, "_write", 2, lambda _: lose())
     try:
         bring_back(
-            restore_spec(cluster, archive, offsets="Same"),
+            archived.spec(offsets="Same"),
             runner=Disturbed(lambda: None if inside else lose(), alone, after=250_000),
         )
     except TargetChanged:
         assert inside
         return
-    assert_same(cluster, unique)
+    assert_same(archived)
