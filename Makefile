@@ -6,9 +6,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 export PYTHONPATH := operator:engine:.:kernel/built
 export KEEP
-# The tests' servers in Go (a Kubernetes API, etcd, S3) collect garbage when their memory is five times what is in use, and
-# not twice: the machine has more memory than processors.
-export GOGC ?= 400
+# The tests' servers and commands in Go (a Kubernetes API, etcd, S3, kubectl) collect garbage when they have so much
+# memory, and not when it is twice what is in use: the machine has more memory than processors.
+export GOGC ?= off
+export GOMEMLIMIT ?= 700MiB
 # Hundreds of processes of the tests import the code: it is compiled once, also where the machine asks for no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -15,7 +15,7 @@ from tests.e2e.home import Home
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(1800)]
 
-COUNT = examples.number(8, deep=20)
+COUNT = examples.number(6, deep=20)
 EVERY = examples.number(2, deep=1)  # one topic of so many has records, as in a night in which little has changed
 AT_ONCE = 5  # maxConcurrentRuns of the chart
 

@@ -32,6 +32,7 @@ from logkeep_engine.log.segment import read_txn_index
 from logkeep_engine.report import CallbackSink
 from logkeep_engine.spark.driver import ENV_TERMINATION_LOG
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner
+from tests import examples
 from tests.kafka.backing_up import POD, Backups, Topics, numbers
 from tests.runners import Job, Runner
 from tests.unit.archive.build import FAST, PATIENT
@@ -276,8 +277,8 @@ class WithoutChunk(Runner):
         raise BrokerUnavailable("The broker of one chunk is gone.", hint="It may pass.")
 
 
-@pytest.mark.parametrize("format_name", ["Kafka", "Records"])
-@pytest.mark.parametrize("hole", [0, 1000, 2000])
+@pytest.mark.deep
+@pytest.mark.parametrize(("hole", "format_name"), examples.covered([0, 1000, 2000], ["Kafka", "Records"]))
 def test_chunk_that_failed_is_archived_by_the_next_run(
     backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, hole: int, format_name: str
 ) -> None:
@@ -357,8 +358,8 @@ class OneByOne(Runner):
             self.act()
 
 
-@pytest.mark.parametrize("log_start", [1000, 1100, 1500])
-@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.deep
+@pytest.mark.parametrize(("log_start", "backwards"), examples.covered([1000, 1500, 1100], [False, True]))
 def test_log_start_may_move_into_or_past_a_batch_across_a_bound_while_the_run_goes_on(
     backups: Backups, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch, log_start: int, backwards: bool
 ) -> None:
@@ -644,7 +645,8 @@ def many_partitions(topics: Topics, name: str) -> None:
         topics.produce(name, values, partition=partition)
 
 
-@pytest.mark.parametrize("master", [None, "local[1]"])
+@pytest.mark.deep
+@pytest.mark.parametrize("master", [None, "local[1]"][: examples.number(1, deep=2)])
 def test_driver_killed_in_the_middle_goes_on_where_it_was(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path, master: str | None
 ) -> None:
@@ -670,7 +672,8 @@ def test_driver_killed_in_the_middle_goes_on_where_it_was(
     assert backups.run(unique).records == 10
 
 
-@pytest.mark.parametrize("master", [None, "local[1]"])
+@pytest.mark.deep
+@pytest.mark.parametrize("master", [None, "local[1]"][: examples.number(1, deep=2)])
 def test_driver_that_is_asked_to_stop_says_so_and_can_go_on(
     backups: Backups, topics: Topics, unique: str, tmp_path: Path, master: str | None
 ) -> None:

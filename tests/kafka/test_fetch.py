@@ -15,6 +15,7 @@ from logkeep_engine.kafka.buffers import Buffers
 from logkeep_engine.kafka.client import Fetched, Limits, RawClient
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.topics import NewTopicPlan
+from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import end_transaction, wait_until_led
 from tests.kafka.conftest import running
@@ -309,7 +310,8 @@ def test_stream_left_early_leaves_nothing_running(kafka: KafkaBroker, unique: st
     run(work())
 
 
-@pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
+@pytest.mark.deep
+@pytest.mark.parametrize(("protocol", "mechanism"), WAYS[:: examples.number(4, deep=1)])
 def test_megabytes_over_tls_and_login_are_the_brokers_log(
     secure_kafka: KafkaBroker, unique: str, protocol: str, mechanism: str | None
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from logkeep_engine.contract.retention import AT_ONCE
 from logkeep_engine.errors import SpecError
+from tests import examples
 from tests.cluster.kafka import KafkaBroker
 from tests.kafka.keyed import Keyed
 
@@ -85,7 +86,8 @@ def test_points_are_exact_from_the_end_that_a_generation_caught_up_with(keyed: M
     assert topic.verified().orphans == []
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.deep
+@pytest.mark.parametrize("format_name", FORMATS[:: examples.number(2, deep=1)])
 def test_a_kill_behind_any_step_leaves_one_whole_generation(keyed: MakeKeyed, tmp_path: Path, format_name: str) -> None:
     topic = keyed(format_name)
     topic.put({"a": "1", "b": "1"})

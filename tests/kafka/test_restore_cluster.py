@@ -221,7 +221,8 @@ def test_append_under_kills(cluster: KafkaCluster, archived: Archived) -> None:
     assert [where.translate(record[0]) for record in expected] == [record[0] for record in ours]
 
 
-@pytest.mark.parametrize("comes_back", ["afterwards", "at once"])
+@pytest.mark.deep
+@pytest.mark.parametrize("comes_back", ["at once", "afterwards"][: examples.number(1, deep=2)])
 def test_a_broker_that_dies_while_a_topic_is_replaced(
     cluster: KafkaCluster, archived: Archived, monkeypatch: pytest.MonkeyPatch, comes_back: str
 ) -> None:

@@ -104,7 +104,8 @@ def test_leaders_that_move(cluster: KafkaCluster, archived: Archived) -> None:
     restore_while(archived, "Fail", move, after=70_000, times=2)
 
 
-@pytest.mark.parametrize("mode", ["Fail", "Append"])
+@pytest.mark.deep
+@pytest.mark.parametrize("mode", ["Append", "Fail"][: examples.number(1, deep=2)])
 def test_leaders_that_are_killed(cluster: KafkaCluster, archived: Archived, mode: str) -> None:
     copy = archived.copy
     if mode == "Append":

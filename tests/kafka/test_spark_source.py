@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from logkeep_engine.archive import names
 from logkeep_engine.spark.source import PUSHDOWN, register
+from tests import examples
 from tests.data.compare import read_committed
 from tests.kafka.backing_up import Backups, Topics, numbers
 
@@ -80,9 +81,12 @@ def fill(topics: Topics, topic: str) -> None:
     topics.produce(topic, numbers(10))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("where", "format_name"),
-    [("backups", "Kafka"), ("s3_backups", "Kafka"), ("backups", "Records"), ("s3_backups", "Avro")],
+    [("backups", "Kafka"), ("s3_backups", "Avro"), ("backups", "Records"), ("s3_backups", "Kafka")][
+        : examples.number(3, deep=4)
+    ],
 )
 def test_rows_are_what_a_committed_consumer_reads(
     where: str,
