@@ -231,8 +231,7 @@ class KafkaCluster:
         when another replica is back. (It is not killed: Kafka 4.1 takes a replica that crashed for one that may have
         lost records, and elects it only where clusters are older.)
         """
-        others = [other for other in self._ids if other != number]
-        self.kill(*others)
+        self.kill(*(other for other in self.placed(topic, partition).replicas if other != number))
         self.wait_in_sync(topic, partition, replicas=[number])
         self.broker(number).stop()
         (self.broker(number).data_dir / "replication-offset-checkpoint").unlink()  # it is written every few seconds
