@@ -179,21 +179,24 @@ class Backups:
     """Runs backups into one storage and opens what they made.
 
     Tasks run on Spark, or, with a `nursery`, in processes of it, as in the driver of a small run: each run takes a
-    third less of a processor, and attempts are counted in the same way.
+    third less of a processor, and attempts are counted in the same way. `context` gives a Spark where it is wanted: a
+    lane in which no test wants one does not start it.
     """
 
     broker: KafkaBroker | KafkaCluster
-    context: SparkContext
+    context: Callable[[], SparkContext] | None
     storage_spec: Mapping[str, Any]
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     wrap: Callable[[TaskRunner], TaskRunner] = lambda runner: runner
     timing: Timing = WATCH
     nursery: Nursery | None = None
 
-    def _runner(self) -> TaskRunner:
-        if self.nursery is None:
-            return SparkRunner(self.context)
-        return InDriverRunner(self.nursery, 2, self.environ)
+    def runner(self) -> TaskRunner:
+        """Runs tasks where this runs them."""
+        if self.nursery is not None:
+            return InDriverRunner(self.nursery, 2, self.environ)
+        assert self.context is not None
+        return SparkRunner(self.context())
 
     def spec(self, *include: str, **changes: Any) -> dict[str, Any]:
         return {
@@ -224,7 +227,7 @@ class Backups:
         result = run_backup(
             request,
             parse_backup(spec),
-            lambda: self.wrap(self._runner()),
+            lambda: self.wrap(self.runner()),
             reporter,
             self.environ,
             timing=self.timing,

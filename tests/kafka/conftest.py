@@ -5,7 +5,7 @@ than its next start.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,13 +157,25 @@ def nursery(storage_environment: None) -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def backups(kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path, nursery: Nursery) -> Backups:
+def backups(kafka: KafkaBroker, request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) -> Backups:
     """Backups into a folder of this test's own, without Spark; `nursery = None` has them on Spark."""
-    return Backups(kafka, spark_context, folder_spec(tmp_path / "archive"), nursery=nursery)
+    return Backups(kafka, _later(request), folder_spec(tmp_path / "archive"), nursery=nursery)
 
 
 @pytest.fixture
-def s3_backups(kafka: KafkaBroker, spark_context: SparkContext, s3: S3Server, bucket: str, nursery: Nursery) -> Backups:
+def s3_backups(
+    kafka: KafkaBroker, request: pytest.FixtureRequest, s3: S3Server, bucket: str, nursery: Nursery
+) -> Backups:
     """Backups into a bucket of this test's own, without Spark; `nursery = None` has them on Spark."""
     spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
-    return Backups(kafka, spark_context, spec, nursery=nursery)
+    return Backups(kafka, _later(request), spec, nursery=nursery)
+
+
+def _later(request: pytest.FixtureRequest) -> Callable[[], SparkContext]:
+    """The Spark of the folder, which starts when it is asked for."""
+
+    def context() -> SparkContext:
+        found: SparkContext = request.getfixturevalue("spark_context")
+        return found
+
+    return context

@@ -57,12 +57,14 @@ def test_the_digest_is_what_the_resource_says_and_may_change(
     assert (report.faults, report.records) == ([], 300)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("where", ["backups", "s3_backups"])
 def test_archives_the_broker_s_bytes_of_every_codec(
     where: str, topics: Topics, unique: str, request: pytest.FixtureRequest
 ) -> None:
     backups: Backups = request.getfixturevalue(where)
-    backups.nursery = None
+    if examples.number(0, deep=1):
+        backups.nursery = None
     for codec in CODECS:
         topics.create(f"{unique}-{codec}", 2)
         for partition in range(2):

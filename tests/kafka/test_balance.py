@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
 
 from logkeep_engine.backup import balance
 from logkeep_engine.backup.plan import BackupPlan, Chunk
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.kafka.connection import connection_from
+from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster.kafka import KafkaBroker
 from tests.kafka.backing_up import Backups, Topics, folder_spec
@@ -44,7 +44,7 @@ def growing(count: int) -> Iterator[bytes]:
 
 
 def test_a_partition_with_most_of_the_bytes_is_spread_over_tasks_of_like_size(
-    kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaBroker, nursery: Nursery, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(balance, "MIN_CHUNK_BYTES", 100_000)
     topics = Topics(kafka)
@@ -53,7 +53,7 @@ def test_a_partition_with_most_of_the_bytes_is_spread_over_tasks_of_like_size(
     for partition in range(64):
         if partition != 5:
             topics.produce(unique, (secrets.token_bytes(1000) for _ in range(14)), partition=partition)
-    backups = Backups(kafka, spark_context, folder_spec(tmp_path / "archive"))
+    backups = Backups(kafka, None, folder_spec(tmp_path / "archive"), nursery=nursery)
     weighed: list[Weighed] = []
 
     def wrap(runner: TaskRunner) -> TaskRunner:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
 
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.client import Limits, RawClient
 from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.tasks import TaskRunner
 from tests.cluster import tools
 from tests.cluster.kafka_cluster import KafkaCluster
@@ -54,8 +54,8 @@ class Noted(Runner):
         replace(job, on_result=note).on(self.runner)
 
 
-def backed_up(cluster: KafkaCluster, spark_context: SparkContext, folder: Path, topic: str) -> tuple[Backups, Noted]:
-    backups = Backups(cluster, spark_context, folder_spec(folder))
+def backed_up(cluster: KafkaCluster, nursery: Nursery, folder: Path, topic: str) -> tuple[Backups, Noted]:
+    backups = Backups(cluster, None, folder_spec(folder), nursery=nursery)
     noted: list[Noted] = []
 
     def wrap(runner: TaskRunner) -> TaskRunner:
@@ -68,7 +68,7 @@ def backed_up(cluster: KafkaCluster, spark_context: SparkContext, folder: Path, 
     return backups, noted[-1]
 
 
-def test_rack_aware_brokers_are_read_by_id(spark_context: SparkContext, tmp_path: Path, unique: str) -> None:
+def test_rack_aware_brokers_are_read_by_id(nursery: Nursery, tmp_path: Path, unique: str) -> None:
     overrides = {
         **TWO_REPLICAS,
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -77,7 +77,7 @@ def test_rack_aware_brokers_are_read_by_id(spark_context: SparkContext, tmp_path
         cluster.create_topic(unique, [[1, 2], [2, 1]])
         for partition in range(2):
             Topics(cluster).produce(unique, numbers(RECORDS), partition=partition)
-        backups, noted = backed_up(cluster, spark_context, tmp_path / "archive", unique)
+        backups, noted = backed_up(cluster, nursery, tmp_path / "archive", unique)
         assert noted.by_name
         assert not any(noted.by_name)
         for partition in range(2):
@@ -85,7 +85,7 @@ def test_rack_aware_brokers_are_read_by_id(spark_context: SparkContext, tmp_path
 
 
 def test_backup_from_followers_is_whole_and_by_id(
-    following: KafkaCluster, spark_context: SparkContext, tmp_path: Path, unique: str
+    following: KafkaCluster, nursery: Nursery, tmp_path: Path, unique: str
 ) -> None:
     following.create_topic(unique, [[1, 2]])
     topics = Topics(following)
@@ -93,7 +93,7 @@ def test_backup_from_followers_is_whole_and_by_id(
     topics.transaction(unique, numbers(100), commit=False)
     topics.transaction(unique, numbers(100), commit=True)
     assert redirected(following, unique) == 2
-    backups, noted = backed_up(following, spark_context, tmp_path / "archive", unique)
+    backups, noted = backed_up(following, nursery, tmp_path / "archive", unique)
     assert noted.by_name == [False]
     assert [record.offset for record in backups.records(unique)] == [
         *range(RECORDS + 100),

@@ -94,8 +94,8 @@ def once(act: Callable[[], None]) -> Callable[[Any], None]:
 
 
 def test_records_behind_a_forgotten_high_watermark_are_no_gap(backup: Backup, cluster: KafkaCluster) -> None:
-    """One of a partition's brokers came back first: it has every record, and gives none above the high watermark that it
-    remembers until others are in sync."""
+    """One of a partition's brokers came back first: it has every record, and gives none above the high watermark that
+    it remembers until others are in sync."""
     cluster.create_topic(backup.topic, [[1, 2]], {"min.insync.replicas": "2"})
     Topics(cluster).produce(backup.topic, numbers(750))
     strand = once(lambda: cluster.strand(backup.topic, 1))

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from pyspark import SparkContext
 
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract import names
+from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.storage import open_uri
 from tests.cluster.s3 import S3Server
 from tests.command import logkeep
@@ -24,12 +24,12 @@ from tests.unit.convert.test_import import grow, longer_archive
 from tests.unit.formats.osodevops_archive import OsoArchive, Written
 
 
-def foreign(topics: Topics, context: SparkContext, name: str, root: Path, format_name: str, at_root: bool) -> Path:
+def foreign(topics: Topics, nursery: Nursery, name: str, root: Path, format_name: str, at_root: bool) -> Path:
     """The folders of a topic as another tool would have left them: without anything of Logkeep's. Avro's tool keeps a
     copy of `__consumer_offsets`.
     """
     made = root.with_name("made")
-    backups = Backups(topics.broker, context, folder_spec(made))
+    backups = Backups(topics.broker, None, folder_spec(made), nursery=nursery)
     topic_spec = {"include": [name], "internal": format_name == "Avro"}
     assert backups.run(name, format=format_name, topics=topic_spec).outcome == "Succeeded"
     shutil.copytree(made / "topics", root if at_root else root / "topics")
@@ -42,10 +42,10 @@ def foreign(topics: Topics, context: SparkContext, name: str, root: Path, format
     ids=["at-root", "records", "avro"],
 )
 def test_a_folder_is_adopted_and_restored(
-    topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str, format_name: str, at_root: bool
+    topics: Topics, nursery: Nursery, tmp_path: Path, unique: str, format_name: str, at_root: bool
 ) -> None:
     name = filled(topics, unique)
-    root = foreign(topics, spark_context, name, tmp_path / "foreign", format_name, at_root)
+    root = foreign(topics, nursery, name, tmp_path / "foreign", format_name, at_root)
     done = logkeep("import", root.as_uri(), "-o", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kind"] == "Import"
@@ -62,11 +62,11 @@ def test_a_folder_is_adopted_and_restored(
 
 @pytest.mark.parametrize("format_name", ["Records", "Avro"])
 def test_positions_of_groups_are_found(
-    topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str, format_name: str
+    topics: Topics, nursery: Nursery, tmp_path: Path, unique: str, format_name: str
 ) -> None:
     """The Records format keeps them in files of its own, the Avro format in its copy of `__consumer_offsets`."""
     name = filled(topics, unique)
-    root = foreign(topics, spark_context, name, tmp_path / "foreign", format_name, False)
+    root = foreign(topics, nursery, name, tmp_path / "foreign", format_name, False)
     done = logkeep("import", root.as_uri())
     assert done.returncode == 0, done.stderr
     groups = Archive.open(folder(root)).load().groups
@@ -74,10 +74,10 @@ def test_positions_of_groups_are_found(
 
 
 def test_a_folder_in_a_bucket_is_adopted_where_it_is(
-    topics: Topics, spark_context: SparkContext, s3: S3Server, bucket: str, tmp_path: Path, unique: str
+    topics: Topics, nursery: Nursery, s3: S3Server, bucket: str, tmp_path: Path, unique: str
 ) -> None:
     name = filled(topics, unique)
-    root = foreign(topics, spark_context, name, tmp_path / "foreign", "Records", True)
+    root = foreign(topics, nursery, name, tmp_path / "foreign", "Records", True)
     storage = open_uri(f"s3://{bucket}/theirs", s3.endpoint, s3.region)
     local = folder(root)
     for info in local.list():
@@ -129,9 +129,9 @@ class TestCommand:
         assert_refused(logkeep(*command), "offset_0000000000_records holds offsets 0 to 149 of topic 'orders'")
 
     def test_faults_are_listed_and_nothing_is_written(
-        self, topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str
+        self, topics: Topics, nursery: Nursery, tmp_path: Path, unique: str
     ) -> None:
-        root = foreign(topics, spark_context, filled(topics, unique), tmp_path / "foreign", "Records", True)
+        root = foreign(topics, nursery, filled(topics, unique), tmp_path / "foreign", "Records", True)
         segment = next((root / unique).glob("*_records"))
         whole = segment.read_bytes()
         segment.write_bytes(whole + b"\0\0\0")

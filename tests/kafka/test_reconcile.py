@@ -23,7 +23,6 @@ from logkeep_engine.contract.spec import FormatName, parse_backup
 from logkeep_engine.erasure.run import ErasureAsked, erase
 from logkeep_engine.errors import BackupUnfinished, KeysMissing, NotReconciled, SpecError
 from logkeep_engine.report import Reporter
-from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.toolbox.against import compare
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
@@ -67,7 +66,7 @@ def reconcile(backups: Backups, *include: str, **options: Any) -> ReconcileRepor
     return reconcile_archive(
         "compare",
         spec,
-        lambda: backups.wrap(SparkRunner(backups.context)),
+        lambda: backups.wrap(backups.runner()),
         Reporter("compare"),
         backups.environ,
         **options,
@@ -255,7 +254,7 @@ def test_records_that_were_erased_from_the_archive_are_not_missing(
     backups.run(unique, **({"compactedTopics": "Log"} if log else {"snapshots": made}))
     assert bool(backups.state().snapshots) is not log
     asked = ErasureAsked(unique, (b"erased",))
-    done = erase("erasure", backups.storage, asked, lambda: SparkRunner(backups.context), Reporter("erasure"))
+    done = erase("erasure", backups.storage, asked, backups.runner, Reporter("erasure"))
     assert (done.outcome, done.records) == ("Succeeded", 2 if log else 3)
     found = only(reconcile(backups, unique))
     assert (found.verdict, found.counts.keys) == (KeyVerdict.SAME, 1)

@@ -17,7 +17,6 @@ from confluent_kafka.admin import (
     ConfigSource,
     ResourceType,
 )
-from pyspark import SparkContext
 
 from logkeep_engine.archive.reading.beginnings import PLAN_FILE
 from logkeep_engine.backup import balance
@@ -32,6 +31,7 @@ from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.landed import TargetPartition, look
+from logkeep_engine.spark.nursery import Nursery
 from tests.cluster.tiered import TieredBroker, tiered_topic
 from tests.kafka.backing_up import Backups, Topics, folder_spec
 from tests.kafka.raw import each, eventually, numbered, plain, read_all, records, run
@@ -193,8 +193,8 @@ def test_restore_does_not_take_an_unread_target_for_one_without_its_records(
 
 
 @pytest.fixture
-def backups(tiered: TieredBroker, spark_context: SparkContext, tmp_path: Path) -> Backups:
-    return Backups(tiered, spark_context, folder_spec(tmp_path / "archive"))
+def backups(tiered: TieredBroker, nursery: Nursery, tmp_path: Path) -> Backups:
+    return Backups(tiered, None, folder_spec(tmp_path / "archive"), nursery=nursery)
 
 
 def test_remote_partition_is_cut_by_its_bytes_and_archived_whole(

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from pyspark import SparkContext
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
+from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.dump import Options, dump_segment
 from logkeep_engine.toolbox.dump_files import dump_file
@@ -97,10 +97,10 @@ def transactional(broker: KafkaBroker, topic: str, name: str, *, commit: bool) -
 
 
 @pytest.fixture(scope="module")
-def archive(broker: KafkaBroker, spark_context: SparkContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def archive(broker: KafkaBroker, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The broker's topics, backed up in small segments."""
     folder = tmp_path_factory.mktemp("archive")
-    backups = Backups(broker, spark_context, folder_spec(folder))
+    backups = Backups(broker, None, folder_spec(folder), nursery=nursery)
     result = backups.run("mixed", "stamped", segment={"maxBytes": "1Mi"})
     assert result.outcome == "Succeeded", result.message
     return folder
@@ -167,13 +167,13 @@ def test_an_archive_is_dumped_as_kafkas_tool_does_it(broker: KafkaBroker, archiv
 
 
 def test_the_demos_archive_is_dumped_as_kafkas_tool_does_it(
-    second_kafka: KafkaBroker, spark_context: SparkContext, tmp_path: Path
+    second_kafka: KafkaBroker, nursery: Nursery, tmp_path: Path
 ) -> None:
-    """Some weeks of flights; every segment but the larger ones of `flights`, whose batches are like those of the
+    """Some days of flights; every segment but the larger ones of `flights`, whose batches are like those of the
     smallest.
     """
-    nycflights.load(second_kafka.bootstrap, flights=20_000)
-    backups = Backups(second_kafka, spark_context, folder_spec(tmp_path))
+    nycflights.load(second_kafka.bootstrap, flights=8_000)
+    backups = Backups(second_kafka, None, folder_spec(tmp_path), nursery=nursery)
     assert backups.run(*nycflights.TOPICS).outcome == "Succeeded"
     source = open_source(backups.storage_spec["uri"])
     flights = [segment for segment in source.segments if segment.topic == "flights"]
@@ -360,13 +360,13 @@ def test_an_archive_and_its_live_topics_are_the_same(broker: KafkaBroker, archiv
 
 
 def test_a_record_more_in_the_live_topic_is_a_difference(
-    broker: KafkaBroker, spark_context: SparkContext, folders: Path, tmp_path: Path
+    broker: KafkaBroker, nursery: Nursery, folders: Path, tmp_path: Path
 ) -> None:
     topics = Topics(broker)
     topics.create("grows")
     topics.produce("grows", [b"one", b"two"])
     topics.transaction("grows", [b"never seen"], commit=False)
-    backups = Backups(broker, spark_context, folder_spec(tmp_path))
+    backups = Backups(broker, None, folder_spec(tmp_path), nursery=nursery)
     assert backups.run("grows").outcome == "Succeeded"
     topics.transaction("grows", [b"never seen either"], commit=False)
     topics.produce("grows", [b"three"])

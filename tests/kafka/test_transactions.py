@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from pyspark import SparkContext
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.log.segment import read_txn_index
+from logkeep_engine.spark.nursery import Nursery
 from tests.cluster.kafka import KafkaBroker
 from tests.data.compare import read_committed
 from tests.kafka.backing_up import Backups, Topics, folder_spec
@@ -66,8 +66,8 @@ def forgetful(second_broker: KafkaBroker) -> Forgetful:
 
 
 @pytest.fixture
-def backups(spark_context: SparkContext, forgetful: Forgetful, tmp_path: Path) -> Backups:
-    return Backups(forgetful.broker, spark_context, folder_spec(tmp_path))
+def backups(nursery: Nursery, forgetful: Forgetful, tmp_path: Path) -> Backups:
+    return Backups(forgetful.broker, None, folder_spec(tmp_path), nursery=nursery)
 
 
 def told(result: RunResult) -> list[str]:

@@ -26,9 +26,19 @@ BEDS: tuple[tuple[str, ...], ...] = (
         "tests/kafka/test_survey.py",
         "tests/ledger/*",
     ),
+    (
+        "tests/kafka/test_compressed_segments.py",
+        "tests/kafka/test_convert.py",
+        "tests/kafka/test_limits.py",
+        "tests/kafka/test_restore.py",
+        "tests/kafka/test_restore_formats.py",
+        "tests/kafka/test_round_trip_property.py",
+        "tests/kafka/test_spark_*.py",
+        "tests/kafka/test_verify_restored.py",
+    ),
 )
-"""Patterns of files that share parts: a node, an API server, nothing, a broker with Spark, three brokers. The last
-pattern that fits a file counts."""
+"""Patterns of files that share parts: a node, an API server, nothing, a broker, three brokers, a broker with Spark. The
+last pattern that fits a file counts."""
 
 WHOLE = frozenset({0, 1, 4})
 """The beds, by their place in the list, in which only one lane may be: they take long to start."""
@@ -54,8 +64,8 @@ def bed(path: str) -> int:
 class Queue:
     """The files that no lane has taken yet. A lane takes one after the other, so that all end at about the same time.
 
-    A lane stays in its bed as long as there is something to do. Then it goes to the longest bed in which nobody is, and
-    if somebody is in every bed, it helps where most is left.
+    A lane stays in its bed as long as there is something to do. Then it goes to the longest bed in which nobody is,
+    first to one that it will have alone. If somebody is in every bed, it helps where most is left.
     """
 
     def __init__(self, files: Collection[str], seconds: Mapping[str, float]) -> None:
@@ -90,7 +100,7 @@ class Queue:
         free = [number for number in self._left if number not in inside]
         shared = [number for number in self._left if number not in WHOLE]
         if free:
-            return max(free, key=self._length)
+            return max(free, key=lambda number: (number in WHOLE, self._length(number)))
         return max(shared, key=lambda number: self._length(number) / (1 + inside.count(number)), default=None)
 
     def _length(self, number: int) -> float:

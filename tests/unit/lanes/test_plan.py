@@ -62,6 +62,13 @@ def test_only_one_lane_is_on_the_node(lanes: int) -> None:
     assert [set(lane) & set(NODE) for lane in done if set(lane) & set(NODE)] == [set(NODE)]
 
 
+def test_beds_that_cannot_be_shared_come_first() -> None:
+    seconds = dict.fromkeys(UNIT, 10.0) | dict.fromkeys(KAFKA, 90.0) | dict.fromkeys(NODE, 5.0)
+    first, second = of_lanes(played([*NODE, *UNIT, *KAFKA], seconds, 2))
+    assert set(first[: len(NODE)]) == set(NODE), "or they would be left at the end, with lanes that have nothing to do"
+    assert second[0] in KAFKA
+
+
 def test_a_file_without_a_record_takes_as_long_as_the_others_of_its_bed() -> None:
     new = "tests/kafka/test_new.py"
     recorded = {path: float(number) for number, path in enumerate(KAFKA)} | dict.fromkeys(UNIT, 1.0)
