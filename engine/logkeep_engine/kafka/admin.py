@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -103,6 +105,8 @@ class Admin:
             "reconnect.backoff.ms": int(limits.pause * 1000),
             "reconnect.backoff.max.ms": int(limits.longest_pause * 1000),
         }
+        self._lock = threading.Lock()
+        self._waiting = 0
         self._asked_at = time.monotonic()
         try:
             self._admin = self._new_admin()
@@ -115,11 +119,24 @@ class Admin:
 
     def _client(self) -> AdminClient:
         """The client for a question that follows now."""
-        now = time.monotonic()
-        if now - self._asked_at > _REST_SECONDS:
-            self._admin = self._new_admin()
-        self._asked_at = now
-        return self._admin
+        with self._lock:
+            now = time.monotonic()
+            if now - self._asked_at > _REST_SECONDS and not self._waiting:  # a client's questions end with it
+                self._admin = self._new_admin()
+            self._asked_at = now
+            return self._admin
+
+    @contextmanager
+    def _wait(self) -> Iterator[None]:
+        """A question waits for its answer; the rest begins behind it."""
+        with self._lock:
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                self._asked_at = time.monotonic()
 
     def __enter__(self) -> Self:
         self._kept = KeptPool()
@@ -210,10 +227,11 @@ class Admin:
 
         Raises BrokerRefused as soon as librdkafka learns that it may not log in.
         """
-        while not wait([future], timeout=0.05).done:
-            self._admin.poll(0)
-            if self._problem is not None and _is_refusal(self._problem) and not self._connected:
-                raise self._refusal(self._problem)
+        with self._wait():
+            while not wait([future], timeout=0.05).done:
+                self._admin.poll(0)
+                if self._problem is not None and _is_refusal(self._problem) and not self._connected:
+                    raise self._refusal(self._problem)
         try:
             result = future.result()
         except KafkaException as error:
