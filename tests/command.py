@@ -110,7 +110,7 @@ def _ask(parent: "subprocess.Popen[str]", call: Mapping[str, Any]) -> int:
 
 
 def _serve() -> None:
-    """Fork for each call on standard input, and answer with its exit code. A fork returns from here by SystemExit."""
+    """Fork for each call on standard input, and answer with its exit code."""
     for name in _IMPORTED:
         import_module(name)
     gc.collect()

@@ -23,7 +23,6 @@ from tests.cluster import images, state, system
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
-from tests.cluster.kube_api import NAMESPACES
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
 from tests.data.topics import delete_topics, topic_names
@@ -124,9 +123,9 @@ def node() -> Iterator[Node]:
 @pytest.fixture
 def namespace(node: Node, unique: str) -> Iterator[str]:
     """A Kubernetes namespace of this test's own, deleted after it."""
-    node.connection.create(NAMESPACES, {"metadata": {"name": unique}})
+    node.connection.create_namespace(unique)
     yield unique
-    node.connection.delete(f"{NAMESPACES}/{unique}")
+    node.connection.delete_namespace(unique)
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 
 from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
 from tests.cluster.apiserver import ApiServer
-from tests.cluster.kube_api import NAMESPACES, path_of
+from tests.cluster.kube_api import path_of
 
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
@@ -174,7 +174,7 @@ class Namespace:
         self.api = api
         self.name = name
         self._kube = api.connection
-        self._kube.create(NAMESPACES, {"metadata": {"name": name}})
+        self._kube.create_namespace(name)
 
     # ---- as the user
 

@@ -14,7 +14,7 @@ import yaml
 Document = dict[str, Any]
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-NAMESPACES = "/api/v1/namespaces"
+_NAMESPACES = "/api/v1/namespaces"
 _BUSY = urllib3.Retry(6, backoff_factor=0.5, status_forcelist=(429, 500, 503, 504), raise_on_status=False)
 
 
@@ -51,6 +51,14 @@ class KubeApi:
     def create(self, path: str, document: Document) -> Document:
         """Make an object in the list at the path."""
         return self._ask("POST", path, document) or {}
+
+    def create_namespace(self, name: str) -> None:
+        """Make a namespace."""
+        self.create(_NAMESPACES, {"metadata": {"name": name}})
+
+    def delete_namespace(self, name: str) -> None:
+        """Begin the deletion of a namespace and of all that is in it."""
+        self.delete(f"{_NAMESPACES}/{name}")
 
     def patch(self, path: str, changes: Document) -> Document:
         """Merge into the object at the path, which may be a subresource."""

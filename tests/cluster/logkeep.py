@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from tests.cluster import system, tools
-from tests.cluster.kube_api import NAMESPACES, Document, path_of
+from tests.cluster.kube_api import Document, path_of
 from tests.cluster.node import Node
 from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
@@ -99,7 +99,7 @@ class Installation:
 
     def create_namespace(self, name: str, s3: S3Server | None = None) -> str:
         """A namespace for resources, with the Secret `archive-s3` for the S3 server."""
-        self.api.create(NAMESPACES, {"metadata": {"name": name}})
+        self.api.create_namespace(name)
         if s3:
             keys = {"accessKeyId": s3.access_key, "secretAccessKey": s3.secret_key}
             self.create_secret(name, "archive-s3", keys)

@@ -31,7 +31,7 @@ from tests.cluster import cache, containerd, system, tools
 from tests.cluster.apiserver import ControlPlane
 from tests.cluster.containerd import Containerd
 from tests.cluster.images import Image
-from tests.cluster.kube_api import NAMESPACES, KubeApi
+from tests.cluster.kube_api import KubeApi, path_of
 from tests.cluster.process import Process, wait_until
 from tests.cluster.state import State, cgroup_folders
 
@@ -273,7 +273,7 @@ class Node:
         for process in self._processes:
             if not process.running:
                 raise RuntimeError(f"{process.name} ended\n{process.output[-3000:]}")
-        if self.connection.get(f"{NAMESPACES}/default/serviceaccounts/default") is None:
+        if self.connection.get(path_of("default", "serviceaccount", "default")) is None:
             return False
         node = self.connection.get(f"/api/v1/nodes/{NAME}")
         if node is None:

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from logkeep_engine.archive.moments import iso
 from tests.apiserver.plugin import Plugin
 from tests.cluster.kafka import KafkaBroker
-from tests.cluster.kube_api import NAMESPACES, Document
+from tests.cluster.kube_api import Document
 from tests.cluster.logkeep import Installation, Resource, restore, small
 from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
@@ -164,7 +164,7 @@ def archived(logkeep: Installation, broker: KafkaBroker, node_s3: S3Server) -> I
     made = Archived(home, saved, point, source)
     made.restores.update(apply_all(home, asked_for(bootstrap, point)))
     yield made
-    logkeep.api.delete(f"{NAMESPACES}/{namespace}")
+    logkeep.api.delete_namespace(namespace)
 
 
 def asked_for(bootstrap: str, point: int) -> Iterator[Document]:

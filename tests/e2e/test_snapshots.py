@@ -6,7 +6,6 @@ import time
 import pytest
 
 from tests.cluster.kafka import KafkaBroker
-from tests.cluster.kube_api import NAMESPACES
 from tests.cluster.logkeep import Installation, restore
 from tests.cluster.s3 import S3Server
 from tests.data.compare import read_committed
@@ -77,4 +76,4 @@ def test_a_compacted_topic_is_kept_as_snapshots_and_comes_back(
     assert made.wait("Succeeded")["verification"]["outcome"] == "Verified"
     assert last_values(bootstrap, f"restored.{TOPIC}") == last_values(bootstrap, TOPIC)
     assert sum(1 for _ in read_committed(bootstrap, f"restored.{TOPIC}", 0)) < 250
-    logkeep.api.delete(f"{NAMESPACES}/{namespace}")
+    logkeep.api.delete_namespace(namespace)

@@ -184,8 +184,8 @@ class Backups:
     """
 
     broker: KafkaBroker | KafkaCluster
-    context: Callable[[], SparkContext] | None
     storage_spec: Mapping[str, Any]
+    context: Callable[[], SparkContext] | None = None
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     wrap: Callable[[TaskRunner], TaskRunner] = lambda runner: runner
     timing: Timing = WATCH

@@ -159,7 +159,7 @@ def nursery(storage_environment: None) -> Iterator[Nursery]:
 @pytest.fixture
 def backups(kafka: KafkaBroker, request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) -> Backups:
     """Backups into a folder of this test's own, without Spark; `nursery = None` has them on Spark."""
-    return Backups(kafka, _later(request), folder_spec(tmp_path / "archive"), nursery=nursery)
+    return Backups(kafka, folder_spec(tmp_path / "archive"), _later(request), nursery=nursery)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def s3_backups(
 ) -> Backups:
     """Backups into a bucket of this test's own, without Spark; `nursery = None` has them on Spark."""
     spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
-    return Backups(kafka, _later(request), spec, nursery=nursery)
+    return Backups(kafka, spec, _later(request), nursery=nursery)
 
 
 def _later(request: pytest.FixtureRequest) -> Callable[[], SparkContext]:

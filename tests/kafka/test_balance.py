@@ -53,7 +53,7 @@ def test_a_partition_with_most_of_the_bytes_is_spread_over_tasks_of_like_size(
     for partition in range(64):
         if partition != 5:
             topics.produce(unique, (secrets.token_bytes(1000) for _ in range(14)), partition=partition)
-    backups = Backups(kafka, None, folder_spec(tmp_path / "archive"), nursery=nursery)
+    backups = Backups(kafka, folder_spec(tmp_path / "archive"), nursery=nursery)
     weighed: list[Weighed] = []
 
     def wrap(runner: TaskRunner) -> TaskRunner:

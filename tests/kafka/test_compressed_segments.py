@@ -77,7 +77,7 @@ def test_into_s3_with_spark_and_on_with_the_other_setting(
     kafka: KafkaBroker, topics: Topics, spark_context: SparkContext, s3: S3Server, bucket: str, unique: str
 ) -> None:
     spec = {"uri": f"s3://{bucket}/kafka", "endpoint": s3.endpoint, "region": s3.region}
-    backups = Backups(kafka, lambda: spark_context, spec)
+    backups = Backups(kafka, spec, lambda: spark_context)
     topics.create(unique)
     topics.produce(unique, numbers(60_000, 300))
     assert backups.run(unique, segment=ZSTD).outcome == "Succeeded"

@@ -72,7 +72,7 @@ def test_a_chain_over_all_formats_and_stores_ends_with_what_consumers_read(
 ) -> None:
     name = filled(topics, unique)
     here = {"uri": f"s3://{bucket}/first", "endpoint": s3.endpoint, "region": s3.region}
-    backups = Backups(topics.broker, lambda: spark_context, here)
+    backups = Backups(topics.broker, here, lambda: spark_context)
     assert backups.run(name).outcome == "Succeeded"
     expected = {partition: consumed(topics, name, partition) for partition in (0, 1)}
     last = open_uri(f"s3://{bucket}/last", s3.endpoint, s3.region)
@@ -92,7 +92,7 @@ def test_what_was_converted_there_and_back_can_be_restored(
     topics: Topics, spark_context: SparkContext, tmp_path: Path, unique: str
 ) -> None:
     name = filled(topics, unique)
-    backups = Backups(topics.broker, lambda: spark_context, folder_spec(tmp_path / "first"))
+    backups = Backups(topics.broker, folder_spec(tmp_path / "first"), lambda: spark_context)
     assert backups.run(name).outcome == "Succeeded"
     on_spark(spark_context, folder(tmp_path / "first"), folder(tmp_path / "avro"), "Avro")
     on_spark(spark_context, folder(tmp_path / "avro"), folder(tmp_path / "again"), "Kafka")
@@ -108,7 +108,7 @@ def test_a_backup_goes_on_in_an_archive_that_was_converted(
 ) -> None:
     """It fetches what is new, and nothing of what retention had removed before."""
     name = topics.create(unique)
-    first = Backups(topics.broker, lambda: spark_context, folder_spec(tmp_path / "first"))
+    first = Backups(topics.broker, folder_spec(tmp_path / "first"), lambda: spark_context)
     for number in range(3):
         topics.produce(name, numbers(100, first=100 * number))
         assert first.run(name).outcome == "Succeeded"
@@ -120,7 +120,7 @@ def test_a_backup_goes_on_in_an_archive_that_was_converted(
         writer.remove([RemovedSegment(middle.topic_id, 0, middle.base_offset)])
     on_spark(spark_context, first.storage, folder(tmp_path / "target"), format_name)
     topics.produce(name, numbers(100, first=300))
-    backups = Backups(topics.broker, lambda: spark_context, folder_spec(tmp_path / "target"))
+    backups = Backups(topics.broker, folder_spec(tmp_path / "target"), lambda: spark_context)
     result = backups.run(name, format=format_name)
     assert (result.outcome, result.records) == ("Succeeded", 100), result.message
     assert backups.faults() == []

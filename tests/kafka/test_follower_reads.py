@@ -55,7 +55,7 @@ class Noted(Runner):
 
 
 def backed_up(cluster: KafkaCluster, nursery: Nursery, folder: Path, topic: str) -> tuple[Backups, Noted]:
-    backups = Backups(cluster, None, folder_spec(folder), nursery=nursery)
+    backups = Backups(cluster, folder_spec(folder), nursery=nursery)
     noted: list[Noted] = []
 
     def wrap(runner: TaskRunner) -> TaskRunner:

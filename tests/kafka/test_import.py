@@ -29,7 +29,7 @@ def foreign(topics: Topics, nursery: Nursery, name: str, root: Path, format_name
     copy of `__consumer_offsets`.
     """
     made = root.with_name("made")
-    backups = Backups(topics.broker, None, folder_spec(made), nursery=nursery)
+    backups = Backups(topics.broker, folder_spec(made), nursery=nursery)
     topic_spec = {"include": [name], "internal": format_name == "Avro"}
     assert backups.run(name, format=format_name, topics=topic_spec).outcome == "Succeeded"
     shutil.copytree(made / "topics", root if at_root else root / "topics")

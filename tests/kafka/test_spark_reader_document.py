@@ -34,7 +34,7 @@ def test_queries_of_the_document_answer_what_it_says(
     written = nycflights.load(kafka.bootstrap, month=None if year else 2)
     s3.create_bucket("backups")
     place = {"uri": "s3://backups/flights", "endpoint": s3.endpoint, "region": s3.region}
-    backups = Backups(kafka, lambda: spark_context, place)
+    backups = Backups(kafka, place, lambda: spark_context)
     assert backups.run(*nycflights.TOPICS).outcome == "Succeeded"
     spark = sql_session.newSession()
     registration = "from logkeep_engine.spark.source import register\n"

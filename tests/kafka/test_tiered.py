@@ -194,7 +194,7 @@ def test_restore_does_not_take_an_unread_target_for_one_without_its_records(
 
 @pytest.fixture
 def backups(tiered: TieredBroker, nursery: Nursery, tmp_path: Path) -> Backups:
-    return Backups(tiered, None, folder_spec(tmp_path / "archive"), nursery=nursery)
+    return Backups(tiered, folder_spec(tmp_path / "archive"), nursery=nursery)
 
 
 def test_remote_partition_is_cut_by_its_bytes_and_archived_whole(

@@ -100,7 +100,7 @@ def transactional(broker: KafkaBroker, topic: str, name: str, *, commit: bool) -
 def archive(broker: KafkaBroker, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The broker's topics, backed up in small segments."""
     folder = tmp_path_factory.mktemp("archive")
-    backups = Backups(broker, None, folder_spec(folder), nursery=nursery)
+    backups = Backups(broker, folder_spec(folder), nursery=nursery)
     result = backups.run("mixed", "stamped", segment={"maxBytes": "1Mi"})
     assert result.outcome == "Succeeded", result.message
     return folder
@@ -173,7 +173,7 @@ def test_the_demos_archive_is_dumped_as_kafkas_tool_does_it(
     smallest.
     """
     nycflights.load(second_kafka.bootstrap, flights=8_000)
-    backups = Backups(second_kafka, None, folder_spec(tmp_path), nursery=nursery)
+    backups = Backups(second_kafka, folder_spec(tmp_path), nursery=nursery)
     assert backups.run(*nycflights.TOPICS).outcome == "Succeeded"
     source = open_source(backups.storage_spec["uri"])
     flights = [segment for segment in source.segments if segment.topic == "flights"]
@@ -366,7 +366,7 @@ def test_a_record_more_in_the_live_topic_is_a_difference(
     topics.create("grows")
     topics.produce("grows", [b"one", b"two"])
     topics.transaction("grows", [b"never seen"], commit=False)
-    backups = Backups(broker, None, folder_spec(tmp_path), nursery=nursery)
+    backups = Backups(broker, folder_spec(tmp_path), nursery=nursery)
     assert backups.run("grows").outcome == "Succeeded"
     topics.transaction("grows", [b"never seen either"], commit=False)
     topics.produce("grows", [b"three"])

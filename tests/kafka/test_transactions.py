@@ -67,7 +67,7 @@ def forgetful(second_broker: KafkaBroker) -> Forgetful:
 
 @pytest.fixture
 def backups(nursery: Nursery, forgetful: Forgetful, tmp_path: Path) -> Backups:
-    return Backups(forgetful.broker, None, folder_spec(tmp_path), nursery=nursery)
+    return Backups(forgetful.broker, folder_spec(tmp_path), nursery=nursery)
 
 
 def told(result: RunResult) -> list[str]:

@@ -187,7 +187,7 @@ class _Reasons:
         self._holds: dict[str, Hold | None] = {
             topic_id: topic_hold(state.retention_holds, topic.name) for topic_id, topic in state.topics.items()
         }
-        self._compacted_until = {topic_id: topic.compacted_until for topic_id, topic in state.topics.items()}
+        self._topics = state.topics
         self._fits: dict[int, set[Item]] = {}
         self._free = free
 
@@ -205,7 +205,7 @@ class _Reasons:
     def _needs(self, at: int, item: Item) -> bool:
         """Whether the limits left the segment to an earlier point, or may not take it from that."""
         limits, point = self._limits, self._points[at]
-        if point.epoch <= self._compacted_until[item.topic_id]:
+        if point.epoch <= self._topics[item.topic_id].compacted_until:
             return True
         if item.below_floor:
             return False  # a snapshot stands for it
