@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -78,8 +76,11 @@ class Admin:
     connections; without it, each opens its own.
 
     Every method raises BrokerUnavailable when brokers cannot be reached or do not answer within `timeout` seconds, by
-    default those of the connection's limits (with the addresses and the last reason), and BrokerRefused at once when
-    login, certificates or ACLs are not accepted.
+    default those of the connection's limits (with the addresses and the last reason), and BrokerRefused when login,
+    certificates or ACLs are not accepted. Before the first answer a refusal is told at once. Later it may pass, as one
+    by a broker that starts, and it is told when the time is over.
+
+    One thread asks at a time.
     """
 
     def __init__(
@@ -105,38 +106,27 @@ class Admin:
             "reconnect.backoff.ms": int(limits.pause * 1000),
             "reconnect.backoff.max.ms": int(limits.longest_pause * 1000),
         }
-        self._lock = threading.Lock()
-        self._waiting = 0
         self._asked_at = time.monotonic()
-        try:
-            self._admin = self._new_admin()
-        except KafkaException as error:
-            raise BrokerRefused(f"The Kafka client refuses its configuration: {error.args[0].str()}.") from error
+        self._admin = self._new_admin()
 
     def _new_admin(self) -> AdminClient:
-        """A client that knows nothing yet. A used one keeps asking a controller that has died."""
-        return AdminClient(self._config)
+        """A client that knows nothing yet. A used one keeps asking a controller that has died.
+
+        It reads the certificate files, which may have been renewed. Raises CredentialsMissing if they cannot be used.
+        """
+        try:
+            return AdminClient(self._config)
+        except KafkaException as error:
+            self._connection.aiokafka_config()  # certificate files that cannot be used: this names them
+            raise BrokerRefused(f"The Kafka client refuses its configuration: {error.args[0].str()}.") from error
 
     def _client(self) -> AdminClient:
         """The client for a question that follows now."""
-        with self._lock:
-            now = time.monotonic()
-            if now - self._asked_at > _REST_SECONDS and not self._waiting:  # a client's questions end with it
-                self._admin = self._new_admin()
-            self._asked_at = now
-            return self._admin
-
-    @contextmanager
-    def _wait(self) -> Iterator[None]:
-        """A question waits for its answer; the rest begins behind it."""
-        with self._lock:
-            self._waiting += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waiting -= 1
-                self._asked_at = time.monotonic()
+        now = time.monotonic()
+        if now - self._asked_at > _REST_SECONDS:
+            self._admin = self._new_admin()
+        self._asked_at = now
+        return self._admin
 
     def __enter__(self) -> Self:
         self._kept = KeptPool()
@@ -225,17 +215,18 @@ class Admin:
     def _outcome(self, future: Future[Any]) -> tuple[Any, KafkaException | None]:
         """The result or the broker's error.
 
-        Raises BrokerRefused as soon as librdkafka learns that it may not log in.
+        Raises BrokerRefused as soon as librdkafka learns that it may not log in, before the first answer.
         """
-        with self._wait():
-            while not wait([future], timeout=0.05).done:
-                self._admin.poll(0)
-                if self._problem is not None and _is_refusal(self._problem) and not self._connected:
-                    raise self._refusal(self._problem)
+        client = self._admin  # its questions would end with it
+        while not wait([future], timeout=0.05).done:
+            client.poll(0)
+            if self._problem is not None and _is_refusal(self._problem) and not self._connected:
+                raise self._refusal(self._problem)
+        self._asked_at = time.monotonic()  # the rest begins behind the answer
         try:
             result = future.result()
         except KafkaException as error:
-            self._admin.poll(0)
+            client.poll(0)
             return None, error
         self._connected = True
         self._problem = None
