@@ -55,17 +55,16 @@ SMALL = {
     "log.segment.delete.delay.ms": "500",
     "metadata.max.idle.interval.ms": "0",  # a controller with nothing to say writes nothing
     # Each of these threads wakes up several times a second, whether there is something to do or not.
-    "num.network.threads": "2",
-    "num.io.threads": "4",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
     "background.threads": "2",
 }
 """Server properties of a node that answers soon and keeps little."""
 
-STEADY = {"broker.session.timeout.ms": "30000"}
+STEADY = {"broker.heartbeat.interval.ms": "5000", "broker.session.timeout.ms": "30000"}
 """Server properties of a broker that nobody kills: a busy machine may hold it up for seconds, and it is not dead."""
 
 CALM = {
-    "broker.heartbeat.interval.ms": "2000",
     "log.cleaner.backoff.ms": "15000",
     "log.retention.check.interval.ms": "30000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
