@@ -18,7 +18,7 @@ _USUAL = 100  # hypothesis's own number, in which tests count
 def register_profiles() -> None:
     """Register both and load the light one; `--hypothesis-profile=deep` on the command line wins."""
     slow: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-    settings.register_profile(LIGHT, max_examples=25, derandomize=True, **slow)
+    settings.register_profile(LIGHT, max_examples=15, derandomize=True, **slow)
     settings.register_profile(DEEP, max_examples=1000, derandomize=False, print_blob=True, **slow)
     settings.load_profile(LIGHT)
 

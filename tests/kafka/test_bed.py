@@ -8,8 +8,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.cluster.kafka import STEADY, KafkaBroker, class_cache, living
+from tests.cluster.kafka_tools import dump_log_segments
 from tests.cluster.process import wait_until
 from tests.cluster.s3 import S3Server
+from tests.cluster.system import CommandFailed
 
 
 def test_broker_keeps_address_and_topics_over_a_crash(second_kafka: KafkaBroker, unique: str) -> None:
@@ -19,8 +21,15 @@ def test_broker_keeps_address_and_topics_over_a_crash(second_kafka: KafkaBroker,
     broker.kill()
     broker.start()
     assert unique in admin.list_topics(timeout=30).topics
-    dumped = broker.tool("kafka.tools.DumpLogSegments", "--files", next(broker.data_dir.glob(f"{unique}-0/*.log")))
+    dumped = dump_log_segments("--files", next(broker.data_dir.glob(f"{unique}-0/*.log")))
     assert "Log starting offset: 0" in dumped.stdout
+
+
+def test_a_tool_that_fails_is_told_and_the_next_one_runs(kafka: KafkaBroker) -> None:
+    with pytest.raises(CommandFailed, match=r"(?s)DumpLogSegments\nexit 1\n.*--files <String"):
+        dump_log_segments()
+    log = next(kafka.data_dir.glob("__cluster_metadata-0/*.log"))
+    assert f"Dumping {log}" in dump_log_segments("--files", log, "--cluster-metadata-decoder").stdout
 
 
 def test_broker_that_learns_late_knows_itself_when_it_has_started() -> None:

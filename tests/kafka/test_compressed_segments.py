@@ -18,12 +18,12 @@ from logkeep_engine.archive.writing.log_writer import ZstdLogWriter
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.storage import Storage, open_uri
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka_tools import dump_log_segments
 from tests.cluster.s3 import S3Server
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec, transactions
 
 ZSTD = {"compression": "Zstd"}
-DUMP = "kafka.tools.DumpLogSegments"
 
 
 def segments(storage: Storage, topic: str, partition: int = 0) -> list[SegmentEntry]:
@@ -161,7 +161,7 @@ def test_kafka_s_dump_tool_reads_what_zstd_gives_back(
         (folder / f"{name}.log").write_bytes(bytes(cramjam.zstd.decompress(stored.read_bytes())))
     for suffix in (names.INDEX, names.TIMEINDEX):
         shutil.copy(tmp_path / (entry.stem(unique) + suffix), folder / f"{name}{suffix}")
-    dumped = kafka.tool(DUMP, "--files", folder / f"{name}.log", "--deep-iteration")
+    dumped = dump_log_segments("--files", folder / f"{name}.log", "--deep-iteration")
     assert dumped.stdout.count("| offset:") == 3000
-    checked = kafka.tool(DUMP, "--files", f"{folder / name}.index,{folder / name}.timeindex", "--verify-index-only")
+    checked = dump_log_segments("--files", f"{folder / name}.index,{folder / name}.timeindex", "--verify-index-only")
     assert (dumped.stderr, checked.stderr) == ("", "")

@@ -20,6 +20,7 @@ from logkeep_engine.log.segment import SegmentBuilder, SegmentSummary, read_offs
 from logkeep_engine.log.transactions import TransactionTracker
 from logkeep_engine.storage.local import LocalStorage
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka_tools import dump_log_segments
 from tests.data.topics import create_topic, end_transaction
 from tests.kafka.conftest import running
 from tests.unit.archive.build import ORDERS, write_segment
@@ -27,7 +28,6 @@ from tests.unit.compaction.made import compact, plain, row
 from tests.unit.log.batches import NOON, batch, rewrite, with_header
 from tests.unit.toolbox.logs import run
 
-DUMP = "kafka.tools.DumpLogSegments"
 MIXED = "log-dump-tool"
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
@@ -36,7 +36,6 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 class BrokerLog:
     """A partition's files as a stopped broker left them."""
 
-    broker: KafkaBroker
     folder: Path
 
     @property
@@ -74,7 +73,7 @@ def broker_log(second_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp(MIXED)
     for path in (broker.data_dir / f"{MIXED}-0").iterdir():
         shutil.copy(path, folder)
-    return BrokerLog(broker, folder)
+    return BrokerLog(folder)
 
 
 def create(broker: KafkaBroker, topic: str, **config: str) -> None:
@@ -136,8 +135,8 @@ def rebuild(folder: Path, stems: list[str], out: Path) -> dict[str, SegmentSumma
     return summaries
 
 
-def dump(broker: KafkaBroker, files: list[Path], *options: str) -> str:
-    done = broker.tool(DUMP, "--files", ",".join(map(str, files)), *options)
+def dump(files: list[Path], *options: str) -> str:
+    done = dump_log_segments("--files", ",".join(map(str, files)), *options)
     assert done.stderr == ""
     assert "isvalid: false" not in done.stdout
     return done.stdout
@@ -162,14 +161,14 @@ def test_dump_tool_has_no_complaint(broker_log: BrokerLog, tmp_path: Path) -> No
     rebuild(broker_log.folder, broker_log.stems, tmp_path)
     files = sorted(tmp_path.iterdir())
     assert {path.suffix for path in files} == set(SUFFIXES)
-    everything = dump(broker_log.broker, files, "--deep-iteration")
+    everything = dump(files, "--deep-iteration")
     records = sum(header.record_count for f in files if f.suffix == ".log" for _, header in walk(f.read_bytes()))
     assert everything.count("| offset: ") == records
     assert "endTxnMarker: ABORT" in everything
     assert everything.count("lastStableOffset: ") == 5
-    verified = dump(broker_log.broker, files, "--verify-index-only")
+    verified = dump(files, "--verify-index-only")
     assert "Mismatch" not in verified
-    checked = dump(broker_log.broker, files, "--index-sanity-check")
+    checked = dump(files, "--index-sanity-check")
     assert checked.count("passed sanity check") == sum(path.suffix in (".index", ".timeindex") for path in files)
 
 
@@ -180,7 +179,7 @@ def test_dump_tool_notices_an_index_that_is_wrong(broker_log: BrokerLog, tmp_pat
     index = tmp_path / f"{stem}.index"
     relative, position = struct.unpack_from(">ii", index.read_bytes())
     index.write_bytes(struct.pack(">ii", relative - 1, position) + index.read_bytes()[8:])
-    done = broker_log.broker.tool(DUMP, "--files", index, "--verify-index-only")
+    done = dump_log_segments("--files", index, "--verify-index-only")
     assert "Mismatches in" in done.stderr
 
 
@@ -188,7 +187,7 @@ def test_dump_tool_reads_archive_names(broker_log: BrokerLog, tmp_path: Path) ->
     stem = broker_log.stems[1]
     named = tmp_path / f"{stem}.0000000003.log"
     shutil.copy(broker_log.folder / f"{stem}.log", named)
-    assert f"Log starting offset: {int(stem)}" in dump(broker_log.broker, [named])
+    assert f"Log starting offset: {int(stem)}" in dump([named])
 
 
 def test_recovery_writes_what_the_broker_wrote(broker_log: BrokerLog, tmp_path: Path) -> None:
@@ -255,20 +254,20 @@ def test_log_append_times_are_read_as_consumers_see_them(kafka: KafkaBroker, uni
     assert_as_consumed(kafka, unique, Codec.ZSTD, 50)
 
 
-def test_dump_tool_reads_our_own_batches_in_every_codec(kafka: KafkaBroker, tmp_path: Path) -> None:
+def test_dump_tool_reads_our_own_batches_in_every_codec(tmp_path: Path) -> None:
     log = b""
     for codec in Codec:
         value = bytes(range(65, 91)) * 3000 + codec.name.encode()
         log += batch(parse_header(log, last(log)).next_offset if log else 0, 30, codec=codec, value=value)
     path = tmp_path / f"{0:020}.log"
     path.write_bytes(log)
-    shown = dump(kafka, [path], "--deep-iteration", "--print-data-log", "--max-bytes", str(len(log)))
+    shown = dump([path], "--deep-iteration", "--print-data-log", "--max-bytes", str(len(log)))
     for codec in Codec:
         assert shown.count(f"WXYZ{codec.name}") == 30
         assert f"compresscodec: {codec.name.lower()}" in shown
 
 
-def test_dump_tool_reads_a_snapshot(kafka: KafkaBroker, tmp_path: Path) -> None:
+def test_dump_tool_reads_a_snapshot(tmp_path: Path) -> None:
     """It takes end and leader epoch from the name, and asks for the suffix. `logkeep log dump` prints the same."""
     storage = LocalStorage(tmp_path.as_uri())
     log = [
@@ -281,7 +280,7 @@ def test_dump_tool_reads_a_snapshot(kafka: KafkaBroker, tmp_path: Path) -> None:
     shown = ""
     for path in paths:
         checkpoint = path.with_name(path.name + ".checkpoint")
-        found = dump(kafka, [checkpoint], "--deep-iteration", "--print-data-log")
+        found = dump([checkpoint], "--deep-iteration", "--print-data-log")
         assert "Snapshot end offset: 10, epoch: 4" in found
         done = run("dump", checkpoint, "--deep", "--print-data")
         assert (done.exit_code, done.stderr) == (0, "")

@@ -377,7 +377,7 @@ class TestStartedAgain:
     ) -> None:
         source, copy = f"{unique}-s", f"{unique}-s-copy"
         create_topic(kafka.bootstrap, source, 2, NO_RETENTION)
-        produce(kafka.bootstrap, source, random_records(2, 16, record_bytes=1000), config={"batch.size": 16_000})
+        produce(kafka.bootstrap, source, random_records(2, 8, record_bytes=1000), config={"batch.size": 16_000})
         root = tmp_path / "archive"
         back_up(backup_spec(kafka, root, source))
         foreign = 0

@@ -27,6 +27,7 @@ from logkeep_engine.toolbox.source import LogSource, open_source
 from logkeep_engine.toolbox.state import history, last_state, open_state
 from logkeep_engine.toolbox.transactions import outcomes
 from tests.cluster.kafka import KafkaBroker
+from tests.cluster.kafka_tools import dump_log_segments
 from tests.cluster.process import wait_until
 from tests.command import logkeep
 from tests.data import nycflights
@@ -35,7 +36,6 @@ from tests.kafka.backing_up import Backups, Topics, folder_spec
 from tests.unit.archive.build import begin
 from tests.unit.log.batches import NOON
 
-DUMP = "kafka.tools.DumpLogSegments"
 DUMPING = "Dumping "
 PARTITIONS = 2
 GAP = re.compile(r"Non-consecutive offsets in .*|  \d+ is followed by \d+")
@@ -116,16 +116,16 @@ def folders(broker: KafkaBroker, archive: Path, tmp_path_factory: pytest.TempPat
     return copy
 
 
-def printed(broker: KafkaBroker, files: Iterable[Path], *options: str) -> list[str]:
+def printed(files: Iterable[Path], *options: str) -> list[str]:
     """The lines of Kafka's tool, which complains of nothing but of what compaction took."""
-    done = broker.tool(DUMP, "--files", ",".join(map(str, files)), *options)
+    done = dump_log_segments("--files", ",".join(map(str, files)), *options)
     assert [line for line in done.stderr.splitlines() if not GAP.fullmatch(line)] == []
     return done.stdout.splitlines()
 
 
-def kafkas(broker: KafkaBroker, files: Iterable[Path], *options: str) -> list[str]:
+def kafkas(files: Iterable[Path], *options: str) -> list[str]:
     """The lines of Kafka's tool, without those that name files."""
-    lines = printed(broker, files, *options)
+    lines = printed(files, *options)
     return [line for line in lines if not line.startswith((DUMPING, "Log starting", "Snapshot"))]
 
 
@@ -144,25 +144,25 @@ def assert_same(found: list[str], expected: list[str]) -> None:
         assert one == other
 
 
-def test_batches_and_records_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path) -> None:
+def test_batches_and_records_are_those_of_kafkas_tool(folders: Path) -> None:
     mixed, stamped = (open_source(str(folders / f"{topic}-0")).segments for topic in ("mixed", "stamped"))
     assert len(mixed) >= 2
     assert len(stamped) >= 1
     segments = [*mixed, *stamped]
     files = [Path(segment.name) for segment in segments]
-    assert_same(ours(segments, Options()), kafkas(broker, files))
-    assert_same(ours(segments, Options(deep=True)), kafkas(broker, files, "--deep-iteration"))
+    assert_same(ours(segments, Options()), kafkas(files))
+    assert_same(ours(segments, Options(deep=True)), kafkas(files, "--deep-iteration"))
     with_data = without_header_values(ours(segments, Options(data=True)))
-    assert_same(with_data, kafkas(broker, files, "--deep-iteration", "--print-data-log"))
+    assert_same(with_data, kafkas(files, "--deep-iteration", "--print-data-log"))
 
 
-def test_an_archive_is_dumped_as_kafkas_tool_does_it(broker: KafkaBroker, archive: Path) -> None:
+def test_an_archive_is_dumped_as_kafkas_tool_does_it(archive: Path) -> None:
     source = open_source(archive.as_uri())
     assert {segment.topic for segment in source.segments} == {"mixed", "stamped"}
     assert len(source.segments) > 4
     files = [Path(segment.name) for segment in source.segments]
     found = without_header_values(ours(source.segments, Options(data=True)))
-    assert_same(found, kafkas(broker, files, "--deep-iteration", "--print-data-log"))
+    assert_same(found, kafkas(files, "--deep-iteration", "--print-data-log"))
     assert any("endTxnMarker: ABORT" in line for line in found)
 
 
@@ -180,14 +180,12 @@ def test_the_demos_archive_is_dumped_as_kafkas_tool_does_it(
     smallest = min(flights, key=lambda segment: Path(segment.name).stat().st_size)
     chosen = [segment for segment in source.segments if segment.topic != "flights" or segment is smallest]
     assert {segment.topic for segment in chosen} == set(nycflights.TOPICS)
-    expected = kafkas(second_kafka, [Path(segment.name) for segment in chosen], "--deep-iteration", "--print-data-log")
+    expected = kafkas([Path(segment.name) for segment in chosen], "--deep-iteration", "--print-data-log")
     assert_same(without_header_values(ours(chosen, Options(data=True))), expected)
 
 
 @pytest.mark.parametrize("where", ["folders", "archive"])
-def test_indexes_are_those_of_kafkas_tool(
-    broker: KafkaBroker, where: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_indexes_are_those_of_kafkas_tool(where: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     source = open_source(str(request.getfixturevalue(where)))
     seen = set()
     found: list[str] = []
@@ -210,22 +208,22 @@ def test_indexes_are_those_of_kafkas_tool(
             assert rows
             found += rows
             seen.add(suffix)
-    assert_same(found, kafkas(broker, files))
+    assert_same(found, kafkas(files))
     assert seen == {names.INDEX, names.TIMEINDEX, names.TXNINDEX}
 
 
-def test_snapshots_of_producers_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path) -> None:
+def test_snapshots_of_producers_are_those_of_kafkas_tool(folders: Path) -> None:
     snapshots = sorted((folders / "mixed-0").glob("*.snapshot"))
     assert snapshots
     sources = [open_source(str(snapshot)) for snapshot in snapshots]
     found = [row.text() for source in sources for row in dump_file(source.storage, source.single)]
-    assert_same(found, [line.rstrip() for line in kafkas(broker, snapshots)])
+    assert_same(found, [line.rstrip() for line in kafkas(snapshots)])
 
 
-def test_control_records_of_the_metadata_log_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path) -> None:
+def test_control_records_of_the_metadata_log_are_those_of_kafkas_tool(folders: Path) -> None:
     source = open_source(str(folders / "__cluster_metadata-0"))
     logs = [segment for segment in source.segments if segment.suffix == names.LOG]
-    expected = kafkas(broker, [Path(segment.name) for segment in logs], "--deep-iteration")
+    expected = kafkas([Path(segment.name) for segment in logs], "--deep-iteration")
     assert_same(ours(logs, Options(deep=True)), expected)
 
 
@@ -270,13 +268,13 @@ def test_indexes_of_an_archive_have_no_fault(archive: Path) -> None:
 Kept = tuple[int, int, Any, Any]
 
 
-def kept_by_kafka(broker: KafkaBroker, source: LogSource, option: str) -> list[Kept]:
+def kept_by_kafka(source: LogSource, option: str) -> list[Kept]:
     """Partition, offset, key and value of every record that Kafka's tool decodes."""
     pattern = re.compile(r"\| offset: (\d+) .*? key: (\{.*?\}) payload: (.*)")
     partitions = {segment.name: segment.partition for segment in source.segments}
     found: list[Kept] = []
     partition = -1
-    for line in printed(broker, map(Path, partitions), option):
+    for line in printed(map(Path, partitions), option):
         if line.startswith(DUMPING):
             partition = partitions[line.removeprefix(DUMPING)]
         elif match := pattern.fullmatch(line):
@@ -298,10 +296,10 @@ def kept_by_us(source: LogSource, topic: StateTopic) -> list[Kept]:
     return found
 
 
-def test_offsets_and_groups_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path) -> None:
+def test_offsets_and_groups_are_those_of_kafkas_tool(folders: Path) -> None:
     ((topic, source),) = open_state(str(folders), StateTopic.OFFSETS)
     found = kept_by_us(source, topic)
-    assert found == kept_by_kafka(broker, source, "--offsets-decoder")
+    assert found == kept_by_kafka(source, "--offsets-decoder")
     assert {key["type"] for _, _, key, _ in found} >= {"1", "2"}
     state = list(last_state(history(source, topic), []))
     positions = {(item.group, item.topic, item.partition): item for record in state if (item := record.commit)}
@@ -310,17 +308,17 @@ def test_offsets_and_groups_are_those_of_kafkas_tool(broker: KafkaBroker, folder
     assert positions["others", "mixed", 1].offset == 40
 
 
-def test_transactions_are_those_of_kafkas_tool(broker: KafkaBroker, folders: Path) -> None:
+def test_transactions_are_those_of_kafkas_tool(folders: Path) -> None:
     ((topic, source),) = open_state(str(folders), StateTopic.TRANSACTIONS)
     found = kept_by_us(source, topic)
-    assert found == kept_by_kafka(broker, source, "--transaction-log-decoder")
+    assert found == kept_by_kafka(source, "--transaction-log-decoder")
     state = {record.owner: record.value for record in last_state(history(source, topic), [])}
     assert {name: value["state"] for name, value in state.items() if value is not None} == {
         f"tx-{number}": "CompleteAbort" if number % 2 else "CompleteCommit" for number in range(5)
     }
 
 
-def test_old_messages_are_those_of_kafkas_tool(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_old_messages_are_those_of_kafkas_tool(tmp_path: Path) -> None:
     """The CRC of each message inside is left out: the tool of 4.1 also prints a brace too many there."""
     for name, batch in json.loads(GOLDEN.read_text("utf-8")).items():
         if name.startswith("magic2"):
@@ -330,7 +328,7 @@ def test_old_messages_are_those_of_kafkas_tool(broker: KafkaBroker, tmp_path: Pa
         log.write_bytes(bytes.fromhex(batch))
     logs = sorted(tmp_path.glob("*/*.log"))
     assert len(logs) == 12
-    theirs = kafkas(broker, logs, "--print-data-log")
+    theirs = kafkas(logs, "--print-data-log")
     found = [line for log in logs for line in ours(open_source(str(log)).segments, Options(data=True))]
     assert_same(found, [re.sub(r" isValid: true crc: \d+\}", "", line) for line in theirs])
 
@@ -403,9 +401,9 @@ def test_a_cluster_that_is_not_there_is_said(archive: Path) -> None:
     assert "127.0.0.1:1" in done.stderr
 
 
-def test_the_command_prints_what_kafkas_tool_prints(broker: KafkaBroker, folders: Path) -> None:
+def test_the_command_prints_what_kafkas_tool_prints(folders: Path) -> None:
     log = sorted((folders / "mixed-1").glob("*.log"))[0]
     done = logkeep("log", "dump", str(log), "--deep")
     assert done.returncode == 0, done.stderr
-    theirs = broker.tool(DUMP, "--files", log, "--deep-iteration").stdout
+    theirs = dump_log_segments("--files", log, "--deep-iteration").stdout
     assert [re.sub(" aborted: true$", "", line) for line in done.stdout.splitlines()] == theirs.splitlines()

@@ -21,14 +21,14 @@ def _profile() -> Iterator[None]:
 
 def test_the_light_profile_makes_fewer_and_the_deep_one_more() -> None:
     settings.load_profile(LIGHT)
-    assert (scaled(100), scaled(8), scaled(1), number(5, deep=50)) == (25, 2, 2, 5)
+    assert (scaled(100), scaled(8), scaled(1), number(5, deep=50)) == (15, 2, 2, 5)
     settings.load_profile(DEEP)
     assert (scaled(100), scaled(8), number(5, deep=50)) == (1000, 80, 50)
 
 
 def test_an_expensive_test_makes_few_in_every_run_and_as_many_as_others_in_the_deep_one() -> None:
     settings.load_profile(LIGHT)
-    assert (scaled(200, light=20), scaled(200)) == (20, 50)
+    assert (scaled(200, light=20), scaled(200)) == (20, 30)
     settings.load_profile(DEEP)
     assert scaled(200, light=20) == scaled(200) == 2000
 

@@ -28,11 +28,12 @@ from logkeep_engine.limits import UNLIMITED
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.records import decode
 from logkeep_engine.storage import LocalStorage, Storage
+from tests import examples
 from tests.unit.archive.build import read_records
 from tests.unit.log.batches import batch, marker
 from tests.unit.log.made_logs import Item, Log, make_log
 
-SEEDS = 15
+SEEDS = examples.number(8, deep=150)
 QUICK = Limits(outage=0.05, pause=0.01)
 
 
@@ -110,6 +111,7 @@ def storage(tmp_path: Path) -> Storage:
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("honest", [0.0, 0.5, 1.0])
 def test_each_committed_record_is_archived_and_no_other(storage: Storage, seed: int, honest: float) -> None:
@@ -124,6 +126,7 @@ def test_each_committed_record_is_archived_and_no_other(storage: Storage, seed: 
         assert done.failure is None
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("trouble", ["torn", "withheld"])
 def test_what_lies_before_trouble_is_archived_as_far_as_it_is_decided(

@@ -28,9 +28,10 @@ from logkeep_operator.reconcile import (
     SuspendJob,
     reconcile,
 )
+from tests.examples import number
 from tests.unit.operator.world import ENGINE, World, origin, restore_spec
 
-HISTORIES = 600
+HISTORIES = number(300, deep=6000)
 KEPT = 10  # runs in the history
 
 OPERATIONS = (
@@ -252,6 +253,7 @@ class Troubled(World):
             self.jobs[run_id] = replace(self.jobs[run_id], complete=True, ended=self.now)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("part", range(HISTORIES // 50))
 def test_whatever_happens_no_promise_is_broken(part: int) -> None:
     for seed in range(part * 50, part * 50 + 50):

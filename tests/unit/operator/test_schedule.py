@@ -20,6 +20,7 @@ from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import Turns, is_at_rest, wake_after
 from logkeep_operator.resources import check_spec
 from logkeep_operator.settings import Concurrency
+from tests.examples import number
 from tests.unit.operator.world import ENGINE, World, backup_spec
 
 
@@ -500,7 +501,8 @@ def test_a_next_time_that_has_had_its_run_moves_on() -> None:
 # ---- whatever happens
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(number(10, deep=200)))
 def test_whatever_happens_every_time_is_followed_by_a_run_and_no_two_meet(seed: int) -> None:
     drawn = random.Random(seed)
     cron = drawn.choice(["*/20 * * * *", "@hourly", "30 2,14 * * *"])

@@ -23,6 +23,7 @@ from logkeep_engine.restore.merge import BatchStream
 from logkeep_engine.restore.records import Batching, RecordStream
 from logkeep_engine.restore.straddling import ArchivedPartition, straddling
 from logkeep_engine.storage import Storage, open_uri
+from tests import examples
 from tests.unit.archive.build import write_segment
 from tests.unit.log.batches import NOON, marker, with_header
 
@@ -103,7 +104,8 @@ def is_in(clip: Clip, record: Shown) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(examples.number(6, deep=120)))
 def test_the_records_in_the_clip_are_sent_and_no_others(seed: int) -> None:
     chance = random.Random(seed)
     batches: list[bytes] = []

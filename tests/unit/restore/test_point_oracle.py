@@ -34,6 +34,7 @@ from logkeep_engine.restore.point import ends_as_of
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.task import stream_of
 from logkeep_engine.storage import Storage, open_uri
+from tests.examples import number
 from tests.unit.archive.build import ORDERS, write_segment
 from tests.unit.log.batches import NOON, marker, with_header
 
@@ -345,7 +346,8 @@ def clips(log: Log, storage: Storage, entries: Sequence[SegmentEntry]) -> Iterat
         yield Clip(since=first, before=last + 1)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(number(5, deep=80)))
 def test_a_point_gives_the_records_that_it_promises(seed: int, tmp_path: Path) -> None:
     log = Log(random.Random(seed))
     log.fill()
@@ -368,7 +370,8 @@ def test_a_point_gives_the_records_that_it_promises(seed: int, tmp_path: Path) -
             ]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(number(4, deep=60)))
 def test_loss_takes_nothing_from_what_it_does_not_touch(seed: int, tmp_path: Path) -> None:
     """A segment is gone, and batches of others are damaged. Transactions with an offset there are not looked at: how
     they ended may not be known."""

@@ -32,13 +32,14 @@ from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import LocalStorage, Storage
+from tests.examples import number
 from tests.unit.archive.build import transaction_index, verify_segment, write_segment
 from tests.unit.log.batches import batch, marker
 from tests.unit.log.made_logs import Log, make_log
 
 TOPIC_ID = "a" * 22
 KEPT: Sequence[Range] = [(0, 1 << 40)]
-SEEDS = 30
+SEEDS = number(15, deep=300)
 
 
 def archive(storage: Storage, log: Log, random: Random, listed: Callable[[int, int, int], bool]) -> list[SegmentEntry]:
@@ -83,6 +84,7 @@ def storage(tmp_path: Path) -> Storage:
     return LocalStorage(tmp_path.as_uri())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_where_the_markers_are_archived_no_list_is_needed(storage: Storage, seed: int) -> None:
     random = Random(seed)
@@ -103,6 +105,7 @@ def test_where_the_markers_are_archived_no_list_is_needed(storage: Storage, seed
         assert (item.producer_id, item.first_offset) in first
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_lists_that_come_and_go_from_fetch_to_fetch_change_nothing(storage: Storage, seed: int) -> None:
     random = Random(seed)
@@ -112,6 +115,7 @@ def test_lists_that_come_and_go_from_fetch_to_fetch_change_nothing(storage: Stor
     assert found == truth(log, list(found))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_list_that_names_what_was_committed_is_overruled(storage: Storage, seed: int) -> None:
     random = Random(seed)
@@ -124,6 +128,7 @@ def test_a_list_that_names_what_was_committed_is_overruled(storage: Storage, see
         assert verify_segment(storage, "orders", entry) == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_where_markers_are_not_archived_the_index_decides(storage: Storage, seed: int) -> None:
     """A run failed: any of the segments are missing, at the end or in between."""
@@ -139,6 +144,7 @@ def test_where_markers_are_not_archived_the_index_decides(storage: Storage, seed
     assert outcomes.disagreements == ()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_is_taken_for_what_it_is_not_without_index_and_marker(storage: Storage, seed: int) -> None:
     """Segments are missing, and indexes of others are lost: what nobody knows is left out, and said."""
