@@ -14,7 +14,7 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
-from logkeep_engine.backup.reconcile import step
+from logkeep_engine.backup.reconcile import step, task
 from logkeep_engine.backup.reconcile.report import ReconcileReport
 from logkeep_engine.backup.reconcile.step import reconcile_archive
 from logkeep_engine.backup.reconcile.task import KeyVerdict, ReconciledPartition
@@ -23,13 +23,14 @@ from logkeep_engine.contract.spec import FormatName, parse_backup
 from logkeep_engine.erasure.run import ErasureAsked, erase
 from logkeep_engine.errors import BackupUnfinished, KeysMissing, NotReconciled, SpecError
 from logkeep_engine.report import Reporter
+from logkeep_engine.tasks import TaskRunner
 from logkeep_engine.toolbox.against import compare
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.kafka.keyed import contents, wait_until_cleaned_away
 from tests.kafka.raw import plain
-from tests.kafka.restores import bring_back, committed, restore_spec
+from tests.kafka.restores import ThreadRunner, bring_back, committed, restore_spec
 
 CLEANED: dict[str, Any] = {
     "cleanup_policy": "compact",
@@ -61,12 +62,12 @@ def put(kafka: KafkaBroker, topic: str, *keys: str, value: bytes | None = b"valu
     assert producer.flush(60) == 0
 
 
-def reconcile(backups: Backups, *include: str, **options: Any) -> ReconcileReport:
+def reconcile(backups: Backups, *include: str, runner: TaskRunner | None = None, **options: Any) -> ReconcileReport:
     spec = parse_backup(backups.spec(*include))
     return reconcile_archive(
         "compare",
         spec,
-        lambda: backups.wrap(backups.runner()),
+        lambda: runner or backups.wrap(backups.runner()),
         Reporter("compare"),
         backups.environ,
         **options,
@@ -242,6 +243,18 @@ def test_a_partition_that_cannot_be_read_is_no_pass(
     assert (report.outcome, only(report).keys) == (KeyVerdict.NOT_COMPARED, None)
     with pytest.raises(NotReconciled, match=f"not compared: topic {unique} partition 0"):
         report.raise_if_wrong()
+
+
+def test_a_log_with_offsets_that_no_comparison_holds_is_no_pass(
+    kafka: KafkaBroker, topics: Topics, backups: Backups, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.create(unique, cleanup_policy="compact")
+    put(kafka, unique, "one", "two", "three")
+    backups.run(unique)
+    monkeypatch.setattr(task, "MOST_OFFSETS", 2)
+    report = reconcile(backups, unique, runner=ThreadRunner())
+    assert (report.outcome, only(report).keys) == (KeyVerdict.NOT_COMPARED, None)
+    assert only(report).failed == "its log ends at offset 3, and the keys of offsets from 2 on cannot be compared"
 
 
 @pytest.mark.parametrize("log", [True, False], ids=["log", "snapshot"])

@@ -13,13 +13,16 @@ from logkeep_engine.log.batch import Headers
 from logkeep_engine.log.memory import SMALL_BYTES
 from logkeep_engine.log.rows import Rows, rows_of_batch
 
-__all__ = ["ALL_KEYS", "KeyCounts", "KeyNotes", "KeySecret", "KeyShare", "new_secret"]
+__all__ = ["ALL_KEYS", "MOST_OFFSETS", "KeyCounts", "KeyNotes", "KeySecret", "KeyShare", "new_secret"]
 
 KeySecret = tuple[int, int]
 KeyShare = tuple[int, int]
 """The number of a share of all keys, and of how many."""
 
 ALL_KEYS: KeyShare = (0, 1)
+
+MOST_OFFSETS = 1 << 45
+"""A comparison holds offsets below this one. A log that takes a million records a second gets there in a year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class KeyNotes:
         self._comparison.begin_live(log_start)
 
     def note(self, rows: Rows, *, live: bool) -> None:
-        """Note records."""
+        """Note records, whose offsets lie below MOST_OFFSETS; raises ValueError for others."""
         self._comparison.note(live, rows)
 
     def note_batches(self, stretch: memoryview, headers: Headers, *, live: bool) -> None:

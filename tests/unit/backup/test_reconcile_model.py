@@ -4,12 +4,13 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logkeep_engine.backup.reconcile.comparing import CleanerTooFast, ComparedKeys, LiveLog, compare_keys
 from logkeep_engine.log.consumed import PlainRecord
-from logkeep_engine.log.key_comparison import KeyNotes
+from logkeep_engine.log.key_comparison import ALL_KEYS, MOST_OFFSETS, KeyNotes, new_secret
 from logkeep_engine.log.rows import Rows, as_rows
 from tests.examples import scaled
 
@@ -227,3 +228,10 @@ def test_a_key_that_is_replaced_behind_the_end_of_the_read_is_no_stale_key() -> 
     assert found is not None
     assert found.counts.stale == 0
     assert log.stretches == 2
+
+
+def test_offsets_are_held_up_to_the_most() -> None:
+    keys = KeyNotes.of(new_secret(), ALL_KEYS, MOST_OFFSETS + 1, [(0, MOST_OFFSETS + 1)], map_bytes=1 << 16)
+    keys.note(_rows({MOST_OFFSETS - 1: (1, False)}), live=False)
+    with pytest.raises(ValueError, match="no log has such an offset"):
+        keys.note(_rows({MOST_OFFSETS: (2, False)}), live=False)

@@ -26,7 +26,7 @@ from logkeep_engine.kafka.committed import CommittedBatches
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.limits import Throttle
 from logkeep_engine.log.batch import walk
-from logkeep_engine.log.key_comparison import KeyCounts, KeyNotes
+from logkeep_engine.log.key_comparison import MOST_OFFSETS, KeyCounts, KeyNotes
 from logkeep_engine.log.memory import task_bytes
 from logkeep_engine.log.rows import as_rows, without_aborted
 from logkeep_engine.log.transactions import Spans
@@ -118,8 +118,8 @@ async def _reconcile_all(tasks: tuple[ReconcileTask, ...], context: TaskContext)
         return tuple([await _Reconciliation(task, client, progress, context.throttle).run() for task in tasks])
 
 
-class _NotTheArchivedLog(Exception):
-    """The leader's log is not the one that was archived."""
+class _NotComparable(Exception):
+    """The leader's log is not the one that was archived, or has offsets that no comparison holds."""
 
 
 class _Reconciliation:
@@ -136,7 +136,7 @@ class _Reconciliation:
         task, found, failed = self._task, None, ""
         try:
             found = await self._compared_in_rounds()
-        except _NotTheArchivedLog as error:
+        except _NotComparable as error:
             failed = str(error)
         except CleanerTooFast:
             failed = _TOO_FAST
@@ -158,8 +158,12 @@ class _Reconciliation:
         live = _Live(task, client, self._throttle, self._tell)
         stable = await live.stable_end()
         if stable < task.end:
-            raise _NotTheArchivedLog(
+            raise _NotComparable(
                 f"its log ends at offset {stable}, and the archive at {task.end}: the cluster has lost records"
+            )
+        if stable > MOST_OFFSETS:
+            raise _NotComparable(
+                f"its log ends at offset {stable}, and the keys of offsets from {MOST_OFFSETS} on cannot be compared"
             )
         found = await compare_keys(
             _Archived(task),
@@ -173,7 +177,7 @@ class _Reconciliation:
         # Of the leader epoch that was the last one, every leader's log must still have all.
         still = await client.epoch_end(task.topic, task.partition, before.leader_epoch)
         if 0 <= still.end_offset < min(found.end, before.end_offset):
-            raise _NotTheArchivedLog(_CUT_OFF)
+            raise _NotComparable(_CUT_OFF)
         return found
 
     def _begin_share(self, number: int, shares: int) -> None:
