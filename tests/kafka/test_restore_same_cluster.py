@@ -95,7 +95,7 @@ STEPS = [("_begin", 2), ("_end", 4), ("_begin", 0), ("_complete", 6), ("_write",
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("step", "number"), STEPS[: examples.number(2, deep=6)])
+@pytest.mark.parametrize(("step", "number"), STEPS[: examples.number(1, deep=6)])
 def test_a_leader_that_dies_in_a_transaction(
     cluster: KafkaCluster, archived: Archived, monkeypatch: pytest.MonkeyPatch, step: str, number: int
 ) -> None:
@@ -111,7 +111,7 @@ def test_a_leader_that_dies_in_a_transaction(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("step", "number"), STEPS[-examples.number(2, deep=6) :])
+@pytest.mark.parametrize(("step", "number"), STEPS[-examples.number(1, deep=6) :])
 def test_a_coordinator_that_dies_in_a_transaction(
     cluster: KafkaCluster, archived: Archived, monkeypatch: pytest.MonkeyPatch, step: str, number: int
 ) -> None:
