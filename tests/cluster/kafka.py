@@ -335,7 +335,7 @@ class KafkaBroker:
         wait_until(cleaned, 120, f"the cleaner to be done with {topic}-{partition}")
 
     def tool(self, main_class: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's Java tools, such as `kafka.tools.DumpLogSegments`, where the broker runs."""
+        """Run one of Kafka's Java tools where the broker runs. `kafka_tools` has one that needs no broker."""
         command = system.in_namespace(self.netns, [*self._java("WARN"), main_class, *arguments])
         return system.run(command, check=check)
 

@@ -7,17 +7,14 @@ from pathlib import Path
 
 from tests.cluster import tools
 from tests.cluster.kafka import java
-from tests.cluster.system import CommandFailed
+from tests.cluster.system import CommandFailed, succeeded
 
 _RUNNER = "dev.logkeep.bed.Tools"
 
 
-def dump_log_segments(*arguments: str | Path, check: bool = True) -> "subprocess.CompletedProcess[str]":
+def dump_log_segments(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     """Run `kafka.tools.DumpLogSegments`, which needs no broker. Raises CommandFailed with both streams."""
-    return _run(["kafka.tools.DumpLogSegments", *map(str, arguments)], check)
-
-
-def _run(words: list[str], check: bool) -> "subprocess.CompletedProcess[str]":
+    words = ["kafka.tools.DumpLogSegments", *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         jvm = _jvm()
@@ -29,8 +26,7 @@ def _run(words: list[str], check: bool) -> "subprocess.CompletedProcess[str]":
         if not answer:
             raise CommandFailed(f"the JVM of {words[0]} has ended")
         done = subprocess.CompletedProcess(words, int(answer), out.read_text(), err.read_text())
-    if check and done.returncode:
-        raise CommandFailed(f"{' '.join(words)}\nexit {done.returncode}\n{done.stdout[-8000:]}\n{done.stderr[-8000:]}")
+    succeeded(words, done)
     return done
 
 

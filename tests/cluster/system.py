@@ -40,10 +40,16 @@ def run(
         input=stdin,
         timeout=timeout,
     )
-    if check and done.returncode:
+    if check:
+        succeeded(argv, done)
+    return done
+
+
+def succeeded(argv: Sequence[str | Path], done: "subprocess.CompletedProcess[str]") -> None:
+    """Raises `CommandFailed` with both streams if the command has ended with an error."""
+    if done.returncode:
         words = " ".join(str(part) for part in argv)
         raise CommandFailed(f"{words}\nexit {done.returncode}\n{done.stdout[-8000:]}\n{done.stderr[-8000:]}")
-    return done
 
 
 def is_root() -> bool:
