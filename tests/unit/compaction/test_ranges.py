@@ -1,6 +1,7 @@
 """A partition that is spread over tasks gives the records of one that is a task."""
 
 import pickle
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -81,6 +82,11 @@ def check_equal(storage: LocalStorage, dirty: Sequence[SegmentEntry], last: Snap
         assert verify_segment(storage, ORDERS.name, part) == []
 
 
+def of_epoch(batch: bytes, leader_epoch: int) -> bytes:
+    """The batch as a leader of this epoch has appended it. Epochs never fall along a log. No CRC covers them."""
+    return batch[:12] + struct.pack(">i", leader_epoch) + batch[16:]
+
+
 rows = st.tuples(st.none() | st.integers(0, 6), st.none() | st.binary(max_size=9), st.integers(1, 3))
 batches = st.tuples(st.lists(rows, min_size=1, max_size=6), st.sampled_from([None, None, True, False]))
 
@@ -100,11 +106,11 @@ def test_several_tasks_leave_what_one_leaves(
                 records.append(row(offset, None if key is None else b"key %d" % key, value))
             codec = data.draw(st.sampled_from(Codec))
             if commits is None:
-                made.append([plain(records, codec)])
+                made.append([of_epoch(plain(records, codec), producer // 3)])
                 continue
             batch = encode(records, codec=codec, base_offset=first, producer_id=producer, transactional=True)
             offset += 1
-            made.append([batch, marker(offset, producer, commit=commits)])
+            made.append([of_epoch(each, producer // 3) for each in (batch, marker(offset, producer, commit=commits))])
             if not commits:
                 aborted.append(AbortedTxn(producer, first, offset, first))
         cuts = sorted(data.draw(st.sets(st.integers(1, len(made) - 1), max_size=4)) | {0, len(made)})
