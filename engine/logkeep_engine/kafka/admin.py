@@ -241,8 +241,12 @@ class Admin:
                 return result
             if problem.args[0].code() not in UNREACHABLE or time.monotonic() > deadline:
                 raise self._error(problem, what) from problem
-            time.sleep(self._connection.limits.control_pause)
-            self._admin = self._new_admin()
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Wait for a while; the next question goes to a client that knows nothing of the brokers."""
+        time.sleep(self._connection.limits.control_pause)
+        self._admin = self._new_admin()
 
     def _each(self, ask: Any, wanted: Sequence[T], what: Any) -> dict[T, Any]:
         """Ask a question that has an answer for each of `wanted`. Items whose failure may pass are asked for again, and
@@ -267,8 +271,7 @@ class Admin:
                 again.append(item)
             left = again
             if left:
-                time.sleep(self._connection.limits.control_pause)
-                self._admin = self._new_admin()
+                self._begin_again()
         return answers
 
     # ---- errors

@@ -336,8 +336,7 @@ class TopicAdmin(Admin):
             error: KafkaError = problem.args[0]
             if error.code() not in UNREACHABLE or time.monotonic() > deadline:
                 break
-            # librdkafka goes on waiting for the broker that it knows as the controller, also when that has died.
-            self._admin = self._new_admin()
+            self._begin_again()  # librdkafka goes on waiting for the controller that it knows, also when that has died
         if error.code() in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REQUEST, KafkaError.POLICY_VIOLATION):
             raise Refused(
                 f"Cannot {what}: {error.str()}.",
