@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from tests.simulation.protocol import Api, Asked, Body, Encoded, decode_request, encode_answer, encode_element
 
 # Lowest and highest version that is answered.
@@ -174,6 +175,9 @@ class _Broker:
         return known
 
     def _describe(self, name: str | None) -> Body:
+        if name == CONSUMER_OFFSETS:  # broker 1 coordinates all groups
+            partition = {"leader_id": 1, "leader_epoch": EPOCH, "replica_nodes": [1], "isr_nodes": [1]}
+            return {"name": name, "topic_id": uuid.UUID(int=1), "partitions": [{"partition_index": 0, **partition}]}
         topic = self._facts.number(name)
         if topic is None:
             return {"error_code": UNKNOWN_TOPIC, "name": name}

@@ -164,7 +164,7 @@ def test_group_positions_with_metadata_and_vanished_groups(
     control.create_topics([NewTopicPlan(unique, 2, 1)])
     positions = [TopicPartition(unique, 0, 7, metadata="note", leader_epoch=0), TopicPartition(unique, 1, 0)]
     commit(kafka.bootstrap, unique, positions)
-    assert unique in control.groups()
+    assert unique in control.listed_groups()
     found = control.group_offsets([unique, "no-such"])
     assert found.offsets == (
         GroupPosition(unique, unique, 0, 7, 0, "note"),

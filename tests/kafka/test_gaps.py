@@ -282,7 +282,7 @@ def test_topic_that_goes_while_a_run_is_planned_is_told(
             cluster.create_topic(backup.topic, [[2, 1, 3]])
             topics.produce(backup.topic, numbers(7))
 
-    meanwhile(monkeypatch, "groups", recreate)
+    meanwhile(monkeypatch, "listed_groups", recreate)
     result = backup.run("one")
     if again:
         assert (result.outcome, result.topics, result.records) == ("Succeeded", 1, 7), result.message

@@ -18,7 +18,7 @@ def simulated() -> Iterator[ControlPlane]:
 
 
 def test_all_positions_of_more_groups_than_are_asked_at_once_are_read(simulated: ControlPlane) -> None:
-    groups = simulated.groups()
+    groups = sorted(simulated.listed_groups())
     found = simulated.group_offsets(groups)
     assert (len(groups), len(found.offsets), found.notes) == (60, 60 * 2 * 400, ())
     first = [item for item in found.offsets if item.group_id == "group-001"]
@@ -55,7 +55,7 @@ def test_a_coordinator_that_does_not_answer_is_an_error_that_names_the_group(
     code: int, error: type[LogkeepError], what: str
 ) -> None:
     with SimulatedCluster(Shape(topics=1, partitions=1, groups=2, group_topics=1, group_codes=(code,))) as bootstrap:
-        groups = ControlPlane(KafkaConnection(bootstrap)).groups()
+        groups = sorted(ControlPlane(KafkaConnection(bootstrap)).listed_groups())
         with pytest.raises(error, match=what):
             ControlPlane(KafkaConnection(bootstrap), timeout=3).group_offsets(groups)
 
@@ -63,7 +63,7 @@ def test_a_coordinator_that_does_not_answer_is_an_error_that_names_the_group(
 def test_a_group_that_vanished_is_noted() -> None:
     with SimulatedCluster(Shape(topics=1, partitions=1, groups=2, group_topics=1, group_codes=(69,))) as bootstrap:
         control = ControlPlane(KafkaConnection(bootstrap))
-        found = control.group_offsets(control.groups())
+        found = control.group_offsets(control.listed_groups())
     assert [item.group_id for item in found.offsets] == ["group-001"]
     assert found.notes == ("Consumer group 'group-000' vanished or has no committed offsets.",)
 
@@ -75,7 +75,7 @@ def positions(group: str, partitions: int, metadata: str = "") -> list[GroupPosi
 def test_positions_of_many_groups_are_set() -> None:
     with SimulatedCluster(Shape(topics=1, partitions=1, groups=120, group_topics=1, group_codes=(25, 0))) as bootstrap:
         control = ControlPlane(KafkaConnection(bootstrap))
-        wanted = [item for group in control.groups() for item in positions(group, 1000, "m" * 500)]
+        wanted = [item for group in control.listed_groups() for item in positions(group, 1000, "m" * 500)]
         refused = control.set_group_offsets(wanted)
     assert [item.position for item in refused] == positions("group-000", 1000, "m" * 500)
     assert {(item.error, item.has_members) for item in refused} == {("UNKNOWN_MEMBER_ID", True)}

@@ -86,6 +86,9 @@ def test_a_broker_that_sets_no_start_offsets_is_told_of_and_nothing_counts_as_se
     assert {row[6] for row in rows(tmp_path)} == {"refused"}
 
 
-def test_brokers_without_share_groups_have_none(kafka: KafkaBroker) -> None:
-    control = ControlPlane(KafkaConnection((kafka.bootstrap,)))
-    assert control.share_groups() == []
+def test_brokers_without_share_groups_have_none(kafka: KafkaBroker, unique: str) -> None:
+    create_topic(kafka.bootstrap, unique)
+    commit_positions(kafka.bootstrap, unique, {(unique, 0): 2})
+    listed = ControlPlane(KafkaConnection((kafka.bootstrap,))).listed_groups()
+    assert (listed[unique].is_consumer, listed[unique].is_share) == (True, False)
+    assert not any(group.is_share for group in listed.values())

@@ -7,8 +7,10 @@ from dataclasses import replace
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import Bounds, ControlPlane
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.survey import Ended
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.data.topics import commit_positions
 from tests.kafka.backing_up import Topics, numbers
 from tests.kafka.raw import run
 
@@ -31,6 +33,20 @@ def test_offsets_of_a_leader_that_died_are_asked_of_the_next(cluster: KafkaClust
         assert control.latest_offsets(where) == expected
         assert control.bounds(where).found == {place: Bounds(0, end) for place, end in expected.items()}
         assert time.monotonic() - begin < 60
+
+
+def test_no_group_is_missing_while_another_broker_becomes_its_coordinator(cluster: KafkaCluster, unique: str) -> None:
+    cluster.create_topic(unique, [[1, 2, 3]])
+    groups = {f"{unique}-{number}" for number in range(8)}
+    for group in groups:
+        commit_positions(cluster.bootstrap, group, {(unique, 0): 1})
+    coordinator = cluster.leader(CONSUMER_OFFSETS)
+    cluster.broker(coordinator).kill()
+    moved = False
+    while not moved:  # the first answer is given when another broker has taken over
+        moved = cluster.leader(CONSUMER_OFFSETS) not in (coordinator, -1)
+        with ControlPlane(connection(cluster)) as control:
+            assert groups <= control.listed_groups().keys()
 
 
 def test_task_that_starts_while_all_brokers_refuse_waits_for_them(cluster: KafkaCluster, unique: str) -> None:

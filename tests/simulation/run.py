@@ -50,11 +50,11 @@ from tests.simulation.store import ProcessStorage, StoreFaults
 
 IMPATIENT = Limits(
     connect=0.3, request=0.15, outage=0.3, unknown=0.1, truncated=0.1, control=0.5,
-    pause=0.004, longest_pause=0.02, control_pause=0.01,
+    pause=0.004, longest_pause=0.02, control_pause=0.01, settling=0.01,
 )  # fmt: skip
 PATIENT = Limits(
     connect=10, request=20, outage=2.0, unknown=0.3, truncated=0.3, control=10,
-    pause=0.004, longest_pause=0.02, control_pause=0.01,
+    pause=0.004, longest_pause=0.02, control_pause=0.01, settling=0.01,
 )  # fmt: skip
 LAST_TRIES = 3
 SEED_SECONDS = 120

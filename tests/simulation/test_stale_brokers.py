@@ -21,7 +21,9 @@ from tests.simulation.faults import FOREVER, Kind, Lie
 from tests.simulation.partition_log import batch
 from tests.simulation.protocol import Api
 
-LIMITS = Limits(unknown=0.3, truncated=0.3, control=1, outage=1, control_pause=0.02, pause=0.02, longest_pause=0.1)
+LIMITS = Limits(
+    unknown=0.3, truncated=0.3, control=1, outage=1, control_pause=0.02, settling=0.02, pause=0.02, longest_pause=0.1
+)
 
 
 @pytest.fixture

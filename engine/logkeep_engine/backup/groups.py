@@ -22,13 +22,14 @@ def group_entries(
     must know of groups that are not archived is added to `told`."""
     ids = {topic.name: topic.topic_id for topic in topics}
     found: list[GroupPosition] = []
-    chosen = select_groups(control.groups(), wanted)
+    groups = control.listed_groups()
+    chosen = select_groups((name for name, group in groups.items() if group.is_consumer), wanted)
     if chosen:
         answer = control.group_offsets(chosen)
         found += answer.offsets
         for note in answer.notes:
             log.info("%s", note)
-    shared = select_groups(control.share_groups(), wanted)
+    shared = select_groups((name for name, group in groups.items() if group.is_share), wanted)
     if shared:
         answer = control.share_starts(shared)
         found += answer.offsets

@@ -29,6 +29,7 @@ class Limits:
     `truncated`: how long the last stable offset may lie below the end of a stream (a new leader starts with the high
     watermark it last heard of). `control`: one question of the control plane, with its repetitions. `pause` and
     `longest_pause`: between two attempts of the data plane, longer each time; `control_pause`: of the control plane.
+    `settling`: how long a broker may take to read the groups of which it has become the coordinator.
     """
 
     connect: float = 10.0
@@ -40,6 +41,7 @@ class Limits:
     pause: float = 0.05
     longest_pause: float = 2.0
     control_pause: float = 0.3
+    settling: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)

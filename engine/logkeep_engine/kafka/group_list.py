@@ -1,24 +1,33 @@
 """Which groups a cluster has, of which kind, and whether anybody is a member: every broker lists those it coordinates.
 
-librdkafka leaves out share groups (KIP-932).
+A broker that has just become the coordinator of a group may not know it yet. Then it lists its other groups and no
+error, and the broker before it is dead or lists the group no more. So a list is taken as whole only if all living
+brokers name the same leaders of `__consumer_offsets`, before it and behind it.
+
+librdkafka does not look, and leaves out share groups (KIP-932).
 
 Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.codes import RETRIABLE, Code
 from logkeep_engine.kafka.encoding import NO_TAGS, Call, Reader, pack_uvarint
+from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
+from logkeep_engine.kafka.queries import ClusterView
 from logkeep_engine.kafka.trouble import BrokerTrouble
 
 LIST_GROUPS = 16
 _WITH_STATES, _WITH_KINDS = 4, 5
 _SHARE = "share"
 _NOBODY = frozenset({"Empty", "Dead"})
+_CONSUMER = frozenset({"consumer", ""})
 _EVERYTHING = pack_uvarint(1)
 
 
@@ -35,6 +44,12 @@ class ListedGroup:
     def is_share(self) -> bool:
         """True if its members share partitions, as in a queue (KIP-932)."""
         return _SHARE in (self.kind.lower(), self.protocol)
+
+    @property
+    def is_consumer(self) -> bool:
+        """True for a consumer group, classic or new (KIP-848), and for one that has only committed positions. Others
+        are share groups, and those of Kafka Connect and the like."""
+        return not self.is_share and self.protocol in _CONSUMER
 
     @property
     def has_members(self) -> bool:
@@ -69,22 +84,67 @@ def list_groups(version: int = _WITH_KINDS) -> Call[ListedGroups]:
     return Call(LIST_GROUPS, version, (filters + NO_TAGS,), answer, True)
 
 
-async def has_share_groups(pool: BrokerPool) -> bool:
-    """Whether brokers of this version may have share groups. Raises BrokerTrouble, BrokerRefused."""
-    return await pool.version(pool.any_node(), LIST_GROUPS) >= _WITH_KINDS
+@dataclass(frozen=True, slots=True)
+class _Coordinators:
+    """The brokers, and the leaders of `__consumer_offsets` as all of them know it: leader and epoch by partition; none
+    if there is no such topic, or this user may not see it. `settled`: no leader has died or was stopped lately."""
+
+    brokers: frozenset[int]
+    leaders: Mapping[int, tuple[int, int]]
+    settled: bool = field(compare=False)
 
 
 async def listed_groups(pool: BrokerPool) -> dict[str, ListedGroup]:
-    """The groups of all living brokers, by name. Raises BrokerTrouble if one of them does not answer: its groups would
-    be missing; BrokerRefused."""
-    view = await pool.describe([])
+    """The groups of all living brokers, by name. Raises BrokerTrouble if groups might be missing: if a broker does not
+    answer, or coordinators are moving; BrokerRefused.
+
+    Where coordinators may have moved a moment ago, groups are listed twice: a broker that says that it coordinates a
+    group may still be about to read it.
+    """
+    coordinators = await _coordinators(pool)
+    found = await _listed_by(pool, coordinators.brokers)
+    if not coordinators.settled or (found and not coordinators.leaders):
+        await asyncio.sleep(pool.limits.settling)
+        found |= await _listed_by(pool, coordinators.brokers)
+    if await _coordinators(pool) != coordinators:
+        raise BrokerTrouble("the coordinators of groups have changed while groups were listed")
+    return found
+
+
+async def _coordinators(pool: BrokerPool) -> _Coordinators:
+    """Raises BrokerTrouble if brokers are silent or do not agree, or if a partition has no leader."""
+    views, silent = await pool.describe_to_all([CONSUMER_OFFSETS])
+    if silent:
+        raise BrokerTrouble("; ".join(silent.values()))
+    said = [_as_known_by(view) for view in views.values()]
+    if any(coordinators != said[0] for coordinators in said):
+        raise BrokerTrouble("the brokers do not agree on who coordinates groups")
+    for partition, (leader, _) in said[0].leaders.items():
+        if leader not in views:
+            raise BrokerTrouble(f"partition {partition} of {CONSUMER_OFFSETS} has no leader: groups would be missing")
+    return replace(said[0], settled=all(coordinators.settled for coordinators in said))
+
+
+def _as_known_by(view: ClusterView) -> _Coordinators:
+    brokers = frozenset(view.brokers)
+    topic = next((topic for topic in view.topics if topic.name == CONSUMER_OFFSETS), None)
+    if topic is None or topic.code == Code.TOPIC_AUTHORIZATION_FAILED:
+        return _Coordinators(brokers, {}, settled=False)
+    if topic.code not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
+        raise BrokerTrouble(f"a broker says {Code.name_of(topic.code)} of {CONSUMER_OFFSETS}")
+    partitions = topic.partitions
+    leaders = {number: (found.leader, found.leader_epoch) for number, found in partitions.items()}
+    return _Coordinators(brokers, leaders, all(len(it.in_sync) == len(it.replicas) for it in partitions.values()))
+
+
+async def _listed_by(pool: BrokerPool, brokers: Iterable[int]) -> dict[str, ListedGroup]:
     found: dict[str, ListedGroup] = {}
-    for node in view.brokers:
+    for node in sorted(brokers):
         version = min(_WITH_KINDS, await pool.version(node, LIST_GROUPS))
         if version < _WITH_STATES:
             raise BrokerRefused(
                 f"{pool.name(node)} does not say which groups have members.",
-                hint="Positions of groups are set in Kafka 2.6 or newer.",
+                hint="Groups are listed in Kafka 2.6 or newer.",
             )
         answer = await pool.ask(node, list_groups(version))
         if answer.code in RETRIABLE:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from logkeep_engine.kafka.admin import UNREACHABLE, Admin, in_a_loop
 from logkeep_engine.kafka.encoding import Call
-from logkeep_engine.kafka.group_list import ListedGroup, has_share_groups, listed_groups
+from logkeep_engine.kafka.group_list import ListedGroup, listed_groups
 from logkeep_engine.kafka.positions import (
     ChangeRequest,
     FetchedPosition,
@@ -23,7 +23,6 @@ from logkeep_engine.kafka.positions import (
     fetch_positions,
 )
 from logkeep_engine.kafka.share_groups import NOT_DONE, fetch_starts, set_starts
-from logkeep_engine.kafka.survey import Survey
 
 _HAS_MEMBERS = frozenset(
     {
@@ -81,25 +80,6 @@ class NotSet:
 class GroupAdmin(Admin):
     """Questions and orders about consumer groups."""
 
-    def groups(self) -> list[str]:
-        """Ids of all consumer groups, classic and new (KIP-848), that this user may describe."""
-        what = "list consumer groups"
-        deadline = time.monotonic() + self._timeout
-        while True:
-            answer = self._retry(
-                lambda: self._client().list_consumer_groups(request_timeout=self._attempt_timeout()), what
-            )
-            if not answer.errors:
-                break
-            # Some coordinator did not answer: its groups would be missing.
-            problem = answer.errors[0]
-            problem = problem if isinstance(problem, KafkaException) else KafkaException(problem)
-            if problem.args[0].code() not in UNREACHABLE or time.monotonic() > deadline:
-                raise self._error(problem, what) from problem
-            time.sleep(self._connection.limits.control_pause)
-        kinds = (ConsumerGroupType.CLASSIC, ConsumerGroupType.CONSUMER, ConsumerGroupType.UNKNOWN)
-        return sorted(group.group_id for group in answer.valid if getattr(group, "type", kinds[0]) in kinds)
-
     def group_offsets(self, group_ids: Iterable[str]) -> GroupPositions:
         """All positions of these groups as they are committed now. Groups that vanished are noted, not an error."""
         self._connect()
@@ -111,16 +91,6 @@ class GroupAdmin(Admin):
             if not found.get(group)
         )
         return GroupPositions(tuple(item for group in groups for item in found.get(group, ())), notes)
-
-    def share_groups(self) -> list[str]:
-        """Ids of all share groups (KIP-932) that this user may describe; none where brokers are too old for them."""
-
-        async def ask(survey: Survey) -> list[str]:
-            if not await has_share_groups(survey.pool):
-                return []
-            return sorted(name for name, group in (await listed_groups(survey.pool)).items() if group.is_share)
-
-        return self._ask(ask, "list share groups")
 
     def share_starts(self, group_ids: Iterable[str]) -> GroupPositions:
         """The start offsets of these share groups. Groups whose start offsets brokers do not tell are noted."""
