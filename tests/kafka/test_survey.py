@@ -41,11 +41,12 @@ def test_no_group_is_missing_while_another_broker_becomes_its_coordinator(cluste
     for group in groups:
         commit_positions(cluster.bootstrap, group, {(unique, 0): 1})
     coordinator = cluster.leader(CONSUMER_OFFSETS)
-    cluster.broker(coordinator).kill()
-    moved = False
-    while not moved:  # the first answer is given when another broker has taken over
-        moved = cluster.leader(CONSUMER_OFFSETS) not in (coordinator, -1)
-        with ControlPlane(connection(cluster)) as control:
+    with ControlPlane(connection(cluster)) as control:
+        assert groups <= control.listed_groups().keys()
+        cluster.broker(coordinator).kill()
+        moved = False
+        while not moved:  # the first answer is given when another broker has taken over
+            moved = cluster.leader(CONSUMER_OFFSETS) not in (coordinator, -1)
             assert groups <= control.listed_groups().keys()
 
 
