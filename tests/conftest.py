@@ -5,6 +5,7 @@ its own (fixture `unique`). A test that kills or reconfigures a part starts one 
 KafkaBroker(overrides=...) as broker`.
 """
 
+import gc
 import os
 import re
 import secrets
@@ -28,6 +29,10 @@ from tests.cluster.s3 import S3Server
 from tests.data.topics import delete_topics, topic_names
 
 examples.register_profiles()
+
+# A fork must not collect what it has from here: a client of librdkafka that is taken apart where its threads are not
+# ends the process with SIGSEGV.
+os.register_at_fork(after_in_child=gc.freeze)
 
 # The parser of libyaml: the one in Python takes ten times as long.
 yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc,assignment]
