@@ -215,7 +215,7 @@ class History:
             return f"{name} deleted"
         replicas = len(topic.partitions[0].brokers)
         # Who creates a topic while brokers are down asks for no more replicas in sync than there are.
-        in_sync = min(int(topic.configs.get("min.insync.replicas", 1)), replicas, len(self.cluster.alive()))
+        in_sync = min(int(topic.configs.get("min.insync.replicas", 1)), len(self.cluster.alive()))
         configs = {**topic.configs, "min.insync.replicas": str(in_sync)}
         self.cluster.create(name, rng.randint(1, 3), replicas=replicas, configs=configs)
         return f"{name} deleted and created again"

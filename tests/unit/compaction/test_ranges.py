@@ -1,7 +1,6 @@
 """A partition that is spread over tasks gives the records of one that is a task."""
 
 import pickle
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -33,7 +32,7 @@ from tests.examples import scaled
 from tests.runners import Context
 from tests.unit.archive.build import ORDERS, verify_segment, write_segment
 from tests.unit.compaction.made import DAY, compact, plain, row, setting_of, work_of
-from tests.unit.log.batches import NOON, marker
+from tests.unit.log.batches import NOON, marker, of_epoch
 
 
 @contextmanager
@@ -80,11 +79,6 @@ def check_equal(storage: LocalStorage, dirty: Sequence[SegmentEntry], last: Snap
     assert (several.records, several.tombstones) == (one.records, one.tombstones)
     for part in ours.parts:
         assert verify_segment(storage, ORDERS.name, part) == []
-
-
-def of_epoch(batch: bytes, leader_epoch: int) -> bytes:
-    """The batch as a leader of this epoch has appended it. Epochs never fall along a log. No CRC covers them."""
-    return batch[:12] + struct.pack(">i", leader_epoch) + batch[16:]
 
 
 rows = st.tuples(st.none() | st.integers(0, 6), st.none() | st.binary(max_size=9), st.integers(1, 3))

@@ -103,6 +103,11 @@ def with_header(plain: bytes, *, base_offset: int | None = None, producer_id: in
     return _with_bit(sealed, horizon) if horizon else bytes(sealed)
 
 
+def of_epoch(batch: bytes, leader_epoch: int) -> bytes:
+    """The batch as a leader of this epoch has appended it. Epochs never fall along a log. No CRC covers them."""
+    return batch[:12] + struct.pack(">i", leader_epoch) + batch[16:]
+
+
 def _with_bit(sealed: bytearray, bit: int) -> bytes:
     from crc32c import crc32c
 

@@ -11,7 +11,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.restore.filter import SEQUENCE_SPACE
 from logkeep_engine.restore.landed import Landed, LandedReader, LandedRows, Mark, TargetPartition
-from tests.unit.log.batches import NOON, batch, marker
+from tests.unit.log.batches import NOON, batch, marker, of_epoch
 
 PLAIN = TargetPartition("orders", 0, producer_id=9, start=10, created=False, compacts=False)
 COMPACTS = replace(PLAIN, compacts=True)
@@ -24,7 +24,7 @@ def ours(offset: int, sequence: int, count: int, epoch: int = 3) -> bytes:
     built = encode(
         records, codec=Codec.NONE, base_offset=offset, producer_id=9, producer_epoch=0, base_sequence=sequence
     )
-    return bytes(built[:12]) + epoch.to_bytes(4, "big") + bytes(built[16:])
+    return of_epoch(built, epoch)
 
 
 def read(*batches: bytes, target: TargetPartition = PLAIN, log_start: int = 0) -> Facts:
