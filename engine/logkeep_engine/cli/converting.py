@@ -156,8 +156,8 @@ def topic_chooser(
         names = {
             topic.name
             for topic in source.topics
-            if (not wanted or any(one.fullmatch(topic.name) for one in wanted))
-            and not any(one.fullmatch(topic.name) for one in unwanted)
+            if (not wanted or any(one.matches(topic.name) for one in wanted))
+            and not any(one.matches(topic.name) for one in unwanted)
         }
         if not names:
             raise SpecError(

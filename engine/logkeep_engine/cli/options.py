@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -18,6 +17,7 @@ from typer.core import TyperGroup
 
 import logkeep_engine
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
+from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
@@ -167,9 +167,9 @@ def options_of(group: Any) -> dict[str, object]:
     return {f"--{field.name.replace('_', '-')}": getattr(group, field.name) for field in fields(group)}
 
 
-def pattern(option: str, text: str) -> re.Pattern[str]:
+def pattern(option: str, text: str) -> Pattern:
     """The regular expression that an option gives. Raises SpecError."""
     try:
-        return re.compile(text)
-    except re.error as error:
+        return Pattern(text)
+    except PatternInvalid as error:
         raise SpecError(f"{option} {text!r} is no regular expression: {error}") from error

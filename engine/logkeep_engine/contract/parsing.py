@@ -60,6 +60,8 @@ def _say(item: Any) -> str:
     if item["type"] == "too_short":
         least = item["ctx"]["min_length"]
         return f"must have at least {least} item{'s' if least > 1 else ''}"
+    if item["type"] == "too_long":
+        return f"must have at most {item['ctx']['max_length']} items"
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == HOST_PORT:
         return f"{item['input']!r} is not host:port"
     return str(item["msg"]).removeprefix("Value error, ")

@@ -3,15 +3,15 @@ topics that the restore creates are made."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from logkeep_engine.contract.model import Model
-from logkeep_engine.contract.values import Regex
+from logkeep_engine.contract.pattern_lists import Patterns, PatternText, SomePatterns, not_a_pattern, refuse
+from logkeep_engine.contract.patterns import MAX_PATTERN_LENGTH, MAX_PATTERNS, PatternInvalid, RenameRule, check_size
 
 MAX_REPLICAS = 2**15 - 1  # an int16 in Kafka's protocol
 MAX_PARTITION = 2**31 - 2
@@ -26,16 +26,28 @@ class Rename(Model):
     first rule that matches is used.
     """
 
-    from_: Annotated[Regex, Field(alias="from")]
-    to: Annotated[str, Field(min_length=1)]
+    from_: Annotated[PatternText, Field(alias="from")]
+    to: Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH)]
 
-    @model_validator(mode="after")
-    def _groups_exist(self) -> Rename:
+    def rule(self) -> RenameRule:
+        """The rule, ready for names. Raises ValueError."""
+        return RenameRule(self.from_, self.to)
+
+
+def _renames(rules: tuple[Rename, ...]) -> tuple[Rename, ...]:
+    steps = 0
+    for at, rename in enumerate(rules):
         try:
-            re._parser.parse_template(self.to, re.compile(self.from_))  # type: ignore[attr-defined]
-        except (re.error, IndexError) as error:
-            raise ValueError(f"to: {self.to!r} does not fit the groups of {self.from_!r}: {error}") from error
-        return self
+            steps += rename.rule().steps
+            check_size(steps)
+        except PatternInvalid as error:
+            refuse(not_a_pattern(rename.from_, error), rename.from_, at, "from")
+        except ValueError as error:
+            refuse(f"{rename.to!r} does not fit the groups of {rename.from_!r}: {error}", rename.to, at, "to")
+    return rules
+
+
+Renames = Annotated[tuple[Rename, ...], Field(max_length=MAX_PATTERNS), AfterValidator(_renames)]
 
 
 class ConfigPolicy(StrEnum):
@@ -86,9 +98,9 @@ class RestoreTopics(Model):
     all targets; None: that of the archived topic.
     """
 
-    include: Annotated[tuple[Regex, ...], Field(min_length=1)] = (".*",)
-    exclude: tuple[Regex, ...] = ()
-    rename: tuple[Rename, ...] = ()
+    include: SomePatterns = (".*",)
+    exclude: Patterns = ()
+    rename: Renames = ()
     replication_factor: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     configs: TopicConfigs = TopicConfigs()
     partitions: tuple[ChosenPartition, ...] = ()

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from logkeep_engine.contract.model import Model
-from logkeep_engine.contract.values import ArchiveBytes, Duration, Regex, parse_duration, parse_quantity
+from logkeep_engine.contract.pattern_lists import READABLE, PatternText
+from logkeep_engine.contract.values import ArchiveBytes, Duration, parse_duration, parse_quantity
 
 AT_ONCE = "0s"
 MAX_KEPT = 10_000
@@ -36,7 +37,7 @@ class KeepFor(Model):
 class RetentionHold(Model):
     """Topics, by regular expressions for their whole names, and runs of which nothing may be removed."""
 
-    topics: Annotated[tuple[Regex, ...], Field(max_length=MAX_HOLDS)] = ()
+    topics: Annotated[tuple[PatternText, ...], Field(max_length=MAX_HOLDS), READABLE] = ()
     runs: Annotated[tuple[RunId, ...], Field(max_length=MAX_HOLDS)] = ()
 
 

@@ -20,10 +20,11 @@ from logkeep_engine.contract.erasures import MAX_ERASURES, Erasure
 from logkeep_engine.contract.everything import ClusterStateMode, SchemaTopic, refuse_contradictions
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
+from logkeep_engine.contract.pattern_lists import Patterns, SomePatterns
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.reconcile import ReconcileSpec
-from logkeep_engine.contract.restored_topics import Rename, RestoreTopics, TopicName
+from logkeep_engine.contract.restored_topics import Renames, RestoreTopics, TopicName
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.storage import StorageSpec
@@ -32,7 +33,6 @@ from logkeep_engine.contract.values import (
     Cores,
     Name,
     Quantity,
-    Regex,
     SegmentBytes,
     parse_quantity,
 )
@@ -54,14 +54,14 @@ DRIVER_MIN_MIB = HEAP_MIN_MIB + TASK_MIB
 class Topics(Model):
     """Regular expressions that must match the whole name."""
 
-    include: Annotated[tuple[Regex, ...], Field(min_length=1)]
-    exclude: tuple[Regex, ...] = ()
+    include: SomePatterns
+    exclude: Patterns = ()
     internal: bool = False
 
 
 class ConsumerGroups(Model):
-    include: tuple[Regex, ...] = (".*",)
-    exclude: tuple[Regex, ...] = ()
+    include: Patterns = (".*",)
+    exclude: Patterns = ()
 
 
 class FormatName(StrEnum):
@@ -364,7 +364,7 @@ class RestoreVerification(StrEnum):
 
 class RestoreGroups(ConsumerGroups):
     restore: GroupRestore = GroupRestore.NONE
-    rename: tuple[Rename, ...] = ()
+    rename: Renames = ()
 
     @model_validator(mode="after")
     def _chooses_what_is_moved(self) -> RestoreGroups:

@@ -65,14 +65,6 @@ def human_duration(seconds: float) -> str:
     return " ".join(told[:2])
 
 
-def _regex(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
-    return pattern
-
-
 def _quantity(text: str) -> str:
     parse_quantity(text)
     return text
@@ -138,7 +130,6 @@ def _cron(text: str) -> str:
 CronExpression = Annotated[str, Field(max_length=256), AfterValidator(_cron)]
 TimeZoneName = Annotated[str, Field(min_length=1, max_length=64)]
 Duration = Annotated[str, AfterValidator(_duration)]
-Regex = Annotated[str, Field(min_length=1), AfterValidator(_regex)]
 Quantity = Annotated[str, AfterValidator(_quantity)]
 ArchiveBytes = Annotated[str, AfterValidator(_archive_bytes)]
 SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]

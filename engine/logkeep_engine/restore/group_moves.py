@@ -9,14 +9,13 @@ with the next record; behind the last record, with the end of the restored ones.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
-from logkeep_engine.contract.patterns import NamePatterns
+from logkeep_engine.contract.patterns import NamePatterns, RenameRule
 from logkeep_engine.contract.spec import ConsumerGroups, RestoreGroups
 from logkeep_engine.errors import SpecError
 from logkeep_engine.kafka.groups import GroupPosition
@@ -84,8 +83,9 @@ def select_and_rename(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> li
     found = select(groups, wanted)
     names: dict[str, str] = {}
     taken: dict[str, str] = {}
+    rules = [rename.rule() for rename in wanted.rename]
     for group_id in sorted({entry.group_id for entry in found}):
-        names[group_id] = target = _rename(group_id, wanted)
+        names[group_id] = target = _rename(group_id, rules)
         other = taken.setdefault(target, group_id)
         if other != group_id:
             raise SpecError(
@@ -98,11 +98,10 @@ def select_and_rename(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> li
     ]
 
 
-def _rename(group_id: str, wanted: RestoreGroups) -> str:
-    for at, rule in enumerate(wanted.rename):
-        match = re.fullmatch(rule.from_, group_id)
-        if match is not None:
-            target = match.expand(rule.to)
+def _rename(group_id: str, rules: Sequence[RenameRule]) -> str:
+    for at, rule in enumerate(rules):
+        target = rule.new_name(group_id)
+        if target is not None:
             if not target:
                 raise SpecError(
                     f"spec.consumerGroups.rename[{at}]: turns group {group_id!r} into a group without a name",

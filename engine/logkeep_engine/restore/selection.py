@@ -10,8 +10,8 @@ from types import MappingProxyType
 from logkeep_engine.archive.catalog.facts import TopicEntry, is_branch_id
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, held, incarnations, taken_topics
-from logkeep_engine.contract.patterns import NamePatterns
-from logkeep_engine.contract.restored_topics import ChosenPartition, Rename, RestoreTopics
+from logkeep_engine.contract.patterns import NamePatterns, Pattern, RenameRule
+from logkeep_engine.contract.restored_topics import ChosenPartition, RestoreTopics
 from logkeep_engine.errors import NoTopicMatches, SpecError
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
 
@@ -106,8 +106,9 @@ def select_topics(
 def _named(chosen: Iterable[TopicEntry], topics: RestoreTopics) -> tuple[list[Choice], list[str]]:
     """The topics with the names they get, and why some of Kafka's own are left out."""
     choices, notes = [], []
+    rules = [rename.rule() for rename in topics.rename]
     for topic in chosen:
-        target = _rename(topic.name, topics.rename)
+        target = _rename(topic.name, rules)
         if topic.name in INTERNAL_TOPICS and target not in INTERNAL_TOPICS and not _is_meant(topic.name, topics):
             # An archive of format Avro may have __consumer_offsets without being asked for it by name.
             notes.append(
@@ -167,7 +168,7 @@ def only_chosen(state: ArchiveState, chosen: Sequence[ChosenPartition]) -> Archi
 
 def _is_meant(name: str, topics: RestoreTopics) -> bool:
     """Whether a pattern speaks of names like Kafka's own, not of any name."""
-    return any(re.fullmatch(pattern, name) and pattern.lstrip("^(\\").startswith("_") for pattern in topics.include)
+    return any(Pattern(pattern).matches(name) and pattern.lstrip("^(\\").startswith("_") for pattern in topics.include)
 
 
 def _choose_incarnations(
@@ -258,12 +259,11 @@ def _listed(state: ArchiveState, topics: Sequence[TopicEntry]) -> str:
     return ", ".join(str(held(state, topic)) for topic in topics[-MAX_NAMES_SHOWN:]) + more
 
 
-def _rename(name: str, rules: Sequence[Rename]) -> str:
+def _rename(name: str, rules: Sequence[RenameRule]) -> str:
     for at, rule in enumerate(rules):
-        match = re.fullmatch(rule.from_, name)
-        if match is None:
+        target = rule.new_name(name)
+        if target is None:
             continue
-        target = match.expand(rule.to)
         if not legal_topic_name(target):
             raise SpecError(
                 f"spec.topics.rename[{at}]: turns topic {name!r} into {target!r}, which is no legal topic name",

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.errors import SpecError
@@ -324,8 +325,8 @@ def _pattern(given: Mapping[str, str]) -> str | None:
     pattern = given.get("topicPattern")
     if pattern is not None:
         try:
-            re.compile(pattern)
-        except re.error as error:
+            Pattern(pattern)
+        except PatternInvalid as error:
             raise SpecError(f"Option topicPattern: {pattern!r} is no regular expression: {error}.") from error
     return pattern
 

@@ -7,7 +7,6 @@ record. The caller hands in functions for both; else `plan` is pure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, taken_topics
 from logkeep_engine.archive.reading.partition import is_batched
+from logkeep_engine.contract.patterns import Pattern
 from logkeep_engine.errors import NoTopicMatches
 from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.log.segment import AbortedTxn
@@ -99,7 +99,7 @@ def select_topics(state: ArchiveState, options: SourceOptions, shows: Shows) -> 
 def _is_named(options: SourceOptions, name: str) -> bool:
     if options.topics is not None:
         return name in options.topics
-    return options.topic_pattern is None or re.fullmatch(options.topic_pattern, name) is not None
+    return options.topic_pattern is None or Pattern(options.topic_pattern).matches(name)
 
 
 def _incarnation(state: ArchiveState, topic_id: str, options: SourceOptions) -> TopicEntry:
@@ -109,7 +109,7 @@ def _incarnation(state: ArchiveState, topic_id: str, options: SourceOptions) -> 
         hint = f"It has {', '.join(known[:20])}." if known else "It has no topic yet."
         raise NoTopicMatches(f"Option topicId: the archive has no topic with the id {topic_id}.", hint=hint)
     named = options.topics is None or topic.name in options.topics
-    if not named or not re.fullmatch(options.topic_pattern or ".*", topic.name):
+    if not named or not Pattern(options.topic_pattern or ".*").matches(topic.name):
         raise NoTopicMatches(f"Option topicId: {topic_id} is the id of topic {topic.name}, which is not asked for.")
     return topic
 

@@ -9,12 +9,12 @@ The text of a row is that of Kafka's own tool (`kafka-dump-log.sh`), so that scr
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from logkeep_engine.contract.patterns import Pattern
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, UndecodableRecord
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.formats.records import RecordBlock
@@ -56,7 +56,7 @@ class Options:
     last_offset: int | None = None
     from_time: int | None = None
     to_time: int | None = None
-    key: re.Pattern[str] | None = None
+    key: Pattern | None = None
     key_decoder: Decoder = field(default_factory=lambda: decoder(DecoderName.STRING))
     value_decoder: Decoder = field(default_factory=lambda: decoder(DecoderName.STRING))
 
@@ -83,7 +83,7 @@ class Options:
                 return False
         if self.key is None:
             return True
-        return record.key is not None and self.key.search(record.key.decode("utf-8", "replace")) is not None
+        return record.key is not None and self.key.occurs_in(record.key.decode("utf-8", "replace"))
 
 
 def dump_segment(segment: ToolboxSegment, options: Options, aborted: Spans | None = None) -> Iterator[Row]:

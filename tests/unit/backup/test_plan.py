@@ -477,6 +477,7 @@ def test_groups_match_by_their_whole_id() -> None:
     assert select_groups(["b", "a", "ab"], ConsumerGroups(include=("a", "b"))) == ["a", "b"]
     assert select_groups(["b", "a"], ConsumerGroups(exclude=("a",))) == ["b"]
     assert select_groups([], ConsumerGroups()) == []
+    assert select_groups(["from-secret\n", "plain"], ConsumerGroups()) == ["from-secret\n", "plain"]
 
 
 def test_pieces_are_what_earlier_attempts_left() -> None:

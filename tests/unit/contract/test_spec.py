@@ -386,7 +386,7 @@ def test_a_wrong_backup_is_refused_by_field(spec: dict[str, Any], field: str, wh
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (backup(topics={"include": ["("]}), "spec.topics.include[0]: '(' is not a regular expression: missing ), "),
+        (backup(topics={"include": ["("]}), "spec.topics.include[0]: '(' is not a regular expression: missing ): ("),
         (
             backup(topics={"include": ["ok", "*"]}),
             "spec.topics.include[1]: '*' is not a regular expression",
@@ -412,7 +412,7 @@ def test_one_mistake_is_one_problem_in_the_words_of_yaml(wrong: dict[str, Any], 
 BAD_RESTORES = [
     (restore(source={}), "spec.source", "exactly one of backupRef and storage"),
     (restore(source={"backupRef": {"name": "a"}, "storage": {"uri": "s3://bucket"}}), "spec.source", "exactly one of"),
-    (restore(topics={"rename": [{"from": "(a)", "to": "\\2"}]}), "spec.topics.rename[0]", "does not fit the groups"),
+    (restore(topics={"rename": [{"from": "(a)", "to": "\\2"}]}), "spec.topics.rename[0].to", "does not fit the groups"),
     (restore(topics={"rename": [{"from": "(", "to": "x"}]}), "spec.topics.rename[0].from", "not a regular expression"),
     (restore(limits={"bytesPerSecond": "0"}), "spec.limits.bytesPerSecond", "must be at least 64Ki"),
     (restore(schemaTopic="registry"), "spec", "schemaTopic may be set only with everything"),
@@ -479,7 +479,7 @@ BAD_RESTORES = [
     ),
     (
         restore(consumerGroups={"restore": "Translate", "rename": [{"from": "a", "to": r"\1"}]}),
-        "spec.consumerGroups.rename[0]",
+        "spec.consumerGroups.rename[0].to",
         "does not fit the groups of 'a'",
     ),
     (restore(recordBatches={"maxRecords": 0}), "spec.recordBatches.maxRecords", "greater than or equal to 1"),

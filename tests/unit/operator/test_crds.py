@@ -26,7 +26,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "KafkaRestore": KafkaRestoreSpec,
 }
 PLURALS = {**KINDS, ASKED_KIND: ASKED_PLURAL}
-LIMITS = ("enum", "minimum", "maximum", "minLength", "minItems", "pattern")
+LIMITS = ("enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern")
 
 
 @cache

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from logkeep_engine.archive import names
+from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 
 
 class HoldKind(StrEnum):
@@ -38,8 +38,8 @@ class Hold:
             names.check_run_id(self.name)
             return
         try:
-            re.compile(self.name)
-        except re.error as error:
+            Pattern(self.name)
+        except PatternInvalid as error:
             raise ValueError(f"a hold on topics {self.name!r}: {error}") from error
 
     def __str__(self) -> str:
@@ -48,4 +48,4 @@ class Hold:
 
 def topic_hold(holds: Iterable[Hold], topic: str) -> Hold | None:
     """The first hold on a topic of this name, if there is one."""
-    return next((hold for hold in holds if hold.kind is HoldKind.TOPIC and re.fullmatch(hold.name, topic)), None)
+    return next((hold for hold in holds if hold.kind is HoldKind.TOPIC and Pattern(hold.name).matches(topic)), None)
