@@ -25,6 +25,7 @@ class DriverPlaces:
         self._waiting: dict[Key, datetime] = {}
         self._looks = 0
         self._looked: dict[Key, int] = {}
+        self._namespaces: dict[str | None, frozenset[str]] = {}
         self._lock = threading.Lock()
 
     def turns(self) -> Turns:
@@ -94,6 +95,7 @@ class DriverPlaces:
                     self._running.discard(key)
                     self._waiting.pop(key, None)
                     self._looked.pop(key, None)
+            self._namespaces[scope] = frozenset(key.namespace for key in there)
             self._uncounted.discard(scope)
 
     def not_counted(self, scope: str | None) -> None:
@@ -110,7 +112,14 @@ class DriverPlaces:
 
     def _turns(self) -> Turns:
         waiting = frozenset(Waiter(since, key) for key, since in self._waiting.items())
-        return Turns(self._concurrency, frozenset(self._running), waiting, counted=not self._uncounted)
+        namespaces = frozenset(key.namespace for key in (*self._running, *self._waiting))
+        return Turns(
+            self._concurrency,
+            frozenset(self._running),
+            waiting,
+            counted=not self._uncounted,
+            namespaces=namespaces.union(*self._namespaces.values()),
+        )
 
     def _look(self, key: Key) -> None:
         self._looks += 1

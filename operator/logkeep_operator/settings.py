@@ -14,8 +14,9 @@
 | LOGKEEP_PROBE_PORT | port of /healthz; 0: none | 8080 |
 | LOGKEEP_WORKERS | resources reconciled at once | 4 |
 | LOGKEEP_MAX_CONCURRENT_RUNS | runs that have a driver at a time; 0: no limit | 5 |
-| LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE | the same in each namespace | 0 |
+| LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE | the same in each namespace; Share: half of them, if there are others | Share |
 | LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES | the same in single namespaces: `name=number`, separated by commas | none |
+| LOGKEEP_KUEUE | whether Kueue is there, which has a queue of its own: true or false | false |
 | LOGKEEP_RESYNC_SECONDS | how often every resource is looked at without an event | 60 |
 | LOGKEEP_LEASE_NAME | the Lease whose holder is the replica that acts | none: this one acts |
 | LOGKEEP_LEASE_NAMESPACE | its namespace | none |
@@ -40,6 +41,7 @@ DEFAULT_USER = 185  # Spark's customary user; the image has it in /etc/passwd
 FIXED, PLATFORM = "Fixed", "Platform"
 DEFAULT_RUNS = 5
 MAX_RUNS = 10_000
+SHARE = "Share"
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -80,15 +82,22 @@ class LeaseSettings:
 @dataclass(frozen=True, slots=True)
 class Concurrency:
     """The most runs that have a driver at a time: of the operator, of each namespace, and of single namespaces. 0
-    stands for no limit."""
+    stands for no limit. `namespace`: None for the share. `kueue`: Kueue is there, and what it queues does not wait."""
 
     operator: int = 0
-    namespace: int = 0
+    namespace: int | None = None
     namespaces: Mapping[str, int] = field(default_factory=dict)
+    kueue: bool = False
 
-    def of(self, namespace: str) -> int:
-        """The most runs of a namespace."""
+    def of(self, namespace: str) -> int | None:
+        """The most runs of a namespace, None if it has the share."""
         return self.namespaces.get(namespace, self.namespace)
+
+    @property
+    def share(self) -> int:
+        """The most runs of a namespace of which nothing else is said, if others want runs, too. No one may hold all
+        places for as long as its runs like."""
+        return (self.operator + 1) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +136,9 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
         workers=_number(environ, "LOGKEEP_WORKERS", 4, 1, 64),
         concurrency=Concurrency(
             _number(environ, "LOGKEEP_MAX_CONCURRENT_RUNS", DEFAULT_RUNS, 0, MAX_RUNS),
-            _number(environ, "LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE", 0, 0, MAX_RUNS),
+            _of_each_namespace(environ),
             _numbers(environ, "LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES"),
+            _choice(environ, "LOGKEEP_KUEUE", "false", ("true", "false")) == "true",
         ),
         resync_seconds=_number(environ, "LOGKEEP_RESYNC_SECONDS", 60, 1, 3600),
         log_level=_choice(environ, "LOGKEEP_LOG_LEVEL", "INFO", LOG_LEVELS),
@@ -183,6 +193,14 @@ def _number(environ: Mapping[str, str], variable: str, default: int, low: int, h
     if not text.isdecimal() or not low <= int(text) <= high:
         raise SettingsInvalid(f"{variable} is {text!r}; it must be a number from {low} to {high}.")
     return int(text)
+
+
+def _of_each_namespace(environ: Mapping[str, str]) -> int | None:
+    variable = "LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE"
+    text = environ.get(variable, "").strip() or SHARE
+    if text != SHARE and (not text.isdecimal() or int(text) > MAX_RUNS):
+        raise SettingsInvalid(f"{variable} is {text!r}; it must be {SHARE} or a number from 0 to {MAX_RUNS}.")
+    return None if text == SHARE else int(text)
 
 
 def _numbers(environ: Mapping[str, str], variable: str) -> dict[str, int]:

@@ -90,7 +90,7 @@ def test_a_resource_that_gives_its_job_to_kueue_waits_for_no_turn(
     namespace: Namespace, operator_kubeconfig: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "operator.log"
-    with Operator(operator_kubeconfig, namespace.name, log, LOGKEEP_MAX_CONCURRENT_RUNS="1"):
+    with Operator(operator_kubeconfig, namespace.name, log, LOGKEEP_MAX_CONCURRENT_RUNS="1", LOGKEEP_KUEUE="true"):
         ask(namespace, "first")
         wait_for("its Job", lambda: jobs(namespace) == ["first"])
         ask(namespace, "kueue", runPolicy={"jobLabels": {"kueue.x-k8s.io/queue-name": "backups"}})

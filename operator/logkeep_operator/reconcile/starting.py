@@ -97,7 +97,7 @@ class Starting(Step):
 
     def take_turn(self) -> None:
         """Go on if it is the run's turn to have a driver. Raises Waiting."""
-        if LABEL_KUEUE in self.spec.run_policy.job_labels:
+        if self.turns.concurrency.kueue and LABEL_KUEUE in self.spec.run_policy.job_labels:
             return  # Kueue has a queue of its own, and suspends the Job
         self.waits_since = self._waits_since() or self.now
         place = place_of(self.turns, self.resource.key, self.waits_since)

@@ -2,7 +2,8 @@
 run that has waited longest comes first.
 
 A run that waits has no pods: it takes no room that the executors of another run need. A namespace that is full holds up
-no other namespace. `places` remembers who runs and who waits; this module decides.
+no other namespace. A namespace without a limit of its own has a share of the places where other namespaces have
+resources. `places` remembers who runs and who waits; this module decides.
 """
 
 from __future__ import annotations
@@ -35,32 +36,47 @@ class Waiter(NamedTuple):
 
 @dataclass(frozen=True)
 class Turns:
-    """The runs of the operator. `counted` is False until the operator knows those that were there when it started."""
+    """The runs of the operator. `counted` is False until the operator knows those that were there when it started.
+    `namespaces` have resources."""
 
     concurrency: Concurrency = _NO_LIMITS
     running: frozenset[Key] = frozenset()
     waiting: frozenset[Waiter] = frozenset()
     counted: bool = True
+    namespaces: frozenset[str] = frozenset()
+
+    def most(self, namespace: str) -> int:
+        """The most runs of a namespace, or NO_LIMIT."""
+        most = self.concurrency.of(namespace)
+        if most is not None:
+            return most
+        return self.concurrency.share if self.namespaces - {namespace} else NO_LIMIT
 
 
 @dataclass(frozen=True)
 class QueuePlace:
-    """A place in the queue. `namespace` is the one that is full, None if the operator is."""
+    """A place in the queue. `namespace` is the one that is full, None if the operator is. `share`: the namespace has no
+    limit but its share."""
 
     position: int
     running: int
     most: int
     namespace: str | None = None
+    share: bool = False
 
     @property
     def message(self) -> str:
         """The place in words."""
         if self.position == 0:
             return "The operator has just started and counts the runs that go on. The run begins after that."
-        where = "of the operator" if self.namespace is None else f"of namespace {self.namespace}"
+        limit = "maxConcurrentRuns of the operator"
+        if self.namespace is not None:
+            limit = f"maxConcurrentRuns of namespace {self.namespace}"
+        if self.share:
+            limit = f"the share of namespace {self.namespace}, besides others,"
         return (
             f"The run waits for its turn at position {_told(self.position)}: {self.running} runs go on, "
-            f"and maxConcurrentRuns {where} is {self.most}."
+            f"and {limit} is {self.most}."
         )
 
 
@@ -114,12 +130,11 @@ def _decided(turns: Turns, waiting: list[Waiter]) -> Iterator[tuple[Waiter, str 
     the name of its namespace."""
     total = len(turns.running)
     of_namespace = Counter(key.namespace for key in turns.running)
-    most = turns.concurrency
     for waiter in waiting:
         namespace = waiter.key.namespace
-        if NO_LIMIT < most.of(namespace) <= of_namespace[namespace]:
+        if NO_LIMIT < turns.most(namespace) <= of_namespace[namespace]:
             yield waiter, namespace
-        elif NO_LIMIT < most.operator <= total:
+        elif NO_LIMIT < turns.concurrency.operator <= total:
             yield waiter, ""
         else:
             total += 1
@@ -132,7 +147,8 @@ def _place(turns: Turns, ahead: list[Waiter], me: Waiter, full: str) -> QueuePla
     if full:
         before = sum(other.key.namespace == namespace for other in ahead)
         running = sum(key.namespace == namespace for key in turns.running)
-        return QueuePlace(before + 1, running, turns.concurrency.of(namespace), namespace)
+        share = turns.concurrency.of(namespace) is None
+        return QueuePlace(before + 1, running, turns.most(namespace), namespace, share)
     return QueuePlace(len(ahead) + 1, len(turns.running), turns.concurrency.operator)
 
 

@@ -51,7 +51,8 @@ def test_the_operator_understands_the_charts_environment() -> None:
         environment(
             "watchNamespaces={a,b}", "imagePullSecrets[0].name=one", "imagePullSecrets[1].name=two",
             "maxConcurrentRuns.operator=9", "maxConcurrentRuns.namespace=2", "maxConcurrentRuns.namespaces.team-a=1",
-            "maxConcurrentRuns.namespaces.team-b=0", "engine.image.repository=r/e", "engine.image.tag=v9",
+            "maxConcurrentRuns.namespaces.team-b=0", "kueue.enabled=true",
+            "engine.image.repository=r/e", "engine.image.tag=v9",
             "engine.image.pullPolicy=Never", "logLevel=DEBUG",
         )
     )  # fmt: skip
@@ -60,7 +61,7 @@ def test_the_operator_understands_the_charts_environment() -> None:
     assert settings.engine.pull_secrets == ("one", "two")
     assert settings.log_level == "DEBUG"
     assert default.concurrency == Concurrency(5)
-    assert settings.concurrency == Concurrency(9, 2, {"team-a": 1, "team-b": 0})
+    assert settings.concurrency == Concurrency(9, 2, {"team-a": 1, "team-b": 0}, kueue=True)
 
 
 def test_operators_are_two_on_different_nodes_and_restricted() -> None:
@@ -224,7 +225,8 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
         "workers=0", "watchNamespaces={A}", "metrics.service.port=0", "replicas=-1", "leaderElection.enabled=false",
         "podDisruptionBudget.maxUnavailable=0",
         "engine.user=root", "engine.allowed.image={x}", "engine.allowed.images={a b}",
-        "maxConcurrentRuns.operator=-1", "maxConcurrentRuns.namespaces.A=1",
+        "maxConcurrentRuns.operator=-1", "maxConcurrentRuns.namespace=Half", "kueue.enabled=maybe",
+        "maxConcurrentRuns.namespaces.A=1",
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(value: str) -> None:

@@ -70,6 +70,27 @@ def test_a_snapshot_that_is_older_than_a_look_changes_nothing() -> None:
     assert shared.turns().running == frozenset()
 
 
+def test_five_runs_of_one_namespace_do_not_hold_all_places() -> None:
+    shared = DriverPlaces(Concurrency(5), [None])
+    hogs = [Key("KafkaBackup", "hog", f"n{number}") for number in range(7)]
+    shared.counted(None, [*hogs, A], shared.mark())
+    assert sum(who in shared.enter(who, START).running for who in hogs) == 3
+    assert A in shared.enter(A, START + timedelta(hours=1)).running
+    assert shared.due() == []
+    shared.counted(None, hogs, shared.mark() + 1)
+    assert shared.due() == hogs[3:5], "the other namespace has no resource any more"
+
+
+def test_a_namespace_that_was_not_yet_listed_counts_when_its_run_waits() -> None:
+    shared = DriverPlaces(Concurrency(2), [None])
+    hogs = [Key("KafkaBackup", "hog", f"n{number}") for number in range(3)]
+    shared.counted(None, hogs[:1], shared.mark())
+    assert hogs[0] in shared.enter(hogs[0], START).running
+    shared.wait(A, START + timedelta(hours=1), shared.mark())
+    assert hogs[1] not in shared.enter(hogs[1], START).running
+    assert A in shared.enter(A, START + timedelta(hours=1)).running
+
+
 def test_who_is_gone_holds_no_place() -> None:
     shared = places()
     shared.enter(A, START)

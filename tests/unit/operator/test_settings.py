@@ -56,7 +56,7 @@ def test_the_platform_may_give_the_user_and_patterns_are_lists() -> None:
 
 def test_runs_are_limited_also_in_namespaces() -> None:
     default = from_environ({"LOGKEEP_ENGINE_IMAGE": "e"}).concurrency
-    assert (default.operator, default.of("any")) == (5, 0)
+    assert (default.operator, default.of("any"), default.share, default.kueue) == (5, None, 3, False)
     said = {"": "7", "_NAMESPACE": "2", "_NAMESPACES": "a=1, b=0"}
     limits = from_environ(
         {"LOGKEEP_ENGINE_IMAGE": "e"} | {f"LOGKEEP_MAX_CONCURRENT_RUNS{end}": text for end, text in said.items()}
@@ -69,6 +69,8 @@ def test_runs_are_limited_also_in_namespaces() -> None:
     [
         ("LOGKEEP_MAX_CONCURRENT_RUNS", "-1"),
         ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE", "many"),
+        ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACE", "10001"),
+        ("LOGKEEP_KUEUE", "yes"),
         ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "a"),
         ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "a=x"),
         ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "=1"),

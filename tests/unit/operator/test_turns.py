@@ -59,6 +59,36 @@ def test_a_full_namespace_holds_up_no_other() -> None:
     assert place_of(found, key("e", "other"), at(3)) == QueuePlace(2, 1, 3)
 
 
+def test_a_namespace_has_half_of_the_places_as_long_as_others_have_resources() -> None:
+    running = [key("a"), key("b"), key("c")]
+    alone = turns(Concurrency(5), running, key("d"), key("e"), key("f"))
+    assert due(alone) == [key("d"), key("e")]
+    shared = replace(alone, namespaces=frozenset(["team", "other"]))
+    assert due(shared) == []
+    place = place_of(shared, key("e"), at(1))
+    assert place == QueuePlace(2, 3, 3, "team", share=True)
+    assert place.message == (
+        "The run waits for its turn at position 2: 3 runs go on, and the share of namespace team, besides others, is 3."
+    )
+    with_other = replace(shared, waiting=shared.waiting | {Waiter(at(9), key("z", "other"))})
+    assert due(with_other) == [key("z", "other")]
+
+
+def test_a_share_is_never_more_than_what_the_chart_says_and_never_nothing() -> None:
+    both = frozenset(["team", "other"])
+    for most, share in ((1, 1), (2, 1), (3, 2), (20, 10), (0, 0)):
+        assert replace(turns(Concurrency(most), []), namespaces=both).most("team") == share
+    said = replace(turns(Concurrency(20, 4, {"team": 15, "free": 0}), []), namespaces=both)
+    assert [said.most(name) for name in ("team", "other", "free")] == [15, 4, 0]
+
+
+def test_two_namespaces_that_want_everything_leave_a_place_to_no_third_but_take_turns() -> None:
+    """A share bounds each tenant; who wants a place of his own for each gives them numbers in the chart."""
+    names = [key(f"{number}", space) for number in range(4) for space in ("a", "b")]
+    found = replace(turns(Concurrency(5), [], *names, key("x", "c")), namespaces=frozenset("abc"))
+    assert due(found) == names[:5]
+
+
 def test_nobody_begins_before_the_runs_are_counted() -> None:
     found = replace(turns(Concurrency(5), [], key("a")), counted=False)
     place = place_of(found, key("a"), at(0))
@@ -182,9 +212,12 @@ def test_a_job_that_vanished_waits_for_its_turn_before_those_that_came_later() -
     assert not any(isinstance(action, Create) and action.kind == "Job" for action in plan.actions)
 
 
-def test_a_run_of_kueue_is_left_to_kueue() -> None:
+def test_a_run_of_kueue_is_left_to_kueue_where_the_chart_says_that_it_is_there() -> None:
     labels = {"kueue.x-k8s.io/queue-name": "backups"}
     world = World(spec=backup_spec(runPolicy={"jobLabels": labels}))
     world.turns = turns(Concurrency(1), [key("other")])
+    assert world.step().waits_since == START
+    assert jobs_made(world) == 0
+    world.turns = turns(Concurrency(1, kueue=True), [key("other")])
     assert world.step().waits_since is None
     assert jobs_made(world) == 1
