@@ -131,6 +131,8 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
     def filesystem() -> Any:
         import s3fs
 
+        from logkeep_engine.storage.s3.http_session import UnredirectedSession
+
         made = s3fs.S3FileSystem(
             session=_prepared(s3fs.core.aiobotocore.session.AioSession(), place),
             key=key,
@@ -138,7 +140,12 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
             token=token,
             endpoint_url=place.endpoint,
             client_kwargs=options,
-            config_kwargs={"connect_timeout": 5, "read_timeout": BODY_TIMEOUT, **config},
+            config_kwargs={
+                "connect_timeout": 5,
+                "read_timeout": BODY_TIMEOUT,
+                "http_session_cls": UnredirectedSession,
+                **config,
+            },  # fmt: skip
             skip_instance_cache=True,
             use_listings_cache=False,
         )
