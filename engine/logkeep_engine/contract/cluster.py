@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from logkeep_engine.contract.endpoints import Broker
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.references import (
     CaRef,
@@ -15,7 +16,6 @@ from logkeep_engine.contract.references import (
     LoginSecretRef,
     StrimziRef,
 )
-from logkeep_engine.contract.values import HostPort
 
 
 class Protocol(StrEnum):
@@ -83,7 +83,7 @@ class ClusterSpec(Model):
     starts, so the engine never sees it.
     """
 
-    bootstrap_servers: Annotated[tuple[HostPort, ...], Field(min_length=1)] | None = None
+    bootstrap_servers: Annotated[tuple[Broker, ...], Field(min_length=1)] | None = None
     strimzi: StrimziRef | None = None
     security: SecuritySpec = SecuritySpec()
     kafka_user_ref: KafkaUserRef | None = None

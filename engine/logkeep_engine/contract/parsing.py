@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from logkeep_engine.contract.endpoints import ENDPOINT, NOT_AN_ORIGIN
 from logkeep_engine.contract.values import HOST_PORT
 
 M = TypeVar("M", bound=BaseModel)
@@ -64,6 +65,8 @@ def _say(item: Any) -> str:
         return f"must have at most {item['ctx']['max_length']} items"
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == HOST_PORT:
         return f"{item['input']!r} is not host:port"
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == ENDPOINT:
+        return NOT_AN_ORIGIN  # what was written may hold a password
     return str(item["msg"]).removeprefix("Value error, ")
 
 

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
+from urllib.parse import unquote
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from logkeep_engine.contract.endpoints import Endpoint, Region
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.references import CaRef, S3SecretRef
 from logkeep_engine.contract.values import Name
+
+# No character of a line break or a terminal's command: URIs stand in logs, in lists and in messages.
+URI = r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\x00-\x1f\x7f-\x9f]+)*/?|file:///[^?#\x00-\x1f\x7f-\x9f]+)$"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _uri(text: str) -> str:
+    """Refuse folders that lead elsewhere, and control characters, written out or as codes: `%2e%2e` is `..`."""
+    plain = unquote(text)
+    if _CONTROL.search(plain):
+        raise ValueError("may not have line breaks or other control characters, nor codes of such (%0a)")
+    if any(part in (".", "..") for part in plain.split("/")):
+        raise ValueError("may not have '.' or '..' as the name of a folder")
+    return text
+
+
+StorageUri = Annotated[str, Field(pattern=URI), AfterValidator(_uri)]
 
 
 class WorkloadIdentity(Model):
@@ -44,9 +64,9 @@ class StorageTls(Model):
 
 
 class StorageSpec(Model):
-    uri: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)*/?|file:///[^?#]+)$")]
-    endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")] | None = None
-    region: Annotated[str, Field(min_length=1)] | None = None
+    uri: StorageUri
+    endpoint: Endpoint | None = None
+    region: Region | None = None
     credentials: Credentials | None = None
     tls: StorageTls | None = None
     volume: Volume | None = None

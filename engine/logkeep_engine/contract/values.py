@@ -137,7 +137,6 @@ BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
 # Kubernetes' quantity of CPU, in whole millicores.
 Cores = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}|[0-9]{1,3}\.[0-9]{1,3})$")]
 HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$"
-HostPort = Annotated[str, Field(pattern=HOST_PORT)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 SECRET_KEY = r"^[-._a-zA-Z0-9]+$"
 SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=SECRET_KEY)]
