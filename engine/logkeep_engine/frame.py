@@ -12,12 +12,20 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
+from logkeep_engine.contract.clear_text import clear_text_warnings
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
 from logkeep_engine.errors import LogkeepError
-from logkeep_engine.report import failed
+from logkeep_engine.report import failed, told_warnings
 
 log = logging.getLogger(__name__)
+
+
+def with_clear_text_warnings(result: RunResult, spec: KafkaBackupSpec | KafkaRestoreSpec) -> RunResult:
+    """The result of a run, with warnings for secrets that its spec sends across the network in the clear."""
+    found = clear_text_warnings(spec)
+    return replace(result, warnings=told_warnings((*found, *result.warnings))) if found else result
 
 
 class DriverRun(ABC):

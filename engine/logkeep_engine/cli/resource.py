@@ -29,6 +29,7 @@ from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError
+from logkeep_engine.frame import with_clear_text_warnings
 from logkeep_engine.report import failed
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def _dry_backup(request: RunRequest, spec: KafkaBackupSpec) -> RunResult:
     from logkeep_engine.report import Reporter
 
     say(f"run {request.run_id}")
-    return BackupDryRun(request, spec, Reporter(request.run_id), os.environ).perform()
+    result = BackupDryRun(request, spec, Reporter(request.run_id), os.environ).perform()
+    return with_clear_text_warnings(result, spec)
 
 
 def _read(
@@ -149,12 +151,14 @@ def _run(
         with paused():
             from logkeep_engine.backup.run import run_backup
 
-        return run_backup(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
+        result = run_backup(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
+        return with_clear_text_warnings(result, spec)
     with paused():
         from logkeep_engine.restore.run import restore, verify_again
 
     perform = verify_again if only_verify else restore
-    return perform(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
+    result = perform(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
+    return with_clear_text_warnings(result, spec)
 
 
 def _moves_groups(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:

@@ -26,6 +26,7 @@ from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import MAX_LIST, ContractError, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError, SpecError
+from logkeep_engine.frame import with_clear_text_warnings
 from logkeep_engine.report import Reporter, failed
 from logkeep_engine.spark import daemon
 from logkeep_engine.spark.conf import master_conf, planned_for, uses_s3
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 reporter = _reporter(request)  # it has a thread, and the nursery is forked before there is any
             session = _session(request, spec, reporter, arguments.master, nursery, os.environ, stack)
             result = _run(request, spec, arguments.master, session, reporter)
-            result = _with_keys_without_effect(result, session)
+            result = with_clear_text_warnings(_with_keys_without_effect(result, session), spec)
             if result.dry_run is not None:
                 result = replace(result, dry_run=result.dry_run.bounded())
         except (Exception, KeyboardInterrupt) as error:

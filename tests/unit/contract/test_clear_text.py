@@ -1,0 +1,72 @@
+"""Warnings for secrets that a spec sends across the network in the clear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.clear_text import clear_text_warnings
+from logkeep_engine.contract.run import MAX_LIST, RunResult
+from logkeep_engine.contract.spec import parse_backup, parse_restore
+from logkeep_engine.frame import with_clear_text_warnings
+
+SECRET = {"credentials": {"secretRef": {"name": "keys"}}}
+
+
+def storage(endpoint: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"uri": "s3://bucket/x", **({} if endpoint is None else {"endpoint": endpoint}), **more}
+
+
+def cluster(protocol: str, mechanism: str | None = None) -> dict[str, Any]:
+    sasl = {} if mechanism is None else {"sasl": {"mechanism": mechanism, "secretRef": {"name": "login"}}}
+    return {"bootstrapServers": ["k:9092"], "security": {"protocol": protocol, **sasl}}
+
+
+def warnings(place: dict[str, Any], kafka: dict[str, Any]) -> tuple[str, ...]:
+    return clear_text_warnings(parse_backup({"topics": {"include": [".*"]}, "storage": place, "cluster": kafka}))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism", "told"),
+    [
+        ("SASL_PLAINTEXT", "PLAIN", True), ("SASL_SSL", "PLAIN", False), ("SASL_PLAINTEXT", "SCRAM-SHA-512", False),
+        ("PLAINTEXT", None, False),
+    ],
+)  # fmt: skip
+def test_a_password_of_plain_without_tls_is_told(protocol: str, mechanism: str | None, told: bool) -> None:
+    found = warnings(storage(), cluster(protocol, mechanism))
+    assert len(found) == told
+    assert all("PLAIN over SASL_PLAINTEXT sends the password across the network in the clear" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "keys", "told"),
+    [
+        ("http://minio:9000", SECRET, True), ("https://minio:9000", SECRET, False), (None, SECRET, False),
+        ("http://minio:9000", {}, False),
+    ],
+)  # fmt: skip
+def test_keys_of_a_secret_over_http_are_told(endpoint: str | None, keys: dict[str, Any], told: bool) -> None:
+    found = warnings(storage(endpoint, **keys), cluster("PLAINTEXT"))
+    assert len(found) == told
+    assert all(text.startswith("spec.storage.endpoint is http://: ") for text in found)
+
+
+def test_a_restore_tells_its_archive_and_its_state() -> None:
+    place = storage("http://minio:9000", **SECRET)
+    spec = {"source": {"storage": place}, "state": {**place, "uri": "s3://bucket/y"}, "cluster": cluster("PLAINTEXT")}
+    assert [text.partition(" ")[0] for text in clear_text_warnings(parse_restore(spec))] == [
+        "spec.source.storage.endpoint",
+        "spec.state.endpoint",
+    ]
+
+
+def test_the_result_has_them_first_and_stays_bounded() -> None:
+    spec = parse_backup(
+        {"topics": {"include": [".*"]}, "storage": storage(), "cluster": cluster("SASL_PLAINTEXT", "PLAIN")}
+    )
+    result = RunResult("r", "KafkaBackup", "Succeeded", 0, 1.0, 2.0, warnings=tuple("w" * MAX_LIST))
+    told = with_clear_text_warnings(result, spec).warnings
+    assert (len(told), told[0][:21], told[1]) == (MAX_LIST, "spec.cluster.security", "w")
+    assert told[-1] == "and 2 more warnings, which the log of the driver has"
