@@ -294,7 +294,7 @@ def started(options: Options) -> Iterator[Bench]:
         except Exception as error:
             error.add_note(broker.process.output[-3000:])
             raise
-        installation = Installation(node)
+        installation = Installation(node, s3)
         installation.install()
         installation.create_namespace(NAMESPACE, s3)
         s3.create_bucket(BUCKET)

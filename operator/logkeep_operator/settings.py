@@ -9,6 +9,7 @@
 | LOGKEEP_ENGINE_USER | uid and groups of driver and executors: Fixed (185), or those that the Platform gives | Fixed |
 | LOGKEEP_ALLOWED_IMAGES | images that resources may name, with `*`, separated by commas | only the engine's |
 | LOGKEEP_ALLOWED_SERVICE_ACCOUNTS | accounts that resources may name, in the same way | only the operator's |
+| LOGKEEP_ALLOWED_ENDPOINTS | endpoints of object stores that resources may name, in the same way | none |
 | LOGKEEP_NAMESPACES | namespaces to watch, separated by commas | all |
 | LOGKEEP_METRICS_PORT | port of /metrics; 0: none | 8081 |
 | LOGKEEP_PROBE_PORT | port of /healthz; 0: none | 8080 |
@@ -34,6 +35,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from logkeep_engine.contract.endpoints import check_allowed_endpoint
 from logkeep_operator.errors import SettingsInvalid
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -64,6 +66,7 @@ class EngineSettings:
     user: int | None = DEFAULT_USER
     allowed_images: tuple[str, ...] = ()
     allowed_accounts: tuple[str, ...] = ()
+    allowed_endpoints: tuple[str, ...] = ()
     driver_role: RoleName = RoleName("ClusterRole", "logkeep-driver")
 
 
@@ -129,6 +132,7 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
             user=_user(environ),
             allowed_images=_names(environ, "LOGKEEP_ALLOWED_IMAGES"),
             allowed_accounts=_names(environ, "LOGKEEP_ALLOWED_SERVICE_ACCOUNTS"),
+            allowed_endpoints=_endpoints(environ),
         ),
         namespaces=_names(environ, "LOGKEEP_NAMESPACES"),
         metrics_port=_number(environ, "LOGKEEP_METRICS_PORT", 8081, 0, 65535),
@@ -186,6 +190,16 @@ def _user(environ: Mapping[str, str]) -> int | None:
 
 def _names(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in environ.get(variable, "").split(",") if name.strip()))
+
+
+def _endpoints(environ: Mapping[str, str]) -> tuple[str, ...]:
+    found = _names(environ, "LOGKEEP_ALLOWED_ENDPOINTS")
+    try:
+        for entry in found:
+            check_allowed_endpoint(entry)
+    except ValueError as error:
+        raise SettingsInvalid(f"LOGKEEP_ALLOWED_ENDPOINTS: {error}.") from error
+    return found
 
 
 def _number(environ: Mapping[str, str], variable: str, default: int, low: int, high: int) -> int:

@@ -227,30 +227,31 @@ def test_inspect_reads_the_archive_with_the_secret_that_the_resource_names(
 ) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "a token of somebody else")
     logkeep = administrator(archived)
+    allowed = ("--allow-endpoint", s3.endpoint)
     archived.apply("KafkaRestore", "again", restore_spec())
     for name in ("kbak/nightly", "krst/again"):
-        held = logkeep.json("inspect", name)
+        held = logkeep.json("inspect", name, *allowed)
         assert (held["records"], [topic["name"] for topic in held["topics"]]) == (40, ["orders"])
-    at = logkeep.json("inspect", "krst/again", "--at", "2999-01-01T00:00:00Z")
+    at = logkeep.json("inspect", "krst/again", *allowed, "--at", "2999-01-01T00:00:00Z")
     assert (at["asOf"]["recordsAtMost"], at["asOf"]["partitions"][0][0]) == (40, "orders")
-    both = logkeep("inspect", "nightly", "--at", "2999-01-01T00:00:00Z", "--partitions")
+    both = logkeep("inspect", "nightly", *allowed, "--at", "2999-01-01T00:00:00Z", "--partitions")
     assert (both.exit_code, "--partitions has no effect with --at" in both.stderr) == (2, True)
-    assert logkeep("inspect", "nightly", "--at", "yesterday").exit_code == 2
-    assert logkeep.json("inspect", "krst/again", "--cost")["retention"] is None
+    assert logkeep("inspect", "nightly", *allowed, "--at", "yesterday").exit_code == 2
+    assert logkeep.json("inspect", "krst/again", *allowed, "--cost")["retention"] is None
     archived.kubectl("patch", "kbak", "nightly", "--type=merge", "-p", '{"spec": {"retention": {"maxAge": "30d"}}}')
-    cost = logkeep.json("inspect", "kbak/nightly", "--cost")
+    cost = logkeep.json("inspect", "kbak/nightly", *allowed, "--cost")
     assert (cost["topics"][0]["objects"], cost["retention"]["told"]) == (3, "maxAge 30d")
     assert cost["retention"]["bytes"] == cost["topics"][0]["bytes"], "the records are years old"
-    shown = logkeep("inspect", "nightly", "--debug")
+    shown = logkeep("inspect", "nightly", *allowed, "--debug")
     assert shown.exit_code == 0, shown.output
     assert "orders" in shown.stdout
     assert s3.secret_key not in shown.output
     archived.kubectl("patch", "secret", "keys", "--type=json", "-p", '[{"op": "remove", "path": "/data/accessKeyId"}]')
-    lacking = logkeep("inspect", "nightly")
+    lacking = logkeep("inspect", "nightly", *allowed)
     assert lacking.exit_code == 2
     assert "has no key accessKeyId." in lacking.stderr
     archived.kubectl("delete", "secret", "keys")
-    gone = logkeep("inspect", "nightly")
+    gone = logkeep("inspect", "nightly", *allowed)
     assert gone.exit_code == 2
     assert f"There is no Secret 'keys' in namespace {archived.name}." in gone.stderr
 
@@ -284,7 +285,7 @@ def test_a_missing_right_is_named(archived: Namespace, tmp_path: Path) -> None:
     assert "name one namespace with -n" in everywhere.stderr
     viewer = user(archived, tmp_path, [(GROUP, "kafkabackups", READ), (GROUP, "kafkarestores", READ)], "viewer")
     assert viewer("status").exit_code == 0
-    refused = viewer("inspect", "nightly")
+    refused = viewer("inspect", "nightly", "--allow-endpoint", "http://*")
     assert refused.exit_code == 2
     assert f"lacks a right: get on secrets in namespace {archived.name}." in refused.stderr
     assert "create on kafkarestores" in viewer("restore", "nightly", "--cluster-of", "nightly").stderr

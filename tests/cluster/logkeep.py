@@ -47,20 +47,24 @@ class StatusNotReached(AssertionError):
 
 
 class Installation:
-    """The chart on a node. `install` returns when the operator is ready."""
+    """The chart on a node, which allows this S3 server. `install` returns when the operator is ready."""
 
     release = "logkeep"
 
-    def __init__(self, node: Node, namespace: str = "logkeep") -> None:
+    def __init__(self, node: Node, s3: S3Server, namespace: str = "logkeep") -> None:
         self.node = node
+        self.s3 = s3
         self.namespace = namespace
         self.api = node.connection
 
     def install(self, values: Mapping[str, Any] | None = None) -> None:
-        """Install the chart with the images of the node."""
+        """Install the chart with the images of the node, and the S3 server as an allowed endpoint."""
         images = {
             "image": {"repository": "localhost/logkeep-operator", "tag": "dev", "pullPolicy": "Never"},
-            "engine": {"image": {"repository": "localhost/logkeep-engine", "tag": "dev", "pullPolicy": "Never"}},
+            "engine": {
+                "image": {"repository": "localhost/logkeep-engine", "tag": "dev", "pullPolicy": "Never"},
+                "allowed": {"endpoints": [self.s3.endpoint]},
+            },
         }
         command = [
             "upgrade",

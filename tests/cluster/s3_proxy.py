@@ -139,9 +139,10 @@ def answer(status: str, code: str, message: str = "") -> Fault:
 
 
 class S3Proxy(socketserver.ThreadingTCPServer):
-    """Listens on loopback while in its context. `requests`: the first lines of all requests, in their order. `spoil`:
-    bytes that are overwritten in every request. `hides`: what the headers begin with, in lower case, that no answer has
-    on its way back. `first_lists`: what `stale_list` shows, by the request's first line.
+    """Listens on loopback while in its context. `requests`: the first lines of all requests, in their order; `heads`:
+    the same with their headers. `spoil`: bytes that are overwritten in every request. `hides`: what the headers begin
+    with, in lower case, that no answer has on its way back. `first_lists`: what `stale_list` shows, by the request's
+    first line.
     """
 
     allow_reuse_address = True
@@ -152,6 +153,7 @@ class S3Proxy(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Relay)
         self.target = (server.host, server.port)
         self.requests: list[bytes] = []
+        self.heads: list[bytes] = []
         self.spoil = b""
         self.hides = b""
         self._refused: dict[bytes, Fault] = {}
@@ -228,8 +230,10 @@ class _Relay(socketserver.BaseRequestHandler):
         if proxy.spoil:
             request = request.replace(proxy.spoil, bytes(len(proxy.spoil)))
         exchange = Exchange(proxy, self.request, request)
+        head = request.partition(b"\r\n\r\n")[0]
         proxy.requests.append(exchange.line)
-        proxy._fault(exchange.line, request.partition(b"\r\n\r\n")[0])(exchange)
+        proxy.heads.append(head)
+        proxy._fault(exchange.line, head)(exchange)
 
 
 def _message(connection: socket.socket) -> bytes:

@@ -12,9 +12,9 @@ from tests.e2e.home import Home, Throttle
 
 
 @pytest.fixture(scope="session")
-def logkeep(node: Node) -> Installation:
-    """The chart, installed by Helm with its default values and the node's images."""
-    installation = Installation(node)
+def logkeep(node: Node, node_s3: S3Server) -> Installation:
+    """The chart, installed by Helm with its default values, the node's images and its S3 server."""
+    installation = Installation(node, node_s3)
     installation.install()
     return installation
 

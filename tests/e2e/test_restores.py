@@ -201,8 +201,8 @@ def topic_id(bootstrap: str, topic: str) -> str:
 
 
 def test_what_a_time_gives_is_shown_before_anything_is_restored(archived: Archived) -> None:
-    where = ["--endpoint", archived.home.s3.endpoint, "-o", "json"]
-    told = json.loads(archived.plugin("inspect", "kbak/saved", "--at", iso(archived.point), *where))
+    # The plugin sends keys to the store because the chart names it.
+    told = json.loads(archived.plugin("inspect", "kbak/saved", "--at", iso(archived.point), "-o", "json"))
 
     shown = [dict(zip(told["asOf"]["columns"], row, strict=True)) for row in told["asOf"]["partitions"]]
     assert [(row["start"], row["end"]) for row in shown] == [(0, 351), (LOG_START, 180)]

@@ -42,6 +42,7 @@ ENV_S3_ACCESS_KEY = "AWS_ACCESS_KEY_ID"
 ENV_S3_SECRET_KEY = "AWS_SECRET_ACCESS_KEY"
 ENV_S3_SESSION_TOKEN = "AWS_SESSION_TOKEN"
 ENV_S3_CA_FILE = "LOGKEEP_S3_CA_FILE"
+ENV_S3_IGNORE_ENDPOINTS = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
 ENV_STATE_S3_ACCESS_KEY = "LOGKEEP_STATE_ACCESS_KEY_ID"
 ENV_STATE_S3_SECRET_KEY = "LOGKEEP_STATE_SECRET_ACCESS_KEY"
 ENV_STATE_S3_SESSION_TOKEN = "LOGKEEP_STATE_SESSION_TOKEN"
@@ -91,6 +92,11 @@ KEY_EXECUTOR_TEMPLATE = "executor-pod.yaml"
 KEY_KAFKA_CA = "kafka-ca.crt"  # certificate authorities that Strimzi's Kafka resource shows
 KEY_PROGRESS = "progress.json"
 KEY_RESULT = "result.json"
+
+# The ConfigMap with the endpoints that an installation allows, one a line, which the chart makes in the operator's
+# namespace, and the usual name of that.
+ENDPOINTS_CONFIG_MAP, KEY_ENDPOINTS = "logkeep-endpoints", "endpoints"
+OPERATOR_NAMESPACE = "logkeep"
 
 # Labels of the pods of a run.
 LABEL_RUN = "logkeep.dev/run"

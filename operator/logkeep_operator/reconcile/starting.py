@@ -140,7 +140,7 @@ class Starting(Step):
         """The run with what the spec refers to. Raises Waiting if something of it is not there."""
         last = self.before.run
         begun = (last is not None and not is_dry_run(last.key)) or self.job(self.wanted.id) is not None
-        storage, raw = archive_place(self.observed, self.spec, begun=begun)
+        storage, raw = archive_place(self.observed, self.spec, self.engine, begun=begun)
         kafka = kafka_access(self.spec.cluster, self.resource.key.namespace, self.observed.kafka)
         reconcile = reconciles(self.before, self.spec, self.now)
         return RunToStart(self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations, reconcile)

@@ -9,7 +9,9 @@ from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, pars
 from logkeep_engine.contract.storage import StorageSpec
 from logkeep_operator.api import Status
 from logkeep_operator.reconcile.observed import Observed
+from logkeep_operator.resources.allowed import NotAllowed, endpoint_problems
 from logkeep_operator.resources.checks import state_problems, storage_problems
+from logkeep_operator.settings import EngineSettings
 
 BACKUP_RECHECK_SECONDS = 15.0
 
@@ -26,7 +28,7 @@ class Waiting(Exception):
 
 
 def archive_place(
-    observed: Observed, spec: KafkaBackupSpec | KafkaRestoreSpec, *, begun: bool
+    observed: Observed, spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettings, *, begun: bool
 ) -> tuple[StorageSpec, dict[str, object]]:
     """The archive's place, typed and as written. A restore that has `begun` does not ask whether its backup has
     succeeded. Raises Waiting when a backupRef leads nowhere."""
@@ -48,6 +50,9 @@ def archive_place(
     except SpecInvalid as error:
         message = f"spec.source.backupRef: KafkaBackup {name!r} is invalid: {error}"
         raise Waiting("BackupInvalid", message, True, BACKUP_RECHECK_SECONDS) from error
+    if problems := endpoint_problems("spec.storage", storage, engine):
+        message = f"spec.source.backupRef: KafkaBackup {name!r} is not allowed: {NotAllowed(problems)}"
+        raise Waiting("NotAllowed", message, True, BACKUP_RECHECK_SECONDS)
     if problems := state_problems(storage, spec.state):
         raise Waiting("InvalidSpec", str(SpecInvalid(problems)), True, BACKUP_RECHECK_SECONDS)
     if backup.status.last_success_time is None and not begun:

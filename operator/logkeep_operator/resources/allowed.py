@@ -1,15 +1,17 @@
-"""The limits that an installation sets to what resources ask for in their pods: images and service accounts.
+"""The limits that an installation sets to what resources ask for in their pods: images, service accounts, and endpoints
+of object stores.
 
 Whoever may create a KafkaBackup has pods made, and these can do what their account may, with what is in their image.
+They send the keys of a Secret, or the identity of their node, to the endpoint.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
+from logkeep_engine.contract.endpoints import allow_endpoint, origin
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, SparkSpec
+from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.wildcards import matches_any
 from logkeep_operator.resources.access import DRIVER_ACCOUNT, EXECUTOR_ACCOUNT
 from logkeep_operator.settings import EngineSettings
 
@@ -23,12 +25,25 @@ class NotAllowed(SpecInvalid):
 def check_allowed(spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettings) -> None:
     """Raises NotAllowed, whose problems name the fields and the chart's values."""
     problems = [*_images(spec.spark, engine), *_accounts(spec.spark, engine)]
+    if isinstance(spec, KafkaBackupSpec):
+        problems += endpoint_problems("spec.storage", spec.storage, engine)
+    else:
+        problems += endpoint_problems("spec.source.storage", spec.source.storage, engine)
+        problems += endpoint_problems("spec.state", spec.state, engine)
     if problems:
         raise NotAllowed(problems)
 
 
+def endpoint_problems(path: str, storage: StorageSpec | None, engine: EngineSettings) -> list[tuple[str, str]]:
+    """Problems of the endpoint of a storage that a resource names, itself or by a backupRef."""
+    if storage is None or storage.endpoint is None or allow_endpoint(storage.endpoint, engine.allowed_endpoints):
+        return []
+    what = f"the endpoint {origin(storage.endpoint)} is not in the chart's engine.allowed.endpoints; {_ASK}"
+    return [(f"{path}.endpoint", what)]
+
+
 def _images(spark: SparkSpec, engine: EngineSettings) -> list[tuple[str, str]]:
-    if spark.image is None or spark.image == engine.image or _matches(spark.image, engine.allowed_images):
+    if spark.image is None or spark.image == engine.image or matches_any(spark.image, engine.allowed_images):
         return []
     what = f"the image {spark.image!r} is not in the chart's engine.allowed.images; leave it out, or {_ASK}"
     return [("spec.spark.image", what)]
@@ -38,7 +53,7 @@ def _accounts(spark: SparkSpec, engine: EngineSettings) -> list[tuple[str, str]]
     return [
         (path, f"the account {name!r} is not in the chart's engine.allowed.serviceAccounts; leave it out, or {_ASK}")
         for path, name in _accounts_of(spark)
-        if name not in (DRIVER_ACCOUNT, EXECUTOR_ACCOUNT) and not _matches(name, engine.allowed_accounts)
+        if name not in (DRIVER_ACCOUNT, EXECUTOR_ACCOUNT) and not matches_any(name, engine.allowed_accounts)
     ]
 
 
@@ -48,8 +63,3 @@ def _accounts_of(spark: SparkSpec) -> list[tuple[str, str]]:
         if template is not None:
             asked.append((f"spec.spark.{role}.podTemplate.spec.serviceAccountName", template.spec.service_account_name))
     return [(path, name) for path, name in asked if name is not None]
-
-
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a pattern is the whole name. `*` stands for any characters, also for none."""
-    return any(re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) for pattern in patterns)

@@ -44,6 +44,9 @@ def access(
     Secret has them."""
     result = Access([], [], [])
     _add_kafka(result, kafka, config_map)
+    if any(place is not None and place.uri.startswith("s3:") for place in (storage, state)):
+        # The resource's endpoint was checked. One in a variable or a file of AWS, which it may bring, was not.
+        result.env.append({"name": names.ENV_S3_IGNORE_ENDPOINTS, "value": "true"})
     one_volume = state is not None and state.volume is not None and state.volume == storage.volume
     _add_keys(result, storage, names.OWN_KEYS)
     _mount_ca(result, _authorities(storage.tls), names.PATH_S3_CA_DIR, names.ENV_S3_CA_FILE)

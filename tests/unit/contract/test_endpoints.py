@@ -16,7 +16,7 @@ METADATA = "is a metadata service or a link-local address, which no resource may
 
 
 def problem(**changes: Any) -> str:
-    """What is wrong with a KafkaBackup; "" if nothing is."""
+    """The problems of a KafkaBackup; "" if there are none."""
     spec = {"cluster": {"bootstrapServers": ["k:9092"]}, "topics": {"include": [".*"]}, "storage": STORE}
     try:
         parse_backup(spec | changes)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from logkeep_engine.contract.names import ENDPOINTS_CONFIG_MAP, KEY_ENDPOINTS
 from logkeep_operator.selfcheck import needed, needed_for_lease
 from logkeep_operator.settings import Concurrency, from_environ
 from tests.cluster import system, tools
@@ -100,10 +101,29 @@ def test_on_openshift_no_pod_asks_for_an_id(value: str, apis: tuple[str, ...], u
 
 def test_what_resources_may_ask_for_reaches_the_operator() -> None:
     default = from_environ(environment()).engine
-    assert (default.allowed_images, default.allowed_accounts) == ((), ())
-    said = ("engine.allowed.images={registry.example/*,b}", "engine.allowed.serviceAccounts={team-*}")
+    assert (default.allowed_images, default.allowed_accounts, default.allowed_endpoints) == ((), (), ())
+    said = (
+        "engine.allowed.images={registry.example/*,b}", "engine.allowed.serviceAccounts={team-*}",
+        "engine.allowed.endpoints={https://*.storage:9000,http://minio}",
+    )  # fmt: skip
     engine = from_environ(environment(*said)).engine
+    assert engine.allowed_endpoints == ("https://*.storage:9000", "http://minio")
     assert (engine.allowed_images, engine.allowed_accounts) == (("registry.example/*", "b"), ("team-*",))
+
+
+def test_the_plugin_finds_the_allowed_endpoints_where_no_tenant_writes() -> None:
+    assert one("ConfigMap")["data"] == {"endpoints": ""}
+    bodies = [
+        body
+        for body in render("engine.allowed.endpoints={https://a,http://b:9000}")
+        if body["metadata"]["name"] == ENDPOINTS_CONFIG_MAP
+    ]
+    config_map, role, binding = bodies
+    assert {body["metadata"]["namespace"] for body in bodies} == {"sys"}
+    assert config_map["data"][KEY_ENDPOINTS].split() == ["https://a", "http://b:9000"]
+    (rule,) = role["rules"]
+    assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (["configmaps"], ["logkeep-endpoints"], ["get"])
+    assert (binding["roleRef"]["name"], binding["subjects"][0]["name"]) == ("logkeep-endpoints", "system:authenticated")
 
 
 def test_a_drain_takes_one_of_two_and_is_not_stopped_by_a_single_one() -> None:
@@ -118,7 +138,7 @@ def test_replicas_agree_on_one_lease_which_they_may_write_and_no_other() -> None
     lease = settings.lease
     assert lease is not None
     assert (lease.namespace, lease.name, lease.duration, lease.renew_deadline) == ("sys", "logkeep", 30, 10)
-    (role,) = (body for body in render() if body["kind"] == "Role")
+    (role,) = (body for body in render("userRoles=false") if body["kind"] == "Role")
     assert role["metadata"]["namespace"] == "sys"
     given = {
         (verb, group, resource, name)
@@ -180,7 +200,8 @@ def test_watched_namespaces_get_roles_and_nothing_is_cluster_wide() -> None:
     assert not [body for body in bodies if body["kind"].startswith("Cluster")]
     roles = sorted((b["metadata"]["namespace"], b["metadata"]["name"]) for b in bodies if b["kind"] == "Role")
     assert roles == [
-        ("a", "logkeep"), ("a", "logkeep-driver"), ("b", "logkeep"), ("b", "logkeep-driver"), ("sys", "logkeep-lease"),
+        ("a", "logkeep"), ("a", "logkeep-driver"), ("b", "logkeep"), ("b", "logkeep-driver"),
+        ("sys", "logkeep-endpoints"), ("sys", "logkeep-lease"),
     ]  # fmt: skip
 
 
@@ -215,7 +236,7 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
     assert bound["roleRef"]["name"] == "logkeep-strimzi"
     assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "logkeep", "namespace": "sys"}]
     names = [body["metadata"]["name"] for body in render("strimzi.namespaces={kafka}") if body["kind"] == "Role"]
-    assert names == ["logkeep-lease"]
+    assert names == ["logkeep-endpoints", "logkeep-lease"]
 
 
 @pytest.mark.parametrize(
@@ -225,6 +246,7 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
         "workers=0", "watchNamespaces={A}", "metrics.service.port=0", "replicas=-1", "leaderElection.enabled=false",
         "podDisruptionBudget.maxUnavailable=0",
         "engine.user=root", "engine.allowed.image={x}", "engine.allowed.images={a b}",
+        "engine.allowed.endpoints={minio}", "engine.allowed.endpoints={https://u@minio}",
         "maxConcurrentRuns.operator=-1", "maxConcurrentRuns.namespace=Half", "kueue.enabled=maybe",
         "maxConcurrentRuns.namespaces.A=1",
     ],

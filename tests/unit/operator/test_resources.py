@@ -86,7 +86,16 @@ def test_driver_and_executors_get_credentials_by_reference_only() -> None:
 def test_workload_identity_leaves_the_environment_alone() -> None:
     storage = {"uri": "s3://bucket", "credentials": {"workloadIdentity": {}}}
     for pod in pods_of(run(backup_spec(storage=storage))):
-        assert not any(name.startswith("AWS_") for name in environment(pod))
+        assert [name for name in environment(pod) if name.startswith("AWS_")] == [contract.ENV_S3_IGNORE_ENDPOINTS]
+
+
+def test_no_variable_and_no_file_of_aws_names_another_endpoint_than_the_resource() -> None:
+    for pod in pods_of(run(backup_spec(storage={"uri": "s3://bucket"}))):
+        assert environment(pod)["AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"] == "true"
+    variable = {"name": "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "value": "false"}
+    template = {"spec": {"containers": [{"name": "driver", "env": [variable]}]}}
+    with pytest.raises(SpecInvalid, match="AWS_IGNORE_CONFIGURED_ENDPOINT_URLS is set by Logkeep"):
+        check_spec(parse_backup(backup_spec(spark={"driver": {"podTemplate": template}})))
 
 
 def test_pods_fit_the_restricted_pod_security_standard() -> None:

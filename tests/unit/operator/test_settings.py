@@ -41,6 +41,7 @@ def test_namespaces_are_a_list() -> None:
 def test_without_a_word_pods_have_the_images_user_and_nothing_else_is_allowed() -> None:
     engine = from_environ({"LOGKEEP_ENGINE_IMAGE": "e"}).engine
     assert (engine.user, engine.allowed_images, engine.allowed_accounts) == (185, (), ())
+    assert engine.allowed_endpoints == ()
 
 
 def test_the_platform_may_give_the_user_and_patterns_are_lists() -> None:
@@ -75,6 +76,7 @@ def test_runs_are_limited_also_in_namespaces() -> None:
         ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "a=x"),
         ("LOGKEEP_MAX_CONCURRENT_RUNS_NAMESPACES", "=1"),
         ("LOGKEEP_ENGINE_IMAGE", " "),
+        ("LOGKEEP_ALLOWED_ENDPOINTS", "https://minio, minio:9000"),
         ("LOGKEEP_METRICS_PORT", "http"),
         ("LOGKEEP_METRICS_PORT", "70000"),
         ("LOGKEEP_WORKERS", "0"),

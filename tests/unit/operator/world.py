@@ -31,7 +31,12 @@ from logkeep_operator.reconcile import (
 from logkeep_operator.settings import EngineSettings
 
 START = datetime(2026, 11, 21, 8, 0, 0, tzinfo=UTC)
-ENGINE = EngineSettings("registry.example/engine:1", allowed_images=("*",), allowed_accounts=("*",))
+ENGINE = EngineSettings(
+    "registry.example/engine:1",
+    allowed_images=("*",),
+    allowed_accounts=("*",),
+    allowed_endpoints=("*", "http://*"),
+)
 
 
 def backup_spec(**changes: Any) -> dict[str, Any]:

@@ -80,6 +80,10 @@ class Kubernetes:
         self._api = api
         self.namespace = namespace
 
+    def in_namespace(self, namespace: str) -> Kubernetes:
+        """The same API, asked about another namespace."""
+        return Kubernetes(self._api, namespace)
+
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """The object. Raises NoSuchResource, too."""
         return self._json("GET", kind, name)

@@ -56,6 +56,12 @@ class RequestRefused(Refused):
     code = "RequestRefused"
 
 
+class EndpointNotAllowed(Refused):
+    """A resource names an endpoint to which no credentials may be sent."""
+
+    code = "EndpointNotAllowed"
+
+
 class ApiFailed(LogkeepError):
     """The API server could not answer now."""
 

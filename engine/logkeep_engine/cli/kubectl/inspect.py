@@ -1,6 +1,7 @@
 """The command `kubectl logkeep inspect`: what the archive of a resource holds, read with the Secret that it names.
 
-The user's own right to read that Secret decides. Its values go to the client of the object store and nowhere else.
+The user's own right to read that Secret decides. Its values go to the client of the object store and nowhere else, and
+`endpoints` says to which stores.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,6 +20,7 @@ from logkeep_engine.cli.costing import CostOptions
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.inspect import At, Partitions, ShowsClusterState, show
 from logkeep_engine.cli.kubectl import lines
+from logkeep_engine.cli.kubectl.endpoints import Endpoints
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
 from logkeep_engine.cli.kubectl.status import resource_named
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
@@ -35,10 +37,6 @@ if TYPE_CHECKING:
     from logkeep_engine.cli.kubectl.calls import Kubernetes
     from logkeep_engine.storage import Storage
 
-Endpoint = Annotated[
-    str | None, typer.Option(help="URL of the S3 server as it is reached from here, such as of a port-forward.")
-]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to `kubectl logkeep`."""
@@ -48,11 +46,11 @@ def register(app: typer.Typer) -> None:
 @spread
 def inspect(
     name: Resource,
-    endpoint: Endpoint = None,
     partitions: Partitions = False,
     cluster_state: ShowsClusterState = False,
     at: At = None,
     *,
+    endpoints: Endpoints,
     costs: CostOptions,
     where: Where,
     output: OutputFormat = Output.TEXT,
@@ -66,7 +64,9 @@ def inspect(
         cluster = where.connect()
         body = resource_named(cluster, name)
         raw = _place(cluster, body)
-        spec = parse_model(StorageSpec, {**raw, "endpoint": endpoint} if endpoint else raw)
+        given = endpoints.endpoint
+        spec = parse_model(StorageSpec, {**raw, "endpoint": given} if given else raw)
+        endpoints.check(cluster, spec)
         with ExitStack() as files:
             storage = _open(cluster, spec, files)
             storage.check()

@@ -145,7 +145,7 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
                 "read_timeout": BODY_TIMEOUT,
                 "http_session_cls": UnredirectedSession,
                 **config,
-            },  # fmt: skip
+            },
             skip_instance_cache=True,
             use_listings_cache=False,
         )

@@ -11,7 +11,7 @@ from typing import Any
 from aiobotocore.httpsession import AIOHTTPSession
 
 
-class UnredirectedSession(AIOHTTPSession):
+class UnredirectedSession(AIOHTTPSession):  # type: ignore[misc]
     """A session that hands a redirect on as the answer it is."""
 
     async def _get_session(self, proxy_url: str | None) -> Any:
