@@ -10,6 +10,7 @@
 | LOGKEEP_ALLOWED_IMAGES | images that resources may name, with `*`, separated by commas | only the engine's |
 | LOGKEEP_ALLOWED_SERVICE_ACCOUNTS | accounts that resources may name, in the same way | only the operator's |
 | LOGKEEP_ALLOWED_ENDPOINTS | endpoints of object stores that resources may name, in the same way | none |
+| LOGKEEP_ALLOWED_CODE | whether resources may bring code into their pods: true or false | false |
 | LOGKEEP_NAMESPACES | namespaces to watch, separated by commas | all |
 | LOGKEEP_METRICS_PORT | port of /metrics; 0: none | 8081 |
 | LOGKEEP_PROBE_PORT | port of /healthz; 0: none | 8080 |
@@ -67,6 +68,7 @@ class EngineSettings:
     allowed_images: tuple[str, ...] = ()
     allowed_accounts: tuple[str, ...] = ()
     allowed_endpoints: tuple[str, ...] = ()
+    allowed_code: bool = False
     driver_role: RoleName = RoleName("ClusterRole", "logkeep-driver")
 
 
@@ -133,6 +135,7 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
             allowed_images=_names(environ, "LOGKEEP_ALLOWED_IMAGES"),
             allowed_accounts=_names(environ, "LOGKEEP_ALLOWED_SERVICE_ACCOUNTS"),
             allowed_endpoints=_endpoints(environ),
+            allowed_code=_switch(environ, "LOGKEEP_ALLOWED_CODE", "false"),
         ),
         namespaces=_names(environ, "LOGKEEP_NAMESPACES"),
         metrics_port=_number(environ, "LOGKEEP_METRICS_PORT", 8081, 0, 65535),
@@ -225,6 +228,10 @@ def _numbers(environ: Mapping[str, str], variable: str) -> dict[str, int]:
             raise SettingsInvalid(f"{variable}: {item!r} must be a namespace, = and a number up to {MAX_RUNS}.")
         found[name] = int(text)
     return found
+
+
+def _switch(environ: Mapping[str, str], variable: str, default: str) -> bool:
+    return _choice(environ, variable, default, ("true", "false")) == "true"
 
 
 def _choice(environ: Mapping[str, str], variable: str, default: str, choices: tuple[str, ...]) -> str:

@@ -57,9 +57,9 @@ def apply_permissions(api: ApiServer) -> None:
     api.kubectl("apply", "-f", "-", stdin=chart("--show-only", "templates/rbac.yaml"))
 
 
-def service_account_kubeconfig(api: ApiServer, account: str, path: Path, namespace: str = SYSTEM) -> Path:
-    """A kubeconfig with a token of a ServiceAccount."""
-    token = api.kubectl("-n", namespace, "create", "token", account, "--duration=1h").stdout.strip()
+def service_account_kubeconfig(api: ApiServer, account: str, path: Path, namespace: str = SYSTEM, *bound: str) -> Path:
+    """A kubeconfig with a token of a ServiceAccount. `bound`: flags that bind it to an object."""
+    token = api.kubectl("-n", namespace, "create", "token", account, "--duration=1h", *bound).stdout.strip()
     config = json.loads(api.kubeconfig.read_text())
     config["users"] = [{"name": "operator", "user": {"token": token}}]
     config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "operator"}}]
@@ -67,10 +67,11 @@ def service_account_kubeconfig(api: ApiServer, account: str, path: Path, namespa
     return path
 
 
-def pod_account(api: ApiServer, account: str, folder: Path, namespace: str) -> dict[str, str]:
-    """Put into the folder what the kubelet puts into the pods of a ServiceAccount. Returns the pod's environment."""
+def pod_account(api: ApiServer, account: str, folder: Path, namespace: str, *bound: str) -> dict[str, str]:
+    """Put into the folder what the kubelet puts into the pods of a ServiceAccount. Returns the pod's environment.
+    `bound`: flags that bind the token to an object."""
     folder.mkdir(exist_ok=True)
-    (folder / "token").write_text(api.kubectl("-n", namespace, "create", "token", account).stdout)
+    (folder / "token").write_text(api.kubectl("-n", namespace, "create", "token", account, *bound).stdout)
     cluster = json.loads(api.kubeconfig.read_text())["clusters"][0]["cluster"]
     (folder / "ca.crt").write_bytes(b64decode(cluster["certificate-authority-data"]))
     address = urlsplit(api.url)

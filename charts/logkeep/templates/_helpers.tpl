@@ -43,6 +43,23 @@ cannot say "only your own". */}}
   verbs: [patch]
 {{- end }}
 
+{{/* Not empty where the policies are made. They are of the whole cluster, as nothing is with watchNamespaces. */}}
+{{- define "logkeep.admissionPolicies" -}}
+{{- if and .Values.admissionPolicies.enabled (not .Values.watchNamespaces) (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}true{{ end }}
+{{- end }}
+
+{{/* A regular expression for a list of names, in which * stands for any characters. */}}
+{{- define "logkeep.patterns" -}}
+{{- $found := list }}
+{{- range . }}{{ $found = append $found (regexQuoteMeta . | replace "\\*" ".*") }}{{ end }}
+{{- join "|" $found }}
+{{- end }}
+
+{{/* The CSI drivers of Secrets and certificates, as the operator has them. */}}
+{{- define "logkeep.csiDrivers" -}}
+["csi.cert-manager.io", "csi.spiffe.io", "secrets-store.csi.k8s.io"]
+{{- end }}
+
 {{/* Fixed or Platform: who gives pods their user and groups. */}}
 {{- define "logkeep.user" -}}
 {{- if ne .Values.engine.user "Auto" }}{{ .Values.engine.user }}

@@ -1,5 +1,5 @@
-"""The limits that an installation sets to what resources ask for in their pods: images, service accounts, and endpoints
-of object stores.
+"""The limits that an installation sets to what resources ask for in their pods: images, service accounts, endpoints of
+object stores, and code that is not the image's.
 
 Whoever may create a KafkaBackup has pods made, and these can do what their account may, with what is in their image.
 They send the keys of a Secret, or the identity of their node, to the endpoint.
@@ -13,6 +13,7 @@ from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, Spar
 from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.contract.wildcards import matches_any
 from logkeep_operator.resources.access import DRIVER_ACCOUNT, EXECUTOR_ACCOUNT
+from logkeep_operator.resources.foreign_code import foreign_code
 from logkeep_operator.settings import EngineSettings
 
 _ASK = "ask whoever has installed Logkeep"
@@ -24,7 +25,7 @@ class NotAllowed(SpecInvalid):
 
 def check_allowed(spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettings) -> None:
     """Raises NotAllowed, whose problems name the fields and the chart's values."""
-    problems = [*_images(spec.spark, engine), *_accounts(spec.spark, engine)]
+    problems = [*_images(spec.spark, engine), *_accounts(spec.spark, engine), *_code(spec.spark, engine)]
     if isinstance(spec, KafkaBackupSpec):
         problems += endpoint_problems("spec.storage", spec.storage, engine)
     else:
@@ -54,6 +55,15 @@ def _accounts(spark: SparkSpec, engine: EngineSettings) -> list[tuple[str, str]]
         (path, f"the account {name!r} is not in the chart's engine.allowed.serviceAccounts; leave it out, or {_ASK}")
         for path, name in _accounts_of(spark)
         if name not in (DRIVER_ACCOUNT, EXECUTOR_ACCOUNT) and not matches_any(name, engine.allowed_accounts)
+    ]
+
+
+def _code(spark: SparkSpec, engine: EngineSettings) -> list[tuple[str, str]]:
+    if engine.allowed_code:
+        return []
+    return [
+        (path, f"{what} (the chart's engine.allowed.code is false); leave it out, or {_ASK}")
+        for path, what in foreign_code(spark)
     ]
 
 

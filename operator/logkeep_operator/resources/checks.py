@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.parsing import SpecInvalid
@@ -23,28 +22,16 @@ from logkeep_engine.contract.values import parse_cores, parse_quantity
 from logkeep_operator.cron import CronTimes, parse_zone
 from logkeep_operator.errors import CronInvalid
 from logkeep_operator.resources import driver_conf, memory
-from logkeep_operator.resources.access import DRIVER_ACCOUNT, driver_account
 from logkeep_operator.resources.credentials import mount_path
+from logkeep_operator.resources.folders import is_system_folder
 from logkeep_operator.resources.names import ROLE_DRIVER, ROLE_EXECUTOR
-from logkeep_operator.resources.spark_conf import RESERVED_KEYS, RESERVED_PREFIXES
+from logkeep_operator.resources.spark_conf import (
+    PROTECTING_KEYS,
+    PROTECTING_PREFIXES,
+    RESERVED_KEYS,
+    RESERVED_PREFIXES,
+)
 from logkeep_operator.resources.template_checks import template_problems
-
-# Mounting a volume there would hide what the image or the kubelet put there.
-_SYSTEM_FOLDERS = frozenset(
-    ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "opt", "proc", "root", "run", "sbin", "sys", "tmp", "usr"]
-)
-
-
-_CLAIM = re.compile(r"spark\.kubernetes\.executor\.volumes\.persistentVolumeClaim\..+\.options\.claimName")
-_NO_CLAIMS = (
-    "would make the driver create a PersistentVolumeClaim, which its account may not; mount an ephemeral volume by "
-    "spec.spark.executor.podTemplate, or give the driver an account that may (spec.spark.serviceAccountName)"
-)
-
-
-def _is_made_by_the_driver(key: str, value: str) -> bool:
-    """Whether this names a claim that Spark makes for each executor."""
-    return _CLAIM.fullmatch(key) is not None and ("OnDemand" in value or "SPARK_EXECUTOR_ID" in value)
 
 
 def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
@@ -83,8 +70,8 @@ def storage_problems(path: str, storage: StorageSpec) -> list[tuple[str, str]]:
     problems = []
     if storage.volume is None:
         problems.append((f"{path}.volume", "required with a file:// uri: a pod has no other place for files that last"))
-    parts = PurePosixPath(storage.uri.removeprefix("file://")).parts[1:]
-    if not parts or ".." in parts or parts[0] in _SYSTEM_FOLDERS or parts[:2] == ("var", "run"):
+    folder = storage.uri.removeprefix("file://")
+    if ".." in PurePosixPath(folder).parts or is_system_folder(folder):
         problems.append(
             (f"{path}.uri", f"the volume is mounted at the uri's path, and {storage.uri!r} is a system folder")
         )
@@ -140,10 +127,10 @@ def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
             problems.append((f"spec.spark.conf[{key}]", "keys begin with 'spark.'"))
         elif key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES):
             problems.append((f"spec.spark.conf[{key}]", "is set by Logkeep and cannot be changed here"))
+        elif key in PROTECTING_KEYS or key.startswith(PROTECTING_PREFIXES):
+            problems.append((f"spec.spark.conf[{key}]", "could lower the protection of runs; leave it out"))
         elif (wrong := driver_conf.problem(key)) is not None:
             problems.append((f"spec.spark.conf[{key}]", wrong))
-        elif driver_account(spark) == DRIVER_ACCOUNT and _is_made_by_the_driver(key, spark.conf[key]):
-            problems.append((f"spec.spark.conf[{key}]", _NO_CLAIMS))
     cores = spark.executor.cores
     problems += _limit_problems("driver", spark, spark.driver, spark.driver.core_request)
     problems += _limit_problems("executor", spark, spark.executor, spark.executor.core_request or str(cores))

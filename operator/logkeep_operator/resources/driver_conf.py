@@ -15,8 +15,8 @@ from logkeep_operator.resources.names import LABEL_MANAGED_BY
 
 DRIVER = "spark.kubernetes.driver."
 _DRIVER_TASK_MEMORY = f"{keys.DRIVER_ENV}{names.ENV_TASK_MEMORY}"
-_EXECUTOR_LABEL = "spark.kubernetes.executor.label."
-_EXECUTOR_ANNOTATION = "spark.kubernetes.executor.annotation."
+EXECUTOR_LABEL = "spark.kubernetes.executor.label."
+EXECUTOR_ANNOTATION = "spark.kubernetes.executor.annotation."
 
 _WIRED = (keys.REQUEST_CORES, keys.LIMIT_CORES, keys.DRIVER_SCHEDULER)
 _WIRED_PREFIXES = (keys.DRIVER_LABEL, keys.DRIVER_ANNOTATION, keys.DRIVER_NODE_SELECTOR)
@@ -33,8 +33,9 @@ _SUBMISSION = (
     "spark.kubernetes.submitInDriver",
 )
 _SUBMISSION_PREFIXES = ("spark.kubernetes.kerberos.", "spark.kubernetes.submission.")
-_HOST_PATH = "spark.kubernetes.executor.volumes.hostPath."
-_FEATURE_STEPS = "spark.kubernetes.executor.pod.featureSteps"
+_VOLUMES = "spark.kubernetes.executor.volumes."
+_FEATURE_STEPS = ("spark.kubernetes.executor.pod.excludedFeatureSteps", "spark.kubernetes.executor.pod.featureSteps")
+_SPARK_ENVIRONMENT = ("SPARK_", "_SPARK_")
 # Spark refuses them when it makes the first executor; here the resource says so at once.
 SPARKS_LABELS = ("spark-app-selector", "spark-exec-id", "spark-exec-resourceprofile-id", "spark-role")
 _OWN_PREFIX = "logkeep.dev/"
@@ -49,7 +50,6 @@ TASK_MEMORY = (
     "would let tasks outgrow the driver's pod; "
     f"set spec.spark.conf[{keys.EXECUTOR_ENV}{names.ENV_TASK_MEMORY}] and raise spec.spark.executor.memory"
 )
-_NODES = "would give the pod files of its node, which Logkeep never does"
 _CHANGES_PODS = "would change pods behind the checks of this resource; use spec.spark.executor.podTemplate"
 OWN = "is how the operator finds the run's pods and cannot be changed here"
 
@@ -88,26 +88,31 @@ def driver_conf(conf: Mapping[str, str]) -> DriverConf:
 def problem(key: str) -> str | None:
     """The reason why a key of `spark.conf` is refused: it would do nothing, or take the run's pods away from the
     operator."""
-    for prefix in (keys.DRIVER_LABEL, _EXECUTOR_LABEL, keys.DRIVER_ANNOTATION, _EXECUTOR_ANNOTATION):
+    for prefix in (keys.DRIVER_LABEL, EXECUTOR_LABEL, keys.DRIVER_ANNOTATION, EXECUTOR_ANNOTATION):
         if key.startswith(prefix) and is_own(key.removeprefix(prefix)):
             return OWN
-    if key.startswith((keys.DRIVER_ANNOTATION + APPARMOR, _EXECUTOR_ANNOTATION + APPARMOR)):
+    if key.startswith((keys.DRIVER_ANNOTATION + APPARMOR, EXECUTOR_ANNOTATION + APPARMOR)):
         return KEEPS_APPARMOR
-    if key.startswith(_EXECUTOR_LABEL) and key.removeprefix(_EXECUTOR_LABEL) in SPARKS_LABELS:
+    if key.startswith(EXECUTOR_LABEL) and key.removeprefix(EXECUTOR_LABEL) in SPARKS_LABELS:
         return "is set by Spark and cannot be changed"
     for prefix in (keys.DRIVER_ENV, keys.EXECUTOR_ENV):
-        if key.startswith(prefix) and key.removeprefix(prefix) in OWN_ENVIRONMENT:
-            return "is set by Logkeep and cannot be changed here"
+        if key.startswith(prefix) and (wrong := variable_problem(key.removeprefix(prefix))) is not None:
+            return wrong
     if key == _DRIVER_TASK_MEMORY:
         return TASK_MEMORY
-    if key.startswith(_HOST_PATH):
-        return _NODES
-    if key == _FEATURE_STEPS:
+    if key.startswith(_VOLUMES) or key in _FEATURE_STEPS:
         return _CHANGES_PODS
     if key.startswith(DRIVER):
         known = key in _WIRED or key in SPARKS_OWN or key.startswith(_WIRED_PREFIXES)
         return None if known else _NO_EFFECT
     return _NO_EFFECT if key in _SUBMISSION or key.startswith(_SUBMISSION_PREFIXES) else None
+
+
+def variable_problem(name: str) -> str | None:
+    """The reason why a variable of a pod is refused: somebody else sets it."""
+    if name in OWN_ENVIRONMENT:
+        return "is set by Logkeep and cannot be changed here"
+    return "is set by Spark and cannot be changed here" if name.startswith(_SPARK_ENVIRONMENT) else None
 
 
 def is_own(name: str) -> bool:

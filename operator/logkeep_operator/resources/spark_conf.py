@@ -64,7 +64,19 @@ _NO_CLEAN_UP = {
     "spark.kubernetes.executor.deleteOnTermination": "false",
     "spark.kubernetes.executor.disableConfigMap": "true",  # it would hold nothing that executors need
 }
-RESERVED_PREFIXES = ("spark.authenticate", "spark.kubernetes.authenticate.", "spark.kubernetes.executor.secret")
+RESERVED_PREFIXES = (
+    "spark.authenticate", "spark.kubernetes.authenticate.", "spark.kubernetes.executor.secret",
+    "spark.network.crypto.", "spark.network.sasl.",
+)  # fmt: skip
+# Who may read what a run holds or says. No resource needs them, and no installation may allow them.
+PROTECTING_KEYS = frozenset(
+    {"spark.admin.acls", "spark.kubernetes.context", "spark.kubernetes.trust.certificates", "spark.logConf",
+     "spark.modify.acls"}
+)  # fmt: skip
+PROTECTING_PREFIXES = (
+    "spark.acls.", "spark.io.crypto.", "spark.io.encryption.", "spark.kerberos.", "spark.redaction.",
+    "spark.security.", "spark.ssl.", "spark.ui.",
+)  # fmt: skip
 
 
 def spark_conf(key: Key, run_id: str, spark: SparkSpec, engine: EngineSettings) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from logkeep_engine.contract.names import ENV_TASK_MEMORY
 from logkeep_engine.contract.pods import PodContainer, PodSpec, PodTemplate
 from logkeep_operator.resources import driver_conf
+from logkeep_operator.resources.folders import resolved
 from logkeep_operator.resources.names import ROLE_EXECUTOR
 
 Problem = tuple[str, str]
@@ -23,14 +24,11 @@ _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _VOLUMES = frozenset(["archive", "kafka-ca", "kafka-client", "request", "s3-ca", "state", "state-ca", "tmp"])
 # Spark adds volumes of its own, and refuses a template that has one of them elsewhere.
 _SPARK_VOLUMES = "spark-"
-_SPARK_ENVIRONMENT = "SPARK_"
-_FOLDERS = tuple(
-    PurePosixPath(path)
-    for path in (
-        "/dev", "/etc/logkeep", "/opt/code", "/opt/java", "/opt/logkeep", "/opt/spark", "/proc", "/sys", "/tmp",
-        "/usr", "/var/data", "/var/run/secrets/kubernetes.io",
-    )
+_FOLDERS = (
+    "/dev", "/etc/logkeep", "/opt/code", "/opt/java", "/opt/logkeep", "/opt/spark", "/proc", "/sys", "/tmp",
+    "/usr", "/var/data", "/var/run/secrets/kubernetes.io",
 )  # fmt: skip
+_SYSTEM_CLASSES = "system-"
 _TWICE = "is there twice"
 
 
@@ -39,10 +37,11 @@ def template_problems(path: str, role: str, template: PodTemplate | None, archiv
     mounted."""
     if template is None:
         return []
-    folders = (*_FOLDERS, *(PurePosixPath(archive) for archive in archives))
+    folders = (*_FOLDERS, *archives)
     return [
         *_metadata(f"{path}.metadata", role, template),
         *_map(f"{path}.spec.nodeSelector", template.spec.node_selector, values_are_names=True),
+        *_priority(f"{path}.spec.priorityClassName", template.spec),
         *_volumes(f"{path}.spec.volumes", template.spec),
         *(
             problem
@@ -75,6 +74,11 @@ def _map(path: str, pairs: dict[str, str], *, values_are_names: bool) -> Iterato
             yield f"{path}[{key}]", f"{value!r} is not a value of at most 63 letters, digits, '-', '_' and '.'"
 
 
+def _priority(path: str, spec: PodSpec) -> Iterator[Problem]:
+    if spec.priority_class_name is not None and spec.priority_class_name.startswith(_SYSTEM_CLASSES):
+        yield path, f"{spec.priority_class_name!r} is for the cluster's own pods, which a run may not displace"
+
+
 def _volumes(path: str, spec: PodSpec) -> Iterator[Problem]:
     seen = set()
     for number, volume in enumerate(spec.volumes):
@@ -87,7 +91,7 @@ def _volumes(path: str, spec: PodSpec) -> Iterator[Problem]:
 
 
 def _container(
-    path: str, role: str, container: PodContainer, spec: PodSpec, folders: tuple[PurePosixPath, ...]
+    path: str, role: str, container: PodContainer, spec: PodSpec, folders: tuple[str, ...]
 ) -> Iterator[Problem]:
     if container.name != role:
         yield f"{path}.name", f"must be {role!r}: there is no other container"
@@ -97,27 +101,32 @@ def _container(
         where = f"{path}.volumeMounts[{number}]"
         if mount.name not in volumes:
             yield f"{where}.name", f"{mount.name!r} is not in the template's volumes"
-        place = PurePosixPath(mount.mount_path)
-        hidden = next((own for own in folders if place.is_relative_to(own) or own.is_relative_to(place)), None)
+        if mount.sub_path is not None and (mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/")):
+            yield f"{where}.subPath", f"{mount.sub_path!r} must be a path below the volume, without '..'"
+        place = resolved(mount.mount_path)
+        hidden = next((own for own in folders if _meet(place, resolved(own))), None)
         if ".." in place.parts:
             yield f"{where}.mountPath", "may not have '..' in it"
         elif hidden is not None:
-            yield f"{where}.mountPath", f"{mount.mount_path!r} would hide or change {str(hidden)!r}, which runs need"
+            yield f"{where}.mountPath", f"{mount.mount_path!r} would hide or change {hidden!r}, which runs need"
         elif place in seen:
             yield f"{where}.mountPath", f"{mount.mount_path!r} {_TWICE}"
         seen.add(place)
+
+
+def _meet(one: PurePosixPath, other: PurePosixPath) -> bool:
+    """Whether one of the paths lies in the other."""
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def _env(path: str, container: PodContainer) -> Iterator[Problem]:
     seen = set()
     for number, variable in enumerate(container.env):
         where = f"{path}[{number}].name"
-        if variable.name in driver_conf.OWN_ENVIRONMENT:
-            yield where, f"{variable.name} is set by Logkeep and cannot be changed here"
+        if (wrong := driver_conf.variable_problem(variable.name)) is not None:
+            yield where, f"{variable.name} {wrong}"
         elif variable.name == ENV_TASK_MEMORY:
             yield where, f"{variable.name} {driver_conf.TASK_MEMORY}"
-        elif variable.name.startswith(_SPARK_ENVIRONMENT):
-            yield where, f"{variable.name} is set by Spark and cannot be changed here"
         elif variable.name in seen:
             yield where, f"{variable.name} {_TWICE}"
         seen.add(variable.name)

@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/logkeep"
 
 
-def render(*values: str, apis: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+def render(*values: str, apis: tuple[str, ...] = (), version: str = "1.34.0") -> list[dict[str, Any]]:
     sets = [part for value in values for part in ("--set", value)]
     sets += [part for api in apis for part in ("--api-versions", api)]
-    command = [str(tools.helm()), "template", "logkeep", str(CHART), "--namespace", "sys", "--kube-version", "1.34.0"]
+    command = [str(tools.helm()), "template", "logkeep", str(CHART), "--namespace", "sys", "--kube-version", version]
     rendered = system.run([*command, *sets]).stdout
     return [body for body in yaml.safe_load_all(rendered) if body]
 
@@ -109,6 +109,33 @@ def test_what_resources_may_ask_for_reaches_the_operator() -> None:
     engine = from_environ(environment(*said)).engine
     assert engine.allowed_endpoints == ("https://*.storage:9000", "http://minio")
     assert (engine.allowed_images, engine.allowed_accounts) == (("registry.example/*", "b"), ("team-*",))
+    assert not default.allowed_code
+    assert from_environ(environment("engine.allowed.code=true")).engine.allowed_code
+
+
+def policies(*values: str, version: str = "1.34.0") -> list[dict[str, Any]]:
+    return [body for body in render(*values, version=version) if body["kind"].startswith("ValidatingAdmissionPolicy")]
+
+
+def test_drivers_are_held_to_the_lists_by_the_api_server_unless_the_chart_says_otherwise() -> None:
+    names = sorted((body["metadata"]["name"], body["kind"].removeprefix("Validating")) for body in policies())
+    assert names == [
+        (f"sys-logkeep-{what}-of-drivers", kind)
+        for what in ("configmaps", "pods")
+        for kind in ("AdmissionPolicy", "AdmissionPolicyBinding")
+    ]
+    assert len(policies(version="1.30.2-gke.7")) == 4
+    assert policies("admissionPolicies.enabled=false") == []
+    assert policies("watchNamespaces={a}") == []
+    assert policies(version="1.29.9") == []
+
+
+def test_names_in_the_lists_of_the_policies_are_no_patterns_but_for_their_stars() -> None:
+    sets = ("engine.allowed.images={r.example/*:1.?}", "admissionPolicies.serviceAccounts={own.a}")
+    pods, *_ = policies(*sets)
+    (condition,) = pods["spec"]["matchConditions"]
+    assert "(logkeep-engine|own\\\\.a)$" in condition["expression"]
+    assert r"^(logkeep-engine:0\\.1\\.0|r\\.example/.*:1\\.\\?)$" in json.dumps(pods["spec"]).replace("\\\\", "\\")
 
 
 def test_the_plugin_finds_the_allowed_endpoints_where_no_tenant_writes() -> None:
@@ -249,6 +276,7 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
         "engine.allowed.endpoints={minio}", "engine.allowed.endpoints={https://u@minio}",
         "maxConcurrentRuns.operator=-1", "maxConcurrentRuns.namespace=Half", "kueue.enabled=maybe",
         "maxConcurrentRuns.namespaces.A=1",
+        "engine.allowed.code=yes", "admissionPolicies.enabled=Auto", "admissionPolicies.serviceAccounts={a*}",
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(value: str) -> None:

@@ -419,14 +419,3 @@ def test_spark_deletes_nothing_whatever_the_resource_says() -> None:
     for switch in ("driver.service.deleteOnTermination", "driver.ownPersistentVolumeClaim"):
         assert conf[f"spark.kubernetes.{switch}"] == "false"
     assert conf["spark.kubernetes.executor.disableConfigMap"] == "true"
-
-
-CLAIM = "spark.kubernetes.executor.volumes.persistentVolumeClaim.scratch.options.claimName"
-
-
-@pytest.mark.parametrize("name", ["OnDemand", "scratch-SPARK_EXECUTOR_ID"])
-def test_claims_that_the_driver_would_make_need_an_account_that_may(name: str) -> None:
-    with pytest.raises(SpecInvalid, match="PersistentVolumeClaim, which its account may not"):
-        check_spec(parse_backup(backup_spec(spark={"conf": {CLAIM: name}})))
-    check_spec(parse_backup(backup_spec(spark={"conf": {CLAIM: "there"}})))
-    check_spec(parse_backup(backup_spec(spark={"conf": {CLAIM: name}, "serviceAccountName": "mine"})))

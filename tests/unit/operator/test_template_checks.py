@@ -35,6 +35,12 @@ def mounts(*places: str) -> dict[str, Any]:
     return {"spec": {"volumes": [volume], "containers": [{"name": "driver", "volumeMounts": found}]}}
 
 
+def below(path: str) -> dict[str, Any]:
+    template = mounts("/mnt")
+    template["spec"]["containers"][0]["volumeMounts"][0]["subPath"] = path
+    return template
+
+
 def env(*variables: dict[str, Any]) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "driver", "env": list(variables)}]}}
 
@@ -113,6 +119,17 @@ MOUNT = "spec.containers[0].volumeMounts[0]"
         (mounts("/"), f"{MOUNT}.mountPath", "would hide or change"),
         (mounts("/etc/logkeep/run/../run"), f"{MOUNT}.mountPath", "may not have '..' in it"),
         (mounts("/mnt/a", "/mnt/a/"), "spec.containers[0].volumeMounts[1].mountPath", "is there twice"),
+        (mounts("//opt/code"), f"{MOUNT}.mountPath", "would hide or change '/opt/code'"),
+        (mounts("/opt//code/./x"), f"{MOUNT}.mountPath", "would hide or change '/opt/code'"),
+        (mounts("/lib/python3"), f"{MOUNT}.mountPath", "would hide or change '/usr'"),
+        (mounts("/run/secrets/kubernetes.io"), f"{MOUNT}.mountPath", "change '/var/run/secrets/kubernetes.io'"),
+        (below("../x"), f"{MOUNT}.subPath", "'../x' must be a path below the volume"),
+        (below("/x"), f"{MOUNT}.subPath", "'/x' must be a path below the volume"),
+        (
+            {"spec": {"priorityClassName": "system-node-critical"}},
+            "spec.priorityClassName",
+            "is for the cluster's own pods",
+        ),
         (
             {"spec": {"containers": [{"name": "driver", "volumeMounts": [{"name": "tmp", "mountPath": "/a"}]}]}},
             f"{MOUNT}.name",
@@ -187,8 +204,11 @@ def test_labels_by_which_spark_knows_executors_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     ("key", "why"),
     [
-        ("spark.kubernetes.executor.volumes.hostPath.a.mount.path", "files of its node"),
+        ("spark.kubernetes.executor.volumes.hostPath.a.mount.path", "behind the checks"),
+        ("spark.kubernetes.executor.volumes.nfs.a.options.server", "behind the checks"),
+        ("spark.kubernetes.executor.volumes.persistentVolumeClaim.a.options.claimName", "behind the checks"),
         ("spark.kubernetes.executor.pod.featureSteps", "behind the checks"),
+        ("spark.kubernetes.executor.pod.excludedFeatureSteps", "behind the checks"),
         (f"spark.kubernetes.driver.annotation.{APPARMOR}driver", "AppArmor profile"),
         (f"spark.kubernetes.executor.annotation.{APPARMOR}executor", "AppArmor profile"),
     ],
