@@ -1,8 +1,9 @@
 """The only module that talks to the Kubernetes API: a small facade over the official client, JSON in and out.
 
 All calls are synchronous, since `controller` calls them from threads, and have a deadline. Every problem becomes one of
-the classes of `errors.ApiError`, also an answer that is no JSON. Nothing is retried here, since every caller looks
-again anyway. `watches` asks for addresses and trust only: its answers have no end.
+the classes of `errors.ApiError`, also an answer that is no JSON, is too long, or is another object than the one that
+was asked for. Nothing is retried here, since every caller looks again anyway. `watches` asks for addresses and trust
+only: its answers have no end.
 """
 
 from __future__ import annotations
@@ -22,11 +23,20 @@ import urllib3
 from kubernetes import client, config
 
 from logkeep_engine.contract.names import PLURALS
+from logkeep_engine.contract.objects import (
+    MAX_OBJECT_BYTES,
+    STRIMZI_GROUP,
+    NotAName,
+    OtherObject,
+    api_path,
+    check_object,
+)
 from logkeep_engine.contract.spec import GROUP, VERSION
+from logkeep_operator.answers import MAX_PAGE_BYTES, api_error, checked_page, page_size, parsed, read, too_long
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
 from logkeep_operator.api.asked import ASKED_KIND, AskedRun, AskedStatus
 from logkeep_operator.api.status import timestamp
-from logkeep_operator.errors import AlreadyExists, ApiError, ApiRefused, ApiUnavailable, Conflict, NotFound
+from logkeep_operator.errors import AlreadyExists, AnswerTooLong, AnswerWrong, ApiUnavailable, Conflict, NotFound
 from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, resource_labels
 
 FIELD_MANAGER = "logkeep-operator"
@@ -34,23 +44,9 @@ _AS_OPERATOR = {"fieldManager": FIELD_MANAGER}  # of every write, so that manage
 _CONNECT_SECONDS = 5.0
 _SLOW_SECONDS = 2.0
 CALL_SECONDS = 30.0  # for a whole call, however slowly its answer comes
-STRIMZI_GROUP = "kafka.strimzi.io"
 STRIMZI_VERSIONS = ("v1", "v1beta2")  # Strimzi 1.0 serves the first only, before 0.49 the second
 CHILDREN = ("Job", "Pod", "ConfigMap")
-_PAGE = 500
-_SMALL_PAGE = 50  # a ConfigMap with the progress of 2,000 partitions is 300 kB
 CHILDREN_QUERY = {"labelSelector": f"{LABEL_MANAGED_BY}={MANAGED_BY}"}  # those of all resources
-_PLURALS = {
-    **{kind: (f"/apis/{GROUP}/{VERSION}", plural) for kind, plural in PLURALS.items()},
-    "ConfigMap": ("/api/v1", "configmaps"),
-    "Event": ("/api/v1", "events"),
-    "Job": ("/apis/batch/v1", "jobs"),
-    "Lease": ("/apis/coordination.k8s.io/v1", "leases"),
-    "Pod": ("/api/v1", "pods"),
-    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles"),
-    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
-    "ServiceAccount": ("/api/v1", "serviceaccounts"),
-}
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,7 @@ class KubernetesCluster:
         found = []
         for kind in KINDS:
             for namespace in namespaces or (None,):
-                found += [Resource.from_object(kind, body) for body in self._list(kind, namespace)]
+                found += [Resource.from_object(kind, body) for body in self._pages(kind, namespace)]
         return found
 
     def serves_kinds(self) -> bool:
@@ -126,19 +122,20 @@ class KubernetesCluster:
     def write_status(self, resource: Resource, status: Status) -> None:
         """Replace the whole status. Raises Conflict when the resource is not what was read any more."""
         body = {**resource.body, "apiVersion": API_VERSION, "kind": resource.key.kind, "status": status.to_dict()}
-        path = _path(resource.key.kind, resource.key.namespace, resource.key.name)
-        self._call("PUT", f"{path}/status", body=body, query=_AS_OPERATOR)
+        path = _path(resource.key.kind, resource.key.namespace, resource.key.name, "status")
+        self._call("PUT", path, body=body, query=_AS_OPERATOR)
 
     # ---- KafkaBackupRuns
 
     def asked_runs(self, namespace: str | None) -> list[AskedRun]:
         """The KafkaBackupRuns of a namespace, or of the whole cluster."""
-        return [AskedRun.from_object(body) for body in self._list(ASKED_KIND, namespace)]
+        return [AskedRun.from_object(body) for body in self._pages(ASKED_KIND, namespace)]
 
     def answer_asked_run(self, asked: AskedRun, status: AskedStatus) -> None:
         """Replace its whole status. Raises Conflict when it is not what was read any more."""
         body = {**asked.body, "apiVersion": API_VERSION, "kind": ASKED_KIND, "status": status.to_dict()}
-        self._call("PUT", f"{_path(ASKED_KIND, asked.namespace, asked.name)}/status", body=body, query=_AS_OPERATOR)
+        path = _path(ASKED_KIND, asked.namespace, asked.name, "status")
+        self._call("PUT", path, body=body, query=_AS_OPERATOR)
 
     def adopt_asked_run(self, asked: AskedRun, uid: str) -> None:
         """Add its KafkaBackup to its owners. Nothing happens if it is gone."""
@@ -155,26 +152,19 @@ class KubernetesCluster:
         """Jobs, Pods or ConfigMaps that belong to a resource of this name, also to one that was deleted since: the uid
         is not compared."""
         selector = ",".join(f"{name}={value}" for name, value in resource_labels(key).items())
-        return self._list(kind, key.namespace, {"labelSelector": selector})
+        return list(self._pages(kind, key.namespace, {"labelSelector": selector}))
 
     def all_children(self, kind: str, namespace: str | None) -> Iterator[dict[str, Any]]:
         """Jobs, Pods or ConfigMaps of all resources of a namespace, or of the whole cluster. They are read page by
         page: memory is needed for what the caller keeps."""
-        query = {**CHILDREN_QUERY, "limit": page_size(kind)}
-        while True:
-            page = self._call("GET", _path(kind, namespace), query=query)
-            yield from page.get("items") or ()
-            following = (page.get("metadata") or {}).get("continue")
-            if not following:
-                return
-            query["continue"] = following
+        return self._pages(kind, namespace, CHILDREN_QUERY)
 
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None:
         """The message of the newest event that says that something about an object has failed (FailedCreate,
         FailedMount and the like)."""
         selector = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
-        listed = self._list("Event", namespace, {"fieldSelector": selector, "limit": "50"})
-        events = [event for event in listed if str(event.get("reason", "")).startswith("Failed")]
+        page = self._page("Event", namespace, {"fieldSelector": selector, "limit": "50"})
+        events = [event for event in page.get("items") or () if str(event.get("reason", "")).startswith("Failed")]
         if not events:
             return None
         newest = max(
@@ -224,7 +214,7 @@ class KubernetesCluster:
         """Strimzi's `Kafka` resource, None if there is none, or if this cluster has no Strimzi."""
         for version in STRIMZI_VERSIONS:
             try:
-                return self._call("GET", f"/apis/{STRIMZI_GROUP}/{version}/namespaces/{namespace}/kafkas/{name}")
+                return self._object("Kafka", namespace, name, f"{STRIMZI_GROUP}/{version}")
             except NotFound:
                 continue
         return None
@@ -236,7 +226,7 @@ class KubernetesCluster:
         counted and not doubled."""
         key = resource.key
         content = "\0".join((resource.uid, run_id, reason, message))
-        name = f"{key.name[:230]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+        name = f"{key.name[:230].rstrip('-.')}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
         moment = timestamp(self.now())
         body = {
             "apiVersion": "v1",
@@ -261,7 +251,7 @@ class KubernetesCluster:
         if self.create(body):
             return
         known = self._get("Event", key.namespace, name)
-        if known is not None:
+        if known is not None and (known.get("involvedObject") or {}).get("uid") == resource.uid:
             self._merge("Event", key.namespace, name, {"count": known.get("count", 1) + 1, "lastTimestamp": moment})
 
     # ---- the Lease of the replicas
@@ -291,19 +281,49 @@ class KubernetesCluster:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        answer = self._call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+        answer = self._call("POST", _path("SelfSubjectAccessReview", None), body=body)
         return bool(answer["status"]["allowed"])
 
     # ---- requests
 
     def _get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         try:
-            return self._call("GET", _path(kind, namespace, name))
+            return self._object(kind, namespace, name)
         except NotFound:
             return None
 
-    def _list(self, kind: str, namespace: str | None, query: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        return list(self._call("GET", _path(kind, namespace), query=query).get("items") or ())
+    def _object(self, kind: str, namespace: str, name: str, api_version: str | None = None) -> dict[str, Any]:
+        path = _path(kind, namespace, name, api_version=api_version)
+        body = self._call("GET", path)
+        try:
+            check_object(body, kind, namespace, name, api_version)
+        except OtherObject as error:
+            raise AnswerWrong(f"GET {path}: {error}") from error
+        return body
+
+    def _pages(
+        self, kind: str, namespace: str | None, query: Mapping[str, str] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """All objects of a kind. A page that is too long is asked for again with half as many."""
+        limit = int(page_size(kind))
+        following: str | None = None
+        while True:
+            asked = {**(query or {}), "limit": str(limit), **({"continue": following} if following else {})}
+            try:
+                page = self._page(kind, namespace, asked)
+            except AnswerTooLong:
+                if limit == 1:
+                    raise
+                limit = -(-limit // 2)
+                continue
+            yield from page.get("items") or ()
+            following = (page.get("metadata") or {}).get("continue")
+            if not following:
+                return
+
+    def _page(self, kind: str, namespace: str | None, query: Mapping[str, str]) -> dict[str, Any]:
+        path = _path(kind, namespace)
+        return checked_page(kind, namespace, path, self._call("GET", path, query=query, most=MAX_PAGE_BYTES))
 
     def _merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         path = _path(kind, namespace, name)
@@ -317,9 +337,10 @@ class KubernetesCluster:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
+        most: int = MAX_OBJECT_BYTES,
     ) -> dict[str, Any]:
         with self._writing() if method != "GET" else nullcontext():
-            return self._send(method, path, body, query, content_type)
+            return self._send(method, path, body, query, content_type, most)
 
     def _send(
         self,
@@ -328,6 +349,7 @@ class KubernetesCluster:
         body: Mapping[str, Any] | None,
         query: Mapping[str, str] | None,
         content_type: str,
+        most: int,
     ) -> dict[str, Any]:
         headers = {"Accept": "application/json"}
         text = None
@@ -347,11 +369,13 @@ class KubernetesCluster:
                 preload_content=False,
             )
             self._read_clock(answer.headers.get("Date"), asked)
-            data = _read(answer, asked + self._call_seconds)
+            data = read(answer, asked + self._call_seconds, most)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ApiUnavailable(
                 f"{method} {path}: the Kubernetes API did not answer: {type(error).__name__}"
             ) from error
+        if data is None:
+            raise too_long(method, path, most)
         if answer.status >= 300:
             raise api_error(method, path, answer.status, data)
         return parsed(method, path, data)
@@ -394,64 +418,19 @@ class KubernetesCluster:
         return context
 
 
-def _read(answer: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """Read the whole body, within the deadline of the call: a server that sends a byte now and then would hold a worker
-    for ever."""
-    pieces = []
-    try:
-        while piece := answer.read1(1 << 16):
-            pieces.append(piece)
-            if time.monotonic() > deadline:
-                raise TimeoutError
-    except BaseException:
-        answer.close()
-        raise
-    answer.release_conn()
-    return b"".join(pieces)
-
-
-def parsed(method: str, path: str, data: bytes) -> dict[str, Any]:
-    """The object in an answer, or in a line of a watch. Raises ApiUnavailable for anything else."""
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no JSON: {data[:100]!r}") from error
-    if not isinstance(body, dict):
-        raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no object: {data[:100]!r}")
-    return body
-
-
 def collection_path(kind: str, namespace: str | None) -> str:
     """Where the objects of a kind are listed."""
     return _path(kind, namespace)
 
 
-def page_size(kind: str) -> str:
-    """How many objects of a kind are listed in one answer."""
-    return str(_SMALL_PAGE if kind == "ConfigMap" else _PAGE)
-
-
-def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
-    base, plural = _PLURALS[kind]
-    scope = f"{base}/namespaces/{namespace}" if namespace is not None else base
-    return f"{scope}/{plural}/{name}" if name is not None else f"{scope}/{plural}"
-
-
-def api_error(method: str, path: str, status: int, data: bytes) -> ApiError:
-    """The error that an answer with an error status means."""
+def _path(
+    kind: str,
+    namespace: str | None,
+    name: str | None = None,
+    part: str | None = None,
+    api_version: str | None = None,
+) -> str:
     try:
-        answer = json.loads(data)
-        reason = str(answer.get("reason") or "")
-        message = str(answer.get("message") or reason)
-    except (ValueError, AttributeError):
-        reason, message = "", data[:200].decode(errors="replace")
-    text = f"{method} {path}: {status} {message}"
-    if status == 404:
-        return NotFound(text, status)
-    if reason == "AlreadyExists":
-        return AlreadyExists(text, status)
-    if status == 409:
-        return Conflict(text, status)
-    if status in (401, 429, 500, 502, 503, 504):  # 401: a token that is renewed, or an API that cannot check it now
-        return ApiUnavailable(text, status)
-    return ApiRefused(message or text, status)
+        return api_path(kind, namespace, name, part=part, api_version=api_version)
+    except NotAName as error:
+        raise AnswerWrong(str(error)) from error

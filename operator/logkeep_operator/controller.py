@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.contract.objects import is_name
 from logkeep_engine.contract.references import StrimziRef
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.api.asked import AskedRun
@@ -94,7 +95,8 @@ class Controller:
 
     def _look(self, key: Key) -> float | None:
         with self._metrics.reconcile_seconds.time():
-            resource = self._cluster.resource(key)
+            # A KafkaBackupRun with an invalid spec names no KafkaBackup.
+            resource = self._cluster.resource(key) if is_name(key.name) else None
             now = self._cluster.now()
             asked = self.asked.of(key, now)
             try:
@@ -190,14 +192,13 @@ class Controller:
         own_jobs = own_children(source.children("Job", key), resource.uid)
         jobs = {job.run_id: job for job in map(job_state, own_jobs)}
         pods = own_pods(source.children("Pod", key), key.name)
-        backup_ref = (resource.spec.get("source") or {}).get("backupRef") if key.is_restore else None
-        name = backup_ref.get("name") if isinstance(backup_ref, dict) else None
+        name = _backup_of(resource)
         return Observed(
             resource=resource,
             jobs=jobs,
             pods=pods,
             documents=documents(own_children(source.children("ConfigMap", key), resource.uid)),
-            backup=source.resource(Key(BACKUP, key.namespace, name)) if name else None,
+            backup=source.resource(Key(BACKUP, key.namespace, name)) if name is not None else None,
             warnings=_warnings(source, key, jobs, pods, now),
             kafka=_strimzi_kafka(source, resource),
         )
@@ -273,6 +274,14 @@ class Controller:
             for kind, name in EARLIER_ACCESS:
                 self._cluster.delete(kind, namespace, name)
             self._cleaned.add(namespace)
+
+
+def _backup_of(resource: Resource) -> str | None:
+    """The name of the KafkaBackup that a KafkaRestore names. The API is asked for no other name: `reconcile` says what
+    is wrong with one that is invalid."""
+    reference = (resource.spec.get("source") or {}).get("backupRef") if resource.key.is_restore else None
+    name = reference.get("name") if isinstance(reference, dict) else None
+    return name if is_name(name) else None
 
 
 def _strimzi_kafka(source: ResourceReader, resource: Resource) -> FoundKafka | None:

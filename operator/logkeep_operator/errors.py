@@ -24,6 +24,15 @@ class ApiError(OperatorError):
         self.status = status
 
 
+class AnswerWrong(ApiError):
+    """The API answered with another object than the one that was asked for, or was to be asked for something that is
+    not a name."""
+
+
+class AnswerTooLong(ApiError):
+    """An answer has more bytes than the operator reads at once."""
+
+
 class NotFound(ApiError):
     """There is no such object."""
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import kopf
 
+from logkeep_engine.contract.objects import is_name
 from logkeep_operator.api import GROUP, KINDS, VERSION, Key, Resource
 from logkeep_operator.api.asked import ASKED_KIND, AskedRun
 from logkeep_operator.cluster import KubernetesCluster
@@ -138,7 +139,7 @@ class Operator:
     def _child_event(self, kind: str, body: Mapping[str, Any], how: str) -> None:
         """Take an event about a child. Progress comes every second and need not be shown at once. A Job or a ConfigMap
         that was just made says nothing new, since the operator made it."""
-        key = owner_key(body)
+        key = owner_key(kind, body)
         if key is not None and (how != "ADDED" or kind == "Pod"):
             self.queue.add(key, PROGRESS_DELAY if kind == "ConfigMap" else 0.0)
 
@@ -227,9 +228,14 @@ async def probe(memo: Operator, **_: Any) -> str:
     return "acts" if memo.tasks else "waits"
 
 
-def owner_key(body: Mapping[str, Any]) -> Key | None:
-    """The resource that a child belongs to, by its label and annotation."""
+def owner_key(child: str, body: Mapping[str, Any]) -> Key | None:
+    """The resource that a child of some kind says it belongs to. All that it says is a claim: the resource is looked
+    at, and that look compares the uids of owners. The owner of a pod is a Job or a pod."""
     metadata = body["metadata"]
     kind = (metadata.get("labels") or {}).get(LABEL_KIND)
     name = (metadata.get("annotations") or {}).get(ANNOTATION_RESOURCE)
-    return Key(kind, metadata["namespace"], name) if kind in KINDS and name else None
+    if kind not in KINDS or not is_name(name):
+        return None
+    owners = metadata.get("ownerReferences") or ()
+    owned = any(owner.get("kind") == kind and owner.get("name") == name for owner in owners)
+    return Key(kind, metadata["namespace"], name) if owned or child == "Pod" else None

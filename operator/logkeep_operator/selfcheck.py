@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 
+from logkeep_engine.contract.objects import STRIMZI_GROUP
 from logkeep_operator.api import GROUP, KINDS
 from logkeep_operator.api.asked import ASKED_PLURAL
-from logkeep_operator.cluster import STRIMZI_GROUP, KubernetesCluster, Right, connect
+from logkeep_operator.cluster import KubernetesCluster, Right, connect
 from logkeep_operator.errors import ApiError, SettingsInvalid
 from logkeep_operator.resources.access import DRIVER_BINDING, EARLIER_ACCESS
 from logkeep_operator.settings import LeaseSettings, Settings, from_environ

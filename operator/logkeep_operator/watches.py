@@ -14,18 +14,12 @@ from typing import Any
 
 import aiohttp
 
+from logkeep_engine.contract.objects import MAX_OBJECT_BYTES, OtherObject, check_item
+from logkeep_operator.answers import MAX_PAGE_BYTES, api_error, checked_page, page_size, parsed, too_long
 from logkeep_operator.api import KINDS
 from logkeep_operator.api.asked import ASKED_KIND
-from logkeep_operator.cluster import (
-    CHILDREN,
-    CHILDREN_QUERY,
-    KubernetesCluster,
-    api_error,
-    collection_path,
-    page_size,
-    parsed,
-)
-from logkeep_operator.errors import ApiUnavailable
+from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, KubernetesCluster, collection_path
+from logkeep_operator.errors import AnswerTooLong, AnswerWrong, ApiUnavailable
 from logkeep_operator.reach import Reach, retry_pause
 
 log = logging.getLogger(__name__)
@@ -98,18 +92,25 @@ class _Watch:
                 await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _list(self) -> None:
-        """Tell of every object that is there, page by page."""
-        page: dict[str, str] = {"limit": page_size(self._kind)}
+        """Tell of every object that is there, page by page. A page that is too long is asked for again with half as
+        many."""
+        limit, following = int(page_size(self._kind)), None
         while True:
+            page = {"limit": str(limit), **({"continue": following} if following else {})}
             async with self._get(page, _LIST_TIMEOUT) as answer:
-                body = parsed("GET", self._path, await answer.read())
+                data = await _bounded(answer.content, MAX_PAGE_BYTES)
+            if data is None and limit > 1:
+                limit = -(-limit // 2)
+                continue
+            if data is None:
+                raise too_long("GET", self._path, MAX_PAGE_BYTES)
+            body = checked_page(self._kind, self._namespace, self._path, parsed("GET", self._path, data))
             for item in body.get("items") or ():
                 self._tell(self._kind, item, None)
             self._version = body["metadata"]["resourceVersion"]
             following = body["metadata"].get("continue")
             if not following:
                 return
-            page = {"limit": page_size(self._kind), "continue": following}
 
     async def _stream(self, begun: Callable[[], None]) -> None:
         """Tell what happens from then on. It returns when the connection ends; the next goes on from there."""
@@ -134,8 +135,13 @@ class _Watch:
                 raise TooOld
             raise ApiUnavailable(f"GET {self._path}: the watch was ended: {body.get('message')}")
         self._version = body["metadata"]["resourceVersion"]
-        if event["type"] != "BOOKMARK":
-            self._tell(self._kind, body, event["type"])
+        if event["type"] == "BOOKMARK":
+            return
+        try:
+            check_item(body, self._kind, self._namespace)
+        except OtherObject as error:
+            raise AnswerWrong(f"GET {self._path}: {error}") from error
+        self._tell(self._kind, body, event["type"])
 
     def _get(self, query: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> _Answer:
         return _Answer(self._cluster, self._session, self._path, {**self._query, **query}, timeout)
@@ -161,22 +167,37 @@ class _Answer:
         if answer.status < 300:
             return answer
         try:
-            data = await answer.read()
+            data = await _bounded(answer.content, MAX_OBJECT_BYTES)
         finally:
             await self._request.__aexit__(None, None, None)
         if answer.status == 410:
             raise TooOld
+        if data is None:
+            raise too_long("GET", self._path, MAX_OBJECT_BYTES)
         raise api_error("GET", self._path, answer.status, data)
 
     async def __aexit__(self, *error: Any) -> None:
         await self._request.__aexit__(*error)
 
 
+async def _bounded(content: aiohttp.StreamReader, most: int) -> bytes | None:
+    """A whole answer, None if it is longer than `most`."""
+    pieces, size = [], 0
+    async for piece in content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            return None
+    return b"".join(pieces)
+
+
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of an answer, of any length."""
+    """The lines of an answer. Raises AnswerTooLong for one that is longer than an object can be."""
     rest = b""
     async for piece in content.iter_any():
         *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > MAX_OBJECT_BYTES:
+            raise AnswerTooLong(f"an event of a watch has more than {MAX_OBJECT_BYTES >> 20} MiB")
         for line in lines:
             if line.strip():
                 yield line

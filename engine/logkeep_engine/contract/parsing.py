@@ -9,9 +9,17 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from logkeep_engine.contract.endpoints import ENDPOINT, NOT_AN_ORIGIN
-from logkeep_engine.contract.values import HOST_PORT
+from logkeep_engine.contract.values import DNS_LABEL, DNS_NAME, HOST_PORT, SECRET_KEY
 
 M = TypeVar("M", bound=BaseModel)
+
+# The sentence about a text that one of these patterns does not take.
+_PATTERNS = {
+    HOST_PORT: "is not host:port",
+    DNS_NAME: "is not a name in Kubernetes: lower-case letters, digits, '-', and '.' between them",
+    DNS_LABEL: "is not a name in Kubernetes: lower-case letters, digits, and '-' between them",
+    SECRET_KEY: "is not a key of a Secret or a ConfigMap: letters, digits, '-', '_' and '.'",
+}
 
 
 class SpecInvalid(ValueError):
@@ -63,8 +71,8 @@ def _say(item: Any) -> str:
         return f"must have at least {least} item{'s' if least > 1 else ''}"
     if item["type"] == "too_long":
         return f"must have at most {item['ctx']['max_length']} items"
-    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == HOST_PORT:
-        return f"{item['input']!r} is not host:port"
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _PATTERNS:
+        return f"{item['input']!r} {_PATTERNS[item['ctx']['pattern']]}"
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == ENDPOINT:
         return NOT_AN_ORIGIN  # what was written may hold a password
     return str(item["msg"]).removeprefix("Value error, ")

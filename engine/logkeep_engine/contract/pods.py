@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from logkeep_engine.contract.model import Model
-from logkeep_engine.contract.values import Name
+from logkeep_engine.contract.values import MAX_DNS_NAME, ResourceName
 
 MAX_ID = 2**31 - 1
 
@@ -85,7 +85,7 @@ class TopologySpreadConstraint(Model):
 
 
 class ImagePullSecret(Model):
-    name: Name
+    name: ResourceName
 
 
 class SeLinuxOptions(Model):
@@ -187,10 +187,10 @@ class PodSpec(Model):
     tolerations: tuple[Toleration, ...] = Field(default_factory=tuple)
     affinity: Affinity | None = None
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = Field(default_factory=tuple)
-    priority_class_name: Name | None = None
-    runtime_class_name: Name | None = None
-    scheduler_name: Name | None = None
-    service_account_name: Name | None = None
+    priority_class_name: ResourceName | None = None
+    runtime_class_name: ResourceName | None = None
+    scheduler_name: Annotated[str, Field(min_length=1, max_length=MAX_DNS_NAME)] | None = None
+    service_account_name: ResourceName | None = None
     image_pull_secrets: tuple[ImagePullSecret, ...] = Field(default_factory=tuple)
     security_context: PodSecurityContext | None = None
     volumes: tuple[PodVolume, ...] = Field(default_factory=tuple)

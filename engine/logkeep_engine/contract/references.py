@@ -7,17 +7,17 @@ from typing import Annotated
 from pydantic import Field
 
 from logkeep_engine.contract.model import Model
-from logkeep_engine.contract.values import Name, NamespaceName, ResourceName, SecretKey
+from logkeep_engine.contract.values import NamespaceName, ResourceName, SecretKey
 
 
 class SecretRef(Model):
-    name: Name
+    name: ResourceName
 
 
 class CaRef(Model):
     """A Secret or a ConfigMap with certificate authorities to trust, in PEM."""
 
-    name: Name
+    name: ResourceName
     certificate_key: SecretKey = "ca.crt"
 
 
@@ -61,8 +61,8 @@ class KafkaUserRef(Model):
     `secret_name` None: the Secret has the name of the KafkaUser.
     """
 
-    name: Name
-    secret_name: Name | None = None
+    name: ResourceName
+    secret_name: ResourceName | None = None
     certificate_key: SecretKey = "user.crt"
     private_key_key: SecretKey = "user.key"
     password_key: SecretKey = "password"

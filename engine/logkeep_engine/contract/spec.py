@@ -31,8 +31,8 @@ from logkeep_engine.contract.storage import StorageSpec
 from logkeep_engine.contract.values import (
     BytesPerSecond,
     Cores,
-    Name,
     Quantity,
+    ResourceName,
     SegmentBytes,
     parse_quantity,
 )
@@ -206,7 +206,7 @@ class SparkSpec(Model):
     driver: DriverSpec = DriverSpec()
     executor: ExecutorSpec = ExecutorSpec()
     conf: dict[str, str] = Field(default={})
-    service_account_name: Name | None = None
+    service_account_name: ResourceName | None = None
 
 
 class RunPolicy(Model):
@@ -281,7 +281,7 @@ class KafkaBackupSpec(Model):
 class BackupRef(Model):
     """A KafkaBackup in the same namespace: its `storage` is the source."""
 
-    name: Name
+    name: ResourceName
 
 
 TopicId = Annotated[str, Field(min_length=1, max_length=64)]

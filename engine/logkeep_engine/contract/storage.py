@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from logkeep_engine.contract.endpoints import Endpoint, Region
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.references import CaRef, S3SecretRef
-from logkeep_engine.contract.values import Name
+from logkeep_engine.contract.values import ResourceName
 
 # No character of a line break or a terminal's command: URIs stand in logs, in lists and in messages.
 URI = r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\x00-\x1f\x7f-\x9f]+)*/?|file:///[^?#\x00-\x1f\x7f-\x9f]+)$"
@@ -47,7 +47,7 @@ class Credentials(Model):
 
 
 class Volume(Model):
-    claim_name: Name
+    claim_name: ResourceName
 
 
 class StorageTls(Model):

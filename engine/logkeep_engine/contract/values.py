@@ -137,9 +137,12 @@ BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
 # Kubernetes' quantity of CPU, in whole millicores.
 Cores = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}|[0-9]{1,3}\.[0-9]{1,3})$")]
 HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$"
-Name = Annotated[str, Field(min_length=1, max_length=253)]
-SECRET_KEY = r"^[-._a-zA-Z0-9]+$"
-SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=SECRET_KEY)]
-# These two become parts of a path of the Kubernetes API.
-ResourceName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
-NamespaceName = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+# Names of objects and of namespaces as RFC 1123 has them. They become parts of paths of the Kubernetes API.
+DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+MAX_DNS_LABEL, MAX_DNS_NAME = 63, 253
+ResourceName = Annotated[str, Field(max_length=MAX_DNS_NAME, pattern=DNS_NAME)]
+NamespaceName = Annotated[str, Field(max_length=MAX_DNS_LABEL, pattern=DNS_LABEL)]
+# A key of a Secret or a ConfigMap. Kubernetes takes neither `.` nor what begins with `..`.
+SECRET_KEY = r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$"
+SecretKey = Annotated[str, Field(max_length=253, pattern=SECRET_KEY)]

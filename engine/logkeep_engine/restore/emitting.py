@@ -21,24 +21,23 @@ from logkeep_engine.contract.emitting import (
     EmittedFacts,
     StrimziVersion,
 )
+from logkeep_engine.contract.objects import is_name
 from logkeep_engine.contract.spec import KafkaRestoreSpec
+from logkeep_engine.contract.values import MAX_DNS_NAME
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.topics import BROKER_DEFAULT, own_configs
-
-_KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LONGEST = 253
 
 
 def resource_name(topic: str) -> str:
     """The name of a topic's resource: that of the topic, if Kubernetes takes it. Otherwise what is left of the name,
     and the SHA-1 of it."""
-    if len(topic) <= _LONGEST and _KUBERNETES_NAME.fullmatch(topic) is not None:
+    if is_name(topic):
         return topic
     digest = hashlib.sha1(topic.encode(), usedforsecurity=False).hexdigest()
     left = re.sub(r"[^a-z0-9.-]", "", topic.lower())
     left = re.sub(r"(?<![a-z0-9])[.-]+|[.-]+(?=\.)|^[.-]+", "", left).strip("-.")
-    return f"{left[: _LONGEST - 43].rstrip('-.') or 'topic'}---{digest}"
+    return f"{left[: MAX_DNS_NAME - 43].rstrip('-.') or 'topic'}---{digest}"
 
 
 def kafka_topic(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
+from logkeep_engine.contract.objects import api_path
 from logkeep_engine.contract.run import Progress, RunResult
 from logkeep_engine.report import ConfigMapChanges
 
@@ -35,12 +36,12 @@ class ConfigMaps:
         self._pool = _pool(self._url, account / "ca.crt")
 
     def patch(self, name: str, namespace: str, body: Mapping[str, Any], timeout: float) -> None:
-        """Merge `body` into a ConfigMap. Raises ApiException for an answer that is no success."""
+        """Merge `body` into a ConfigMap. Raises ApiException for an answer that is no success, and NotAName."""
         from urllib3 import Timeout
 
         answer = self._pool.request(
             "PATCH",
-            f"{self._url}/api/v1/namespaces/{namespace}/configmaps/{name}",
+            self._url + api_path("ConfigMap", namespace, name),
             body=json.dumps(body),
             headers={
                 "Accept": "application/json",

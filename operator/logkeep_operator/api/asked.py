@@ -10,6 +10,7 @@ from typing import Any
 
 from logkeep_engine.contract.asking import MIN_TTL_SECONDS, KafkaBackupRunSpec
 from logkeep_engine.contract.names import BACKUP, BACKUP_RUN, PLURALS
+from logkeep_engine.contract.parsing import SpecInvalid, parse_model
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api.resource import Key
 from logkeep_operator.api.status import StatusWithConditions
@@ -45,7 +46,8 @@ class AskedStatus(StatusWithConditions):
 
 @dataclass(frozen=True)
 class AskedRun:
-    """A KafkaBackupRun. `backup` is the name of the KafkaBackup, empty if the spec cannot be read."""
+    """A KafkaBackupRun. `backup` is the name of the KafkaBackup, empty if the spec is invalid; `problem` says then what
+    is wrong with it."""
 
     namespace: str
     name: str
@@ -57,18 +59,21 @@ class AskedRun:
     owners: frozenset[str]
     status: AskedStatus
     body: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    problem: str = ""
 
     @classmethod
     def from_object(cls, body: Mapping[str, Any]) -> AskedRun:
         """Make it of the API's JSON. A status that cannot be read counts as empty."""
         metadata, spec = body["metadata"], body.get("spec") or {}
+        backup, problem = _backup_of(spec)
         ttl = spec.get("ttlSecondsAfterFinished", _DEFAULT_TTL)
         return cls(
             namespace=metadata["namespace"],
             name=metadata["name"],
             uid=metadata["uid"],
             generation=metadata.get("generation", 1),
-            backup=str((spec.get("backupRef") or {}).get("name") or ""),
+            backup=backup,
+            problem=problem,
             ttl_seconds=ttl if isinstance(ttl, int) else MIN_TTL_SECONDS,
             deleting="deletionTimestamp" in metadata,
             owners=frozenset(str(owner.get("uid")) for owner in metadata.get("ownerReferences") or ()),
@@ -78,7 +83,7 @@ class AskedRun:
 
     @property
     def key(self) -> Key:
-        """The KafkaBackup that is to run."""
+        """The KafkaBackup that is to run. Its name is empty for one with an invalid spec."""
         return Key(BACKUP, self.namespace, self.backup)
 
     @property
@@ -95,3 +100,11 @@ class AskedRun:
     def ended(self) -> datetime | None:
         """The time at which its run has ended, None before."""
         return None if self.open else parse_timestamp(self.status.end_time)
+
+
+def _backup_of(spec: Any) -> tuple[str, str]:
+    """The name of the KafkaBackup that a spec names, and what is wrong with the spec: one of them is empty."""
+    try:
+        return parse_model(KafkaBackupRunSpec, spec).backup_ref.name, ""
+    except SpecInvalid as error:
+        return "", str(error)

@@ -19,6 +19,7 @@ from logkeep_operator.api.status import HistoryEntry, timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.plan import AdoptAskedRun, Answer, AnswerAskedRun, DeleteAskedRun, Plan
+from logkeep_operator.reconcile.step import INVALID_SPEC
 
 _HASH_LENGTH = 10
 _FINAL: dict[str, AskedPhase] = {StatusOutcome.SUCCEEDED: AskedPhase.SUCCEEDED, StatusOutcome.FAILED: AskedPhase.FAILED}
@@ -72,13 +73,17 @@ def with_answers(observed: Observed, plan: Plan, now: datetime) -> Plan:
 
 
 def answers_without_backup(asked: Sequence[AskedRun], key: Key, now: datetime) -> tuple[Answer, ...]:
-    """The answers to those whose KafkaBackup is not there. It may come."""
+    """The answers to those whose KafkaBackup is not there: it may come. Those whose spec is invalid name none, and
+    have failed for good, since the spec of a KafkaBackupRun never changes."""
     message = f"spec.backupRef: there is no KafkaBackup {key.name!r} in namespace {key.namespace}."
     found: list[Answer] = []
     for one in asked:
         if _is_over(one, now):
             found.append(DeleteAskedRun(one.name, one.uid))
-        if one.open:
+        if one.open and one.problem:
+            said = conditions.stalled(INVALID_SPEC, one.problem)
+            found.append(AnswerAskedRun(one, _stamped(one, _said(one.status, AskedPhase.FAILED, said), now)))
+        elif one.open:
             said = conditions.reconciling("BackupNotFound", message)
             answer = _stamped(one, _said(one.status, AskedPhase.PENDING, said), now)
             found += [AnswerAskedRun(one, answer)] if _says_more(one.status, answer) else []

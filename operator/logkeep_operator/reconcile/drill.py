@@ -70,6 +70,8 @@ def with_told_backup(observed: Observed, plan: Plan, now: datetime) -> Plan:
     status = plan.status if plan.status is not None else resource.status
     if status.drill is None or backup is None or backup.deleting or _of_another_archive(status, backup.status):
         return plan
+    if backup.key.namespace != resource.key.namespace:
+        return plan  # nobody tells a KafkaBackup of another namespace
     known = backup.status.drill
     if known is not None and _order(known) > _order(status.drill):
         return plan  # another one has ended later

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from logkeep_engine.contract.names import ENV_TASK_MEMORY
+from logkeep_engine.contract.objects import is_name
 from logkeep_engine.contract.pods import PodContainer, PodSpec, PodTemplate
 from logkeep_operator.resources import driver_conf
 from logkeep_operator.resources.folders import resolved
@@ -19,7 +20,6 @@ from logkeep_operator.resources.names import ROLE_EXECUTOR
 
 Problem = tuple[str, str]
 
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _VOLUMES = frozenset(["archive", "kafka-ca", "kafka-client", "request", "s3-ca", "state", "state-ca", "tmp"])
 # Spark adds volumes of its own, and refuses a template that has one of them elsewhere.
@@ -68,7 +68,7 @@ def _metadata(path: str, role: str, template: PodTemplate) -> Iterator[Problem]:
 def _map(path: str, pairs: dict[str, str], *, values_are_names: bool) -> Iterator[Problem]:
     for key, value in sorted(pairs.items()):
         prefix, slash, name = key.rpartition("/")
-        if not _NAME.fullmatch(name) or (slash and (len(prefix) > 253 or not _PREFIX.fullmatch(prefix))):
+        if not _NAME.fullmatch(name) or (slash and not is_name(prefix)):
             yield f"{path}[{key}]", "is not a name such as team or example.com/team"
         elif values_are_names and value and not _NAME.fullmatch(value):
             yield f"{path}[{key}]", f"{value!r} is not a value of at most 63 letters, digits, '-', '_' and '.'"

@@ -77,7 +77,7 @@ def test_the_smallest_backup_has_the_documented_defaults() -> None:
         (
             {"storage": {"uri": "s3://bucket/p", "tls": {"caSecretRef": {"name": "a", "certificateKey": "a/b"}}}},
             "spec.storage.tls.caSecretRef.certificateKey",
-            "pattern",
+            "is not a key",
         ),
         (
             {
@@ -297,7 +297,7 @@ BAD_BACKUPS = [
         "segment.compression may be Zstd only with format Kafka",
     ),
     (backup(erasures=[ERASURE, ERASURE]), "spec", "each of erasures must have a name of its own"),
-    (backup(erasures=[{**ERASURE, "name": "A"}]), "spec.erasures[0].name", "match pattern"),
+    (backup(erasures=[{**ERASURE, "name": "A"}]), "spec.erasures[0].name", "'A' is not a name in Kubernetes"),
     (backup(compactedTopics="Compact"), "spec.compactedTopics", "'Snapshot', 'Generations' or 'Log'"),
     *(
         (backup(format=name, compactedTopics="Snapshot"), "spec", "compactedTopics may be Snapshot only with format")
@@ -345,8 +345,16 @@ BAD_BACKUPS = [
     (on(strimzi=STRIMZI), "spec.cluster", "exactly one of bootstrapServers and strimzi must be set"),
     (on(bootstrapServers=None, strimzi=STRIMZI, security={"protocol": "SSL"}), "spec.cluster", "security must be left"),
     (on(bootstrapServers=None, strimzi={"name": "prod"}), "spec.cluster.strimzi.listener", "required"),
-    (on(bootstrapServers=None, strimzi=STRIMZI | {"name": "../x"}), "spec.cluster.strimzi.name", "match pattern"),
-    (on(bootstrapServers=None, strimzi=STRIMZI | {"namespace": "a/b"}), "spec.cluster.strimzi.namespace", "pattern"),
+    (
+        on(bootstrapServers=None, strimzi=STRIMZI | {"name": "../x"}),
+        "spec.cluster.strimzi.name",
+        "is not a name",
+    ),
+    (
+        on(bootstrapServers=None, strimzi=STRIMZI | {"namespace": "a/b"}),
+        "spec.cluster.strimzi.namespace",
+        "is not a",
+    ),
     (on(kafkaUserRef=USER), "spec.cluster", "kafkaUserRef may be set only with strimzi"),
     (
         on(kafkaUserRef=USER, security={"protocol": "SASL_SSL", "sasl": SASL}),
@@ -366,7 +374,7 @@ BAD_BACKUPS = [
     (
         on(security={"protocol": "SSL", "tls": {"caSecretRef": {"name": "ca", "certificateKey": "a/b"}}}),
         "spec.cluster.security.tls.caSecretRef.certificateKey",
-        "match pattern",
+        "is not a key of a Secret",
     ),
     (
         backup(cluster={"bootstrapServers": ["k:1"], "security": {"tls": {}}}),
@@ -573,7 +581,7 @@ BAD_RESTORES = [
     (
         restore(emit="KafkaTopics", emitOptions={"strimziCluster": "a/b"}),
         "spec.emitOptions.strimziCluster",
-        "should match pattern",
+        "is not a name in Kubernetes",
     ),
     (
         restore(emit="KafkaTopics", emitOptions={"strimziCluster": "prod"}, drill={}),

@@ -53,6 +53,29 @@ class Quiet(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+KINDS_BY_PLURAL = {
+    "configmaps": ("v1", "ConfigMap"),
+    "events": ("v1", "Event"),
+    "jobs": ("batch/v1", "Job"),
+    "kafkabackupruns": ("logkeep.dev/v1alpha1", "KafkaBackupRun"),
+    "kafkabackups": ("logkeep.dev/v1alpha1", "KafkaBackup"),
+    "kafkarestores": ("logkeep.dev/v1alpha1", "KafkaRestore"),
+    "pods": ("v1", "Pod"),
+}
+
+
+def listed(path: str, *items: dict[str, Any], following: str = "") -> dict[str, Any]:
+    """The answer to a GET of all objects at this path."""
+    version, kind = KINDS_BY_PLURAL[path.partition("?")[0].rpartition("/")[2]]
+    metadata = {"resourceVersion": "5", **({"continue": following} if following else {})}
+    return {"kind": f"{kind}List", "apiVersion": version, "metadata": metadata, "items": list(items)}
+
+
+def item(name: str, **more: str) -> dict[str, Any]:
+    """An object as lists have it, without its kind."""
+    return {"metadata": {"name": name, "namespace": "team", **more}}
+
+
 class Trickle(Quiet):
     """A byte now and then, and never the last."""
 
@@ -94,8 +117,7 @@ class Odd(Quiet):
                 return self.answer(body, status)
         if "watch=true" in self.path:
             return self.answer(b"")
-        self.answer(b'{"metadata": {"resourceVersion": "5"}, "items": []}')
-        return None
+        return self.answer(json.dumps(listed(self.path)).encode())
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[" * 100_000, b"[]", b"5", b""])
@@ -111,14 +133,14 @@ def test_a_token_that_is_refused_now_may_be_taken_later() -> None:
         cluster.resource(KEY)
 
 
-WATCHED = b'{"type": "MODIFIED", "object": {"metadata": {"name": "c", "resourceVersion": "9"}}}\n'
+WATCHED = json.dumps({"type": "MODIFIED", "object": item("c", resourceVersion="9")}).encode() + b"\n"
 GONE = b'{"type": "ERROR", "object": {"kind": "Status", "code": 410}}\n'
-LIST = b'{"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "b"}}]}'
+LIST = json.dumps(listed("/kafkabackups", item("b"))).encode()
 
 
 def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
     """Two pages, a change, then a version that is gone, an error in the stream, and no JSON in it."""
-    page = b'{"metadata": {"resourceVersion": "5", "continue": "more"}, "items": [{"metadata": {"name": "a"}}]}'
+    page = json.dumps(listed("/kafkabackups", item("a"), following="more")).encode()
     failed = b'{"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd"}}\n'
     Odd.answers = [(200, page), (200, LIST), (200, WATCHED), (200, GONE), (200, LIST), (200, failed), (200, LIST)]
     Odd.answers += [(200, b"<html>\n"), (200, LIST), (410, b"{}"), (200, LIST)]
@@ -141,8 +163,8 @@ def test_a_watch_outlives_every_odd_answer_and_goes_on_where_it_was() -> None:
 
     with api(Odd) as cluster:
         asyncio.run(main(cluster))
-    listed = ("b", None)
-    assert told == [("a", None), listed, ("c", "MODIFIED"), listed, listed, listed, listed]
+    again = ("b", None)
+    assert told == [("a", None), again, ("c", "MODIFIED"), again, again, again, again]
     assert "continue=more" in Odd.asked[1]
     assert "resourceVersion=5" in Odd.asked[2]
     assert "resourceVersion=9" in Odd.asked[3]
@@ -177,14 +199,15 @@ class Strimzi(Quiet):
     def do_GET(self) -> None:
         self.asked.append(self.path)
         if self.path == f"/apis/kafka.strimzi.io/{self.version}/namespaces/kafka/kafkas/prod":
-            return self.answer(b'{"kind": "Kafka", "spec": {"kafka": {}}}')
+            kafka = {"kind": "Kafka", "apiVersion": f"kafka.strimzi.io/{self.version}", "spec": {"kafka": {}}}
+            return self.answer(json.dumps({**kafka, "metadata": {"name": "prod", "namespace": "kafka"}}).encode())
         if "/namespaces/closed/" in self.path:
             return self.answer(b'{"reason": "Forbidden", "message": "kafkas is forbidden"}', 403)
         if "/namespaces/team/kafkabackups/" in self.path:
             return self.answer(json.dumps({"metadata": METADATA, "spec": SPEC}).encode())
         if self.path.startswith("/apis/kafka.strimzi.io/"):
             return self.answer(b"404 page not found\n", 404)
-        return self.answer(b'{"metadata": {}, "items": []}')
+        return self.answer(json.dumps(listed(self.path)).encode())
 
 
 METADATA = {"name": "nightly", "namespace": "team", "uid": "u"}

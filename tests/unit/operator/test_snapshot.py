@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.snapshot import ResourceSnapshot
-from tests.unit.operator.test_cluster_calls import Quiet, api
+from tests.unit.operator.test_cluster_calls import Quiet, api, listed
 
 NAMES = [f"b{number}" for number in range(5)]
 
@@ -28,7 +28,7 @@ class Pages(Quiet):
 
     def do_GET(self) -> None:  # noqa: N802 (http.server calls it so)
         where = urlsplit(self.path)
-        answer: dict[str, Any] = {"metadata": {}, "items": []}
+        answer = listed(where.path)
         if where.path.endswith("/kafkabackups"):
             answer["items"] = [{"metadata": {"name": name, "namespace": "team", "uid": name}} for name in NAMES]
         if where.path.endswith("/configmaps"):

@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from logkeep_engine.cli.kubectl.errors import ApiFailed, ClusterUnreachable, NoSuchResource, api_error
-from logkeep_engine.contract.names import PLURALS
-from logkeep_engine.contract.spec import API_VERSION
+from logkeep_engine.contract.objects import (
+    MAX_OBJECT_BYTES,
+    NotAName,
+    OtherObject,
+    api_path,
+    check_item,
+    check_list,
+    check_object,
+    plural,
+)
+from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
     import urllib3
@@ -18,13 +28,8 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 30.0
 _PAGE = "500"
-_LOGKEEP = f"/apis/{API_VERSION}"
-_PLURALS = {
-    "ConfigMap": ("/api/v1", "configmaps"),
-    **{kind: (_LOGKEEP, plural) for kind, plural in PLURALS.items()},
-    "Pod": ("/api/v1", "pods"),
-    "Secret": ("/api/v1", "secrets"),
-}
+_MAX_PAGE_BYTES = 64 << 20
+_MAX_LINE_BYTES = 1 << 20
 _NO_KUBECONFIG = "Set KUBECONFIG or --kubeconfig, and try kubectl with the same."
 
 
@@ -74,7 +79,7 @@ def _namespace_of_pod() -> str:
 
 class Kubernetes:
     """A Kubernetes API, asked as the user. Every method raises ClusterUnreachable, LoginRefused, RightMissing,
-    KindNotServed, RequestRefused or ApiFailed."""
+    KindNotServed, RequestRefused or ApiFailed, and SpecError for a name that is none."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
         self._api = api
@@ -86,7 +91,10 @@ class Kubernetes:
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """The object. Raises NoSuchResource, too."""
-        return self._json("GET", kind, name)
+        body = self._json("GET", kind, name)
+        with self._compared():
+            check_object(body, kind, self.namespace, name)
+        return body
 
     def find(self, kind: str, name: str) -> dict[str, Any] | None:
         """The object, None if there is none."""
@@ -103,6 +111,10 @@ class Kubernetes:
         found: list[Any] = []
         while True:
             page = self._json("GET", kind, query=query, everywhere=everywhere)
+            with self._compared():
+                check_list(page, kind)
+                for item in page.get("items") or ():
+                    check_item(item, kind, None if everywhere else self.namespace)
             found += page.get("items") or ()
             following = (page.get("metadata") or {}).get("continue")
             if not following:
@@ -116,7 +128,7 @@ class Kubernetes:
 
     def log_lines(self, pod: str, query: Mapping[str, str]) -> Iterator[str]:
         """The lines of a pod's log as they come."""
-        path = f"{self._path('Pod', self.namespace, pod)}/log"
+        path = self._path("Pod", self.namespace, pod, "log")
         answer = self._ask("GET", path, query, None, read=None)
         try:
             if answer.status >= 300:
@@ -124,6 +136,8 @@ class Kubernetes:
             rest = b""
             for piece in answer.stream(1 << 16):
                 *lines, rest = (rest + piece).split(b"\n")
+                if len(rest) > _MAX_LINE_BYTES:
+                    lines, rest = [*lines, rest], b""
                 yield from (line.decode(errors="replace") for line in lines)
             if rest:
                 yield rest.decode(errors="replace")
@@ -138,7 +152,7 @@ class Kubernetes:
         self,
         method: str,
         kind: str,
-        name: str = "",
+        name: str | None = None,
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
@@ -146,10 +160,16 @@ class Kubernetes:
     ) -> dict[str, Any]:
         path = self._path(kind, None if everywhere else self.namespace, name)
         answer = self._ask(method, path, query or {}, body, read=_READ_SECONDS)
+        most = MAX_OBJECT_BYTES if name is not None or body is not None else _MAX_PAGE_BYTES
         try:
-            data = answer.read()
+            data = answer.read(most + 1)
         except _transport() as error:
             raise self._unreachable(error) from error
+        if len(data) > most:
+            answer.close()
+            raise ApiFailed(
+                f"The answer of {self._api.configuration.host} to GET {path} has more than {most >> 20} MiB."
+            )
         if answer.status >= 300:
             named = name or str(((body or {}).get("metadata") or {}).get("name", ""))
             raise self._refusal(answer.status, data, kind, named, everywhere)
@@ -197,17 +217,28 @@ class Kubernetes:
         )
 
     def _error(self, answer: urllib3.BaseHTTPResponse, kind: str, name: str) -> Exception:
-        return self._refusal(answer.status, answer.read(), kind, name, everywhere=False)
+        return self._refusal(answer.status, answer.read(MAX_OBJECT_BYTES), kind, name, everywhere=False)
 
     def _refusal(self, status: int, data: bytes, kind: str, name: str, everywhere: bool) -> Exception:
         namespace = None if everywhere else self.namespace
-        return api_error(status, data, kind=kind, plural=_PLURALS[kind][1], namespace=namespace, name=name)
+        return api_error(status, data, kind=kind, plural=plural(kind), namespace=namespace, name=name)
 
     @staticmethod
-    def _path(kind: str, namespace: str | None, name: str = "") -> str:
-        base, plural = _PLURALS[kind]
-        scope = f"{base}/namespaces/{namespace}" if namespace is not None else base
-        return f"{scope}/{plural}/{name}" if name else f"{scope}/{plural}"
+    def _path(kind: str, namespace: str | None, name: str | None = None, part: str | None = None) -> str:
+        try:
+            return api_path(kind, namespace, name, part=part)
+        except NotAName as error:
+            raise SpecError(
+                str(error), hint="Names in Kubernetes have lower-case letters, digits, '-' and '.'."
+            ) from error
+
+    @contextmanager
+    def _compared(self) -> Iterator[None]:
+        """In here an answer is compared with the question. Raises ApiFailed for another object."""
+        try:
+            yield
+        except OtherObject as error:
+            raise ApiFailed(f"{self._api.configuration.host} answers about something else: {error}.") from error
 
 
 def _transport() -> tuple[type[Exception], ...]:

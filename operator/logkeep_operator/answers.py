@@ -1,0 +1,100 @@
+"""Answers of the Kubernetes API: read within bounds, taken apart, and compared with what was asked for.
+
+Whatever is wrong with an answer becomes one of the classes of `errors.ApiError`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import urllib3
+
+from logkeep_engine.contract.objects import OtherObject, check_item, check_list
+from logkeep_operator.errors import (
+    AlreadyExists,
+    AnswerTooLong,
+    AnswerWrong,
+    ApiError,
+    ApiRefused,
+    ApiUnavailable,
+    Conflict,
+    NotFound,
+)
+
+_PAGE = 500
+_SMALL_PAGE = 50  # a ConfigMap with the progress of 2,000 partitions is 300 kB
+MAX_PAGE_BYTES = 8 << 20  # several pages are in memory at once, and the chart gives the operator 384 MiB
+
+
+def read(answer: urllib3.BaseHTTPResponse, deadline: float, most: int) -> bytes | None:
+    """Read the whole body, None if it is longer than `most`. It ends within the deadline of the call: a server that
+    sends a byte now and then would hold a worker for ever."""
+    pieces, size = [], 0
+    try:
+        while piece := answer.read1(1 << 16):
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
+                answer.close()
+                return None
+            if time.monotonic() > deadline:
+                raise TimeoutError
+    except BaseException:
+        answer.close()
+        raise
+    answer.release_conn()
+    return b"".join(pieces)
+
+
+def parsed(method: str, path: str, data: bytes) -> dict[str, Any]:
+    """The object in an answer, or in a line of a watch. Raises ApiUnavailable for anything else."""
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no JSON: {data[:100]!r}") from error
+    if not isinstance(body, dict):
+        raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no object: {data[:100]!r}")
+    return body
+
+
+def page_size(kind: str) -> str:
+    """How many objects of a kind are listed in one answer."""
+    return str(_SMALL_PAGE if kind == "ConfigMap" else _PAGE)
+
+
+def checked_page(kind: str, namespace: str | None, path: str, page: dict[str, Any]) -> dict[str, Any]:
+    """The page, if it is a list of what was asked for. Raises AnswerWrong."""
+    try:
+        check_list(page, kind)
+        for item in page.get("items") or ():
+            check_item(item, kind, namespace)
+    except OtherObject as error:
+        raise AnswerWrong(f"GET {path}: {error}") from error
+    return page
+
+
+def too_long(method: str, path: str, most: int) -> AnswerTooLong:
+    """The error of an answer with more than `most` bytes."""
+    return AnswerTooLong(f"{method} {path}: the answer has more than {most >> 20} MiB, so it was not read.")
+
+
+def api_error(method: str, path: str, status: int, data: bytes) -> ApiError:
+    """The error that an answer with an error status means."""
+    try:
+        answer = json.loads(data)
+        reason = str(answer.get("reason") or "")
+        message = str(answer.get("message") or reason)
+    except (ValueError, AttributeError):
+        reason, message = "", data[:200].decode(errors="replace")
+    text = f"{method} {path}: {status} {message}"
+    if status == 404:
+        return NotFound(text, status)
+    if reason == "AlreadyExists":
+        return AlreadyExists(text, status)
+    if status == 409:
+        return Conflict(text, status)
+    if status in (401, 429, 500, 502, 503, 504):  # 401: a token that is renewed, or an API that cannot check it now
+        return ApiUnavailable(text, status)
+    return ApiRefused(message or text, status)

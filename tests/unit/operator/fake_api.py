@@ -1,0 +1,155 @@
+"""A Kubernetes API in memory, at network level: objects by path, and every write that was asked for."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qs, urlsplit
+
+from kubernetes import client
+
+from logkeep_engine.contract.objects import api_path
+from logkeep_operator.cluster import KubernetesCluster
+from logkeep_operator.controller import Controller
+from logkeep_operator.metrics import Metrics
+from logkeep_operator.settings import EngineSettings
+from tests.unit.operator.test_cluster_calls import KINDS_BY_PLURAL, listed
+
+ENGINE = EngineSettings("registry.example/engine:1")
+
+
+class Write(NamedTuple):
+    """A request that is no GET."""
+
+    verb: str
+    path: str
+    body: dict[str, Any]
+
+
+class FakeApi:
+    """Objects are kept as given and as they are made; a path that is not known has none. `asked` are the paths of all
+    GETs, as they arrive."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.writes: list[Write] = []
+        self.asked: list[str] = []
+        self.instead: dict[str, bytes] = {}  # answers to GETs, by path
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def client(self) -> client.ApiClient:
+        configuration = client.Configuration()
+        configuration.host = self.address
+        return client.ApiClient(configuration)
+
+    def cluster(self) -> KubernetesCluster:
+        return KubernetesCluster(self.client())
+
+    def controller(self) -> Controller:
+        return Controller(self.cluster(), ENGINE, Metrics())
+
+    def put(self, kind: str, namespace: str, name: str, **parts: Any) -> dict[str, Any]:
+        """An object is there. `parts` are its top fields; those of `metadata` are added to name and uid."""
+        path = api_path(kind, namespace, name)
+        version, _ = KINDS_BY_PLURAL[path.split("/")[-2]]
+        own = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}", "generation": 1}
+        metadata = {**own, "creationTimestamp": "2026-11-01T00:00:00Z", **parts.pop("metadata", {})}
+        body = {"apiVersion": version, "kind": kind, "metadata": metadata, **parts}
+        self.objects[path] = body
+        return body
+
+    def get(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
+        return self.objects[api_path(kind, namespace, name)]
+
+    def names(self, kind: str, namespace: str) -> list[str]:
+        """The names of all objects of a kind."""
+        folder = api_path(kind, namespace)
+        return [path.rpartition("/")[2] for path in self.objects if path.rpartition("/")[0] == folder]
+
+    def written(self, namespace: str) -> list[Write]:
+        """The writes into a namespace, events left out."""
+        return [w for w in self.writes if f"/namespaces/{namespace}/" in w.path and "/events" not in w.path]
+
+    def items(self, path: str, query: dict[str, list[str]]) -> list[dict[str, Any]]:
+        """The objects at the path of a collection, of those that the selector chooses."""
+        wanted = dict(pair.split("=", 1) for pair in query.get("labelSelector", [""])[0].split(",") if pair)
+        scope = path.replace("/namespaces/", "\0").partition("\0")
+        found = [body for key, body in self.objects.items() if key.rpartition("/")[0] == path]
+        if not scope[1]:  # of the whole cluster
+            base, _, plural = path.rpartition("/")
+            found = [b for key, b in self.objects.items() if key.startswith(base) and key.split("/")[-2] == plural]
+        return [body for body in found if wanted.items() <= (body["metadata"].get("labels") or {}).items()]
+
+
+def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *_: object) -> None:
+            pass
+
+        def reply(self, code: int, body: dict[str, Any] | bytes) -> None:
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_GET(self) -> None:
+            api.asked.append(self.path)
+            where = urlsplit(self.path)
+            if where.path in api.instead:
+                return self.reply(200, api.instead[where.path])
+            if where.path.rpartition("/")[2] in KINDS_BY_PLURAL:
+                return self.reply(200, listed(where.path, *api.items(where.path, parse_qs(where.query))))
+            if where.path in api.objects:
+                return self.reply(200, api.objects[where.path])
+            return self.reply(404, {"reason": "NotFound", "details": {"name": "it"}, "message": "there is none"})
+
+        def taken(self, verb: str) -> tuple[str, dict[str, Any]]:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length) or b"{}")
+            path = urlsplit(self.path).path
+            api.writes.append(Write(verb, path, body))
+            return path, body
+
+        def do_POST(self) -> None:
+            path, body = self.taken("POST")
+            key = f"{path}/{body['metadata']['name']}"
+            body["metadata"].setdefault("uid", f"uid-{body['metadata']['name']}")
+            if key in api.objects:
+                api.writes.pop()
+                return self.reply(409, {"reason": "AlreadyExists", "message": "it already exists"})
+            api.objects[key] = body
+            return self.reply(201, body)
+
+        def do_PUT(self) -> None:
+            path, body = self.taken("PUT")
+            api.objects[path.removesuffix("/status")] = body
+            self.reply(200, body)
+
+        def do_PATCH(self) -> None:
+            _, body = self.taken("PATCH")
+            self.reply(200, body)
+
+        def do_DELETE(self) -> None:
+            path, _ = self.taken("DELETE")
+            api.objects.pop(path, None)
+            self.reply(200, {"kind": "Status"})
+
+    return Handler
