@@ -130,7 +130,9 @@ PACKAGES: Mapping[str, Near] = {
         _engine("restore"),
         _unit("restore/*"),
         (
-            *_broker("drill", "dry_run", "everything", "forgotten_producers", "point", "restore*", "rights"),
+            *_broker(
+                "drill", "dry_run", "everything", "forged_state", "forgotten_producers", "point", "restore*", "rights"
+            ),
             *_broker("round_trip_property", "verify_restored"),
             *_simulated("append", "count", "empty_restores", "restore_state", "schedules"),
             "tests/ledger/*",

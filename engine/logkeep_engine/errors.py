@@ -331,6 +331,13 @@ class StateRefused(Refused):
     code = "StateRefused"
 
 
+class StateAltered(Refused):
+    """The state of a restore says something that its spec or the cluster does not bear out: whoever may write to the
+    place of the state could have put it there. Nothing is done by its word."""
+
+    code = "StateAltered"
+
+
 class BucketMissing(Refused):
     code = "BucketMissing"
 

@@ -366,7 +366,12 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             "point must be that of a run, or have asOf or timestamp, with everything",
         ),
         ({"ifTopicExists": "Replace"}, "confirm must name those that may be deleted"),
-        ({"confirm": ["a"]}, "confirm has an effect only with ifTopicExists: Replace; leave it out"),
+        ({"confirm": ["a"]}, "confirm has an effect only with ifTopicExists: Replace or Resume; leave it out"),
+        (
+            {"everything": True, "ifTopicExists": "Resume", "confirm": ["a"]},
+            "confirm has no effect with everything, which replaces no topic; leave it out",
+        ),
+        ({"acls": {"cluster": True}}, "acls may be set only with everything"),
         ({"topics": {"configs": {"policy": "Ignore", "ignore": ["a"]}}}, "ignore has no effect with policy Ignore"),
         (
             {"topics": {"configs": {"override": {"a": "1"}, "ignore": ["a"]}}},
@@ -417,6 +422,8 @@ def test_a_restore_is_refused_with_a_reason(namespace: Namespace, change: dict[s
         ({}, {"offsets": "Same"}),
         ({}, {"point": {"run": "a"}}),
         ({"ifTopicExists": "Replace", "confirm": ["a"]}, {"ifTopicExists": "Replace", "confirm": ["a", "b"]}),
+        ({"everything": True}, {"everything": True, "acls": {"cluster": True}}),
+        ({"everything": True, "acls": {"cluster": True}}, {"everything": True, "acls": {"anyPrincipal": True}}),
         ({"point": {"asOf": "2026-11-17T14:05:00Z"}}, {"point": {"timestamp": "2026-11-17T14:05:00Z"}}),
         ({}, {"state": {"uri": S3}}),
         ({"state": {"uri": S3}}, {"state": {"uri": f"{S3}/other"}}),

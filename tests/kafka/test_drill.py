@@ -91,6 +91,10 @@ def archive(kafka: KafkaBroker, unique: str, tmp_path: Path) -> Path:
     return root
 
 
+def archive_id(archive: Path) -> str:
+    return str(json.loads((archive / "archive.json").read_bytes())["archiveId"])
+
+
 def outcome_of(result: RunResult) -> str:
     return "" if result.verification is None else result.verification.outcome
 
@@ -144,12 +148,17 @@ class TestDrill:
             drilled(drill_spec(kafka, tmp_path, prefix, point=inside))
         assert names(kafka, prefix) == []
 
-    def test_a_run_that_has_succeeded_is_not_done_again(
-        self, kafka: KafkaBroker, archive: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+    def test_a_note_that_a_drill_has_succeeded_is_not_believed(
+        self, kafka: KafkaBroker, archive: Path, prefix: str
     ) -> None:
-        first = drilled(drill_spec(kafka, archive, prefix))
-        monkeypatch.setattr(drill_run, "restore_open_partitions", None)
-        assert drilled(drill_spec(kafka, archive, prefix)) == first
+        """Nothing in the cluster bears it out: the topics of a drill are gone. So a driver that starts again drills
+        again."""
+        forged = RunResult("drill-1", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, archive_id=archive_id(archive))
+        (archive / "runs/drill-1").mkdir(parents=True)
+        (archive / "runs/drill-1/result.json").write_text(forged.to_json())
+        assert drilled(drill_spec(kafka, archive, prefix)).records == 700
+        assert drilled(drill_spec(kafka, archive, prefix)).records == 700
+        assert names(kafka, prefix) == []
 
     def test_a_name_that_is_too_long_is_cut(self, kafka: KafkaBroker, unique: str, prefix: str, tmp_path: Path) -> None:
         long = [f"{unique}{letter * (249 - len(unique))}" for letter in "ab"]

@@ -1,6 +1,8 @@
 """A cluster that is gone comes back into a new one: topics, configurations, groups, quotas, ACLs, names of users."""
 
+import hashlib
 import json
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +21,7 @@ from confluent_kafka.admin import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
+    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 
@@ -214,6 +217,7 @@ def everything(broker: KafkaBroker, root: Path, **more: Any) -> dict[str, Any]:
         "cluster": {"bootstrapServers": broker.addresses},
         "source": {"storage": {"uri": root.as_uri()}},
         "everything": True,
+        "acls": {"cluster": True, "anyResource": True, "anyPrincipal": True, "principals": [".*"]},
         **more,
     }
 
@@ -393,6 +397,86 @@ def test_another_resource_resumes_what_one_that_was_killed_has_begun(
     assert result.verification.outcome != "Different"
     assert result.cluster_state is not None
     assert (result.cluster_state.acls_added, result.cluster_state.quotas_added) == (41, 5)
+
+
+STRANGER = [
+    Acl("TOPIC", "*", "LITERAL", "User:stranger", "*", "ALL", "ALLOW"),
+    Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:stranger", "*", "ALTER", "ALLOW"),
+    Acl("USER", "logkeep", "LITERAL", "User:stranger", "*", "CREATE_TOKENS", "ALLOW"),
+    Acl("TOPIC", "team-01", "LITERAL", "User:*", "*", "READ", "ALLOW"),
+]
+
+
+@pytest.fixture
+def altered(lost: Lost, tmp_path: Path) -> Path:
+    """The archive, to whose ACLs somebody who may write there has added some: every digest is right again (case 07)."""
+    root = Path(shutil.copytree(lost.root, tmp_path / "altered"))
+    (path,) = root.glob("runs/*/cluster-state.json")
+    document = json.loads(path.read_bytes())
+    document["acls"]["rows"] += [list(acl) for acl in STRANGER]
+    path.write_bytes(json.dumps(document, separators=(",", ":")).encode())
+    for commit in (root / "catalog").glob("*.json"):
+        body = json.loads(commit.read_bytes())
+        body.pop("sha256")
+        if "clusterState" in body:
+            body["clusterState"] |= {
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                "acls": len(document["acls"]["rows"]),
+            }
+        text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+        commit.write_bytes(text[:-1] + b',"sha256":"' + hashlib.sha256(text).hexdigest().encode() + b'"}')
+    return root
+
+
+def test_acls_that_reach_far_come_back_only_with_a_word(lost: Lost, broker: KafkaBroker, altered: Path) -> None:
+    """The new cluster knows the user `reader`, whom somebody has created, and nobody else."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    reader = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    (created,) = admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion("reader", reader, b"another password", b"salt of 16 bytes")]
+    ).values()
+    created.result(30)
+    eventually(lambda: "reader" in {user.name for user in control_plane(broker).scram_users().items or ()})
+    spec = {**everything(broker, altered, state={"uri": (altered / "state").as_uri()}), "acls": {}}
+    try:
+        planned = bring_back({**spec, "dryRun": True}).dry_run
+        assert planned is not None
+        assert planned.cluster_state is not None
+        assert (planned.cluster_state.acls_to_add, planned.cluster_state.acls_held_back) == (2, 43)
+        for acl in STRANGER:
+            assert str(acl) in planned.cluster_state.held_back_shown
+
+        result = bring_back({**spec, "acls": {"principals": ["User:u[0-9]+"]}})
+    finally:
+        (gone,) = admin.alter_user_scram_credentials(
+            [UserScramCredentialDeletion("reader", ScramMechanism.SCRAM_SHA_256)]
+        ).values()
+        gone.result(30)
+    found = result.cluster_state
+    assert found is not None
+    assert (found.acls, found.acls_added, found.acls_held_back, found.acls_refused) == (45, 38, 7, 0)
+    seen = look(broker).acls
+    assert seen == {acl for acl in ACLS if acl.principal not in ("User:writer",)}, "and what is denied to mallory"
+    (told,) = [text for text in result.warnings if "held back" in text]
+    assert told.startswith("7 ACLs were held back, since spec.acls does not name them: ")
+    report = json.loads(Path(found.report.removeprefix("file://")).read_text())
+    held = {tuple(row[:7]): row[8] for row in report["acls"]["rows"] if row[7] == "held back"}
+    assert set(STRANGER) < {Acl(*row) for row in held}
+    assert "spec.acls.anyResource is not set" in held[tuple(STRANGER[0])]
+    assert "the cluster does not know its principal" in held[tuple(STRANGER[0])]
+    assert held[tuple(STRANGER[3])] == "it is for anybody, and spec.acls.anyPrincipal is not set"
+
+
+def test_a_later_start_of_a_restore_does_not_take_the_principals_of_the_archive_for_known(
+    broker: KafkaBroker, altered: Path
+) -> None:
+    """An earlier start has brought back quotas, and what is denied to mallory: both name users of the archive."""
+    spec = {**everything(broker, altered, state={"uri": (altered / "state").as_uri()}), "acls": {}}
+    killed_behind("ControlPlane.create_acls", spec)
+    result = bring_back(spec)
+    assert result.cluster_state is not None
+    assert result.cluster_state.acls_held_back == 44
+    assert look(broker).acls == {ACLS[-2]}
 
 
 def test_a_dry_run_tells_all_that_would_come_back_and_changes_nothing(

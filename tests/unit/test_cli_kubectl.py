@@ -119,6 +119,7 @@ def test_details_of_a_restore_of_everything_name_the_users_to_create() -> None:
         "acls": 41,
         "aclsAdded": 40,
         "aclsRefused": 1,
+        "aclsHeldBack": 2,
         "quotas": 5,
         "quotasAdded": 4,
         "quotasKept": 1,
@@ -127,7 +128,7 @@ def test_details_of_a_restore_of_everything_name_the_users_to_create() -> None:
         "report": "s3://r",
     }
     rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {"clusterState": state}}, NOW))
-    assert rows["ACLs"] == "41 archived, 40 added, 1 refused"
+    assert rows["ACLs"] == "41 archived, 40 added, 1 refused, 2 held back"
     assert rows["client quotas"] == "5 archived, 4 added, 0 refused, 1 kept"
     assert rows["users to create"] == "reader (SCRAM-SHA-256, 8192 iterations) and 2 more"
     assert rows["ACLs, quotas, users"] == "s3://r"
@@ -135,10 +136,10 @@ def test_details_of_a_restore_of_everything_name_the_users_to_create() -> None:
     rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {"clusterState": state}}, NOW))
     assert (rows["ACLs"], rows["users to create"]) == ("not archived", "not archived")
     assert rows["client quotas"] == "0 archived, 0 added, 0 refused, 0 kept"
-    planned = {"acls": 41, "aclsToAdd": 40, "quotas": 5, "quotasToAdd": 4, "usersToCreate": 2}
+    planned = {"acls": 41, "aclsToAdd": 40, "aclsHeldBack": 1, "quotas": 5, "quotasToAdd": 4, "usersToCreate": 2}
     body = {"kind": "KafkaRestore", "metadata": {}, "status": {"dryRun": {"records": 5, "clusterState": planned}}}
     rows = dict(lines.detail(body, NOW))
-    assert rows["ACLs"] == "41 archived, 40 to be added"
+    assert rows["ACLs"] == "41 archived, 40 to be added, 1 held back"
     assert (rows["client quotas"], rows["users to create"]) == ("5 archived, 4 to be added", "2")
 
 

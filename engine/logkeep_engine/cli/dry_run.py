@@ -76,7 +76,7 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
     if report.cluster_state is not None:
         state = report.cluster_state
         rows += [
-            ("ACLs", f"{state.acls} archived, {state.acls_to_add} to be added"),
+            ("ACLs", f"{state.acls} archived, {state.acls_to_add} to be added{_held(state)}"),
             ("client quotas", f"{state.quotas} archived, {state.quotas_to_add} to be added"),
             ("users to create", str(state.users_to_create)),
         ]
@@ -86,6 +86,10 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
         ("refused", f"for {report.refused} reasons" if report.refused > 1 else "yes" if report.refused else "no")
     )
     return rows
+
+
+def _held(state: PlannedClusterState) -> str:
+    return f", {state.acls_held_back} held back: spec.acls does not name them" if state.acls_held_back else ""
 
 
 def _positions(report: DryRunReport) -> object:
@@ -108,7 +112,12 @@ def _positions(report: DryRunReport) -> object:
 
 def _print_cluster_state(state: PlannedClusterState) -> None:
     """The ACLs, client quotas and SCRAM users that the cluster lacks."""
-    kinds = (("ACL", state.acls_shown), ("client quota", state.quotas_shown), ("user to create", state.users_shown))
+    kinds = (
+        ("ACL", state.acls_shown),
+        ("ACL held back", state.held_back_shown),
+        ("client quota", state.quotas_shown),
+        ("user to create", state.users_shown),
+    )
     for kind, items in kinds:
         shown = table(kind)
         for item in items:

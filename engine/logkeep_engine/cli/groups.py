@@ -58,7 +58,7 @@ class GroupChoice:
         if self.exclude:
             given["exclude"] = self.exclude
         # A restore of everything takes all groups; this command may take some of them.
-        whole = {key: value for key, value in spec.items() if key not in ("everything", "schemaTopic")}
+        whole = {key: value for key, value in spec.items() if key not in ("everything", "schemaTopic", "acls")}
         return parse_restore({**whole, "consumerGroups": given}).consumer_groups
 
 
@@ -109,12 +109,20 @@ def reset(
 
 
 @spread
-def rollback(file: File, *, run_id: RunOfRestore, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+def rollback(
+    file: File,
+    *,
+    run_id: RunOfRestore,
+    choice: GroupChoice,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
     """Give consumer groups the positions that they had before the restore, or before the last `logkeep groups reset`;
-    those that they did not have are deleted. A group with members is refused, and then no position is changed.
+    those that they did not have are deleted. A group with members is refused, and so is a change of groups that are not
+    chosen; then no position is changed.
     """
-    with errors(debug), _opened(file, run_id) as (_, run):
-        _print_changed(run.rollback(), output)
+    with errors(debug), _opened(file, run_id) as (spec, run):
+        _print_changed(run.rollback(choice.wanted(spec)), output)
 
 
 @contextmanager

@@ -212,7 +212,7 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
     if result.cluster_state is not None:
         state = result.cluster_state
         rows += [
-            ("ACLs", _brought(state.acls, state.acls_added)),
+            ("ACLs", _brought(state.acls, state.acls_added, state.acls_held_back)),
             ("client quotas", _brought(state.quotas, state.quotas_added)),
             ("users to create", "not archived" if state.users_total is None else str(state.users_total)),
             ("ACLs, quotas, users", state.report),
@@ -224,5 +224,6 @@ def _positions(result: RunResult) -> tuple[str, str]:
     return "positions of groups", str(result.groups)
 
 
-def _brought(archived: int | None, added: int | None) -> str:
-    return "not archived" if archived is None else f"{archived} archived, {added} added"
+def _brought(archived: int | None, added: int | None, held_back: int | None = None) -> str:
+    held = f", {held_back} held back" if held_back else ""
+    return "not archived" if archived is None else f"{archived} archived, {added} added{held}"

@@ -71,23 +71,26 @@ class PlannedPosition(Model):
 class PlannedClusterState(Model):
     """The cluster state that a restore of everything would bring back: how much of it `source_run` has archived, and
     what the cluster lacks. `quotas_kept` have another value there, which would stay. Of SCRAM users the restore would
-    only tell the names. The numbers of a kind that was not archived are None."""
+    only tell the names. `acls_held_back` need a word in `spec.acls`, and would not be added. The numbers of a kind
+    that was not archived are None."""
 
     source_run: Text
     acls: Count | None = None
     acls_to_add: Count | None = None
+    acls_held_back: Count | None = None
     quotas: Count | None = None
     quotas_to_add: Count | None = None
     quotas_kept: Count | None = None
     users: Count | None = None
     users_to_create: Count | None = None
     acls_shown: tuple[Text, ...] = ()
+    held_back_shown: tuple[Text, ...] = ()
     quotas_shown: tuple[Text, ...] = ()
     users_shown: tuple[Text, ...] = ()
 
     def bounded(self, most: int = MAX_SHOWN) -> PlannedClusterState:
         """With the first items of each list."""
-        kinds = ("acls_shown", "quotas_shown", "users_shown")
+        kinds = ("acls_shown", "held_back_shown", "quotas_shown", "users_shown")
         return self.model_copy(
             update={kind: tuple(text[:MAX_TEXT] for text in getattr(self, kind)[:most]) for kind in kinds}
         )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, Field
 
+from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.pattern_lists import Patterns
 from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicName
 
 if TYPE_CHECKING:
@@ -25,11 +27,26 @@ class ClusterStateMode(StrEnum):
     IGNORE = "Ignore"
 
 
+class RestoredAcls(Model):
+    """The word of consent to archived ACLs that reach further than one named resource and one user whom the target
+    knows: those on the `cluster` itself, on users and on delegation tokens, those on the resource name `*`
+    (`any_resource`), those of `User:*` (`any_principal`), and those that allow something to `principals` whom the
+    target does not know, by regular expressions that must match the whole principal. All others come back without it.
+    """
+
+    cluster: bool = False
+    any_resource: bool = False
+    any_principal: bool = False
+    principals: Patterns = ()
+
+
 def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
     """Raises ValueError for fields that have no place beside `everything`, or only there."""
     if not spec.everything:
         if spec.schema_topic is not None:
             raise ValueError("schemaTopic may be set only with everything")
+        if spec.acls is not None:
+            raise ValueError("acls may be set only with everything")
         return
     topics, groups, point = spec.topics, spec.consumer_groups, spec.point
     if _is_set(topics, "include", "exclude", "rename", "partitions"):
@@ -55,6 +72,8 @@ def refuse_contradictions(spec: KafkaRestoreSpec) -> None:
         raise ValueError(
             "ifTopicExists may only be Fail or Resume with everything, which changes no topic that the cluster has"
         )
+    if spec.confirm:
+        raise ValueError("confirm has no effect with everything, which replaces no topic; leave it out")
     if spec.drill is not None:
         raise ValueError("drill may not be set with everything, which writes to the cluster itself")
     if point is not None and (point.offsets is not None or point.window is not None):

@@ -263,7 +263,8 @@ class VerificationFacts:
 @dataclass(frozen=True)
 class ClusterStateFacts:
     """The outcome of bringing back the cluster state that `source_run` has archived. Of ACLs and quotas: how many there
-    are, how many were added, and how many the cluster did not take. The numbers of a kind that was not archived are
+    are, how many were added, and how many the cluster did not take. `acls_held_back` were not added, since `spec.acls`
+    does not name them: `held_back` are the first MAX_LIST. The numbers of a kind that was not archived are
     None. `kept` quotas have another value in the target, which stays. `users` are the SCRAM users that the target
     lacks, to be created with new passwords: the first MAX_LIST of `users_total`. `report` is the URI of the document
     that names all of it.
@@ -273,6 +274,8 @@ class ClusterStateFacts:
     acls: int | None = None
     acls_added: int | None = None
     acls_refused: int | None = None
+    acls_held_back: int | None = None
+    held_back: tuple[str, ...] = ()
     quotas: int | None = None
     quotas_added: int | None = None
     quotas_refused: int | None = None
@@ -367,7 +370,7 @@ class RunResult(_Document):
             body["verification"] = _record(VerificationFacts, facts)
         if (told := body.get("cluster_state")) is not None:
             found = _record(ClusterStateFacts, told)
-            body["cluster_state"] = replace(found, users=tuple(found.users))
+            body["cluster_state"] = replace(found, users=tuple(found.users), held_back=tuple(found.held_back))
         if (found := body.get("dry_run")) is not None:
             try:
                 body["dry_run"] = DryRunReport.of(found)
@@ -385,7 +388,7 @@ class RunResult(_Document):
         """The JSON, with lists dropped and the message cut until it fits `limit` bytes of UTF-8."""
         numbers = self.coverage.without_names() if self.coverage is not None else None
         report = self.archive.without_topics() if self.archive is not None else None
-        state = replace(self.cluster_state, users=()) if self.cluster_state is not None else None
+        state = replace(self.cluster_state, users=(), held_back=()) if self.cluster_state is not None else None
         short = replace(self, loss=(), warnings=(), coverage=numbers, archive=report, cluster_state=state)
         for length in (2000, 500, 100, 0):
             short = replace(short, message=short.message[:length])

@@ -17,7 +17,7 @@ from logkeep_engine.contract.compacted import CompactedTopics, Generations, Snap
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.emitting import Emit, EmitOptions
 from logkeep_engine.contract.erasures import MAX_ERASURES, Erasure
-from logkeep_engine.contract.everything import ClusterStateMode, SchemaTopic, refuse_contradictions
+from logkeep_engine.contract.everything import ClusterStateMode, RestoredAcls, SchemaTopic, refuse_contradictions
 from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.pattern_lists import Patterns, SomePatterns
@@ -380,8 +380,8 @@ class RestoreGroups(ConsumerGroups):
 
 class KafkaRestoreSpec(Model):
     """`state`: where the restore keeps what it must know to go on; None: beside the archive. `confirm`: the target
-    topics that may be replaced. With `drill` nothing is restored for good, with `dryRun` nothing is written. `emit`:
-    what is written for others to apply.
+    topics that may be replaced. `acls`: the ACLs of everything that need a word. With `drill` nothing is restored for
+    good, with `dryRun` nothing is written. `emit`: what is written for others to apply.
     """
 
     source: SourceSpec
@@ -390,6 +390,7 @@ class KafkaRestoreSpec(Model):
     cluster: ClusterSpec
     everything: bool = False
     schema_topic: SchemaTopic | None = None
+    acls: RestoredAcls | None = None
     topics: RestoreTopics = RestoreTopics()
     if_topic_exists: IfTopicExists = IfTopicExists.FAIL
     confirm: tuple[TopicName, ...] = ()
@@ -415,11 +416,11 @@ class KafkaRestoreSpec(Model):
 
     @model_validator(mode="after")
     def _confirms_what_is_replaced(self) -> KafkaRestoreSpec:
-        replaces = self.if_topic_exists is IfTopicExists.REPLACE
-        if replaces and not self.confirm:
+        how = self.if_topic_exists
+        if how is IfTopicExists.REPLACE and not self.confirm:
             raise ValueError("ifTopicExists: Replace deletes topics: confirm must name those that may be deleted")
-        if self.confirm and not replaces:
-            raise ValueError("confirm has an effect only with ifTopicExists: Replace; leave it out")
+        if self.confirm and how not in (IfTopicExists.REPLACE, IfTopicExists.RESUME):
+            raise ValueError("confirm has an effect only with ifTopicExists: Replace or Resume; leave it out")
         if len(set(self.confirm)) < len(self.confirm):
             raise ValueError("confirm names a topic twice")
         return self

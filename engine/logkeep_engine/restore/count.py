@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from logkeep_engine.errors import BrokerUnavailable, TargetChanged, TopicGone
+from logkeep_engine.errors import BrokerUnavailable, ObjectMissing, TargetChanged, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.kafka.survey import Ended
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.division.summary import DividedSummary, PairSummary
+from logkeep_engine.restore.holding import lacking
 from logkeep_engine.restore.landed import Mark, TargetPartition
 from logkeep_engine.restore.offset_map import PartitionSummary
 from logkeep_engine.restore.partitions import Summaries, restore_open_partitions
@@ -55,13 +56,21 @@ def is_counted(state: RestoreState) -> bool:
 
 
 def check_counted(context: RestoreContext, planned: Planned, summaries: Summaries) -> None:
-    """Check that the created topics are still those in which an earlier start has counted its records.
+    """Check that the created topics are still those in which an earlier start has counted its records, and that no
+    target holds fewer than the archive gives it.
 
     Earlier versions have noted no topic ids, and some brokers know none: then the leaders are asked once more for what
     was written. Raises TargetChanged, TopicGone, and BrokerUnavailable if it cannot be known.
     """
-    known = _counted_ids(context.state)
+    known = counted_ids(context.state)
     check_ids(context.control, known, _COUNTED_IN)
+    short = lacking(planned, context.control)
+    if short:
+        raise TargetChanged(
+            f"an earlier start of this restore says that it has counted its records, but {short}",
+            hint="The cluster has lost them since, or somebody has altered the state of the restore: begin a new "
+            "restore under another run id.",
+        )
     created = {topic.target for topic in planned.plan.topics if topic.created}
     if created <= known.keys():
         return
@@ -78,12 +87,12 @@ def check_counted(context: RestoreContext, planned: Planned, summaries: Summarie
     _note_counted(context.state, summaries, {**now, **known})
 
 
-def _counted_ids(state: RestoreState) -> dict[str, str]:
+def counted_ids(state: RestoreState) -> dict[str, str]:
     """The ids of the created topics in which an earlier start has counted, as far as it has noted them."""
     try:
         found = json.loads(state.storage.read(state.file(COUNTED))).get("topicIds", {})
         return {str(name): str(topic_id) for name, topic_id in found.items()}
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, ObjectMissing):
         return {}  # what it does not say is counted again
 
 

@@ -5,17 +5,18 @@
     facts, warnings = restore_cluster_state(context, planned)
 
 Topics and groups come first, since an ACL may take rights from the very user who restores, and a quota slows it down.
-So quotas come before ACLs, those of the cluster itself come last, and those that deny after those that allow. Only what
-is missing is added: nothing that the target has is changed or deleted, so the step can be done again. SCRAM users are
-named: Kafka tells nobody a password.
+So quotas come before ACLs, those of the cluster itself come last, and those that deny after those that allow. ACLs that
+reach far come back only with a word in the spec (`wide_acls`). Only what is missing is added: nothing that the target
+has is changed or deleted, so the step can be done again. SCRAM users are named: Kafka tells nobody a password.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
@@ -24,7 +25,7 @@ from logkeep_engine.archive.catalog.facts import Commit
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.completeness import topics_of_run
 from logkeep_engine.contract.dry_run import PlannedClusterState
-from logkeep_engine.contract.everything import SCHEMA_TOPIC
+from logkeep_engine.contract.everything import SCHEMA_TOPIC, RestoredAcls
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST, ClusterStateFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
@@ -38,6 +39,7 @@ from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.point import end_before
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.state import ACLS_SENT, RestoreState
+from logkeep_engine.restore.wide_acls import held_back, known_principals, told_held_back
 
 FORMAT = 1
 REPORT = "cluster-state-restored.json"
@@ -179,12 +181,13 @@ def _told_gone(context: RestoreContext, archived: ArchiveState, end: Commit) -> 
 
 @dataclass(frozen=True)
 class _Compared(Generic[T]):
-    """Archived items beside those of the target: all that are wanted, those that are missing, and those that the target
-    has with another value."""
+    """Archived items beside those of the target: all that are wanted, those that are missing, those that the target
+    has with another value, and those that are held back, with the reason."""
 
     wanted: tuple[T, ...]
     missing: tuple[T, ...]
     kept: tuple[T, ...] = ()
+    held: Mapping[T, str] = field(default_factory=dict)
 
 
 def _compared_quotas(state: ClusterState, known: Known[Quota]) -> _Compared[Quota]:
@@ -197,9 +200,13 @@ def _compared_quotas(state: ClusterState, known: Known[Quota]) -> _Compared[Quot
     )
 
 
-def _compared_acls(state: ClusterState, known: Known[Acl]) -> _Compared[Acl]:
+def _compared_acls(
+    state: ClusterState, known: Known[Acl], users: Known[ScramUser], consent: RestoredAcls | None
+) -> _Compared[Acl]:
     wanted, there = tuple(Acl(*row) for row in state.acls or ()), set(known.items or ())
-    return _Compared(wanted, tuple(sorted((acl for acl in wanted if acl not in there), key=_turn)))
+    lacking = [acl for acl in wanted if acl not in there]
+    held = held_back(lacking, known_principals(there, users.items or ()), consent or RestoredAcls())
+    return _Compared(wanted, tuple(sorted((acl for acl in lacking if acl not in held), key=_turn)), held=held)
 
 
 def _turn(acl: Acl) -> tuple[bool, bool]:
@@ -234,25 +241,32 @@ def plan_cluster_state(
     if not context.spec.everything:
         return None, [], []
     state, control = _read(context, _end(context, archived)), context.control
-    quotas, acls = _compared_quotas(state, control.quotas()), _compared_acls(state, control.acls())
-    users = _users_to_create(state, control.scram_users())
+    quotas, there = _compared_quotas(state, control.quotas()), control.scram_users()
+    acls = _compared_acls(state, control.acls(), there, context.spec.acls)
+    users = _users_to_create(state, there)
     may_set = "ALTER_CONFIGS" in control.cluster_operations()
     refused = control.set_quotas(quotas.missing, only_check=True) if may_set else []
     planned = PlannedClusterState(
         source_run=state.run_id,
         acls=_known(state.acls, acls.wanted),
         acls_to_add=_known(state.acls, acls.missing),
+        acls_held_back=_known(state.acls, acls.held),
         quotas=_known(state.quotas, quotas.wanted),
         quotas_to_add=None if state.quotas is None else len(quotas.missing) - len(refused),
         quotas_kept=_known(state.quotas, quotas.kept),
         users=_known(state.users, state.users or ()),
         users_to_create=_known(state.users, users),
         acls_shown=tuple(map(str, acls.missing)),
+        held_back_shown=tuple(map(str, acls.held)),
         quotas_shown=tuple(map(str, quotas.missing)),
         users_shown=tuple(_names(users)),
     )
     untried = f"whether the cluster takes each of the {len(acls.missing)} ACLs" if acls.missing else ""
-    told = [*_told_refused("client quotas", refused), *_told_kept(quotas)]
+    told = [
+        *told_held_back(acls.held, would=True),
+        *_told_refused("client quotas", refused),
+        *_told_kept(quotas),
+    ]
     return planned, told, [untried] if untried else []
 
 
@@ -280,7 +294,8 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
     state, control = _read(context, _end(context, planned.archived)), context.control
     noted = noted_before_acls(context.state)
     try:
-        users = _users_to_create(state, control.scram_users())
+        there = control.scram_users()
+        users = _users_to_create(state, there)
         quotas = _bring_quotas(state, control)
 
         def note(acls: _Brought[Acl]) -> None:
@@ -288,7 +303,8 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
             document = {"format": FORMAT, "facts": asdict(facts), "warnings": warnings}
             context.state.storage.put(context.state.file(ACLS_SENT), json.dumps(document).encode())
 
-        return _written(context, state, quotas, _bring_acls(state, control, note), users)
+        compare = partial(_compared_acls, state, users=there, consent=context.spec.acls)
+        return _written(context, state, quotas, _bring_acls(state, control, compare, note), users)
     except BrokerRefused as error:
         if noted is None:  # brokers have refused what this start has asked for: it has sent nothing of it
             context.state.storage.put(
@@ -313,7 +329,8 @@ def noted_before_acls(state: RestoreState) -> tuple[ClusterStateFacts, list[str]
         if document["facts"] is None:
             return None
         facts = ClusterStateFacts(**document["facts"])
-        return replace(facts, users=tuple(facts.users)), [str(warning) for warning in document["warnings"]]
+        facts = replace(facts, users=tuple(facts.users), held_back=tuple(facts.held_back))
+        return facts, [str(warning) for warning in document["warnings"]]
     except ObjectMissing:
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -334,6 +351,8 @@ def _written(
         acls=_known(state.acls, acls.compared.wanted),
         acls_added=_known(state.acls, acls.added),
         acls_refused=_known(state.acls, acls.refused),
+        acls_held_back=_known(state.acls, acls.compared.held),
+        held_back=tuple(map(str, acls.compared.held))[:MAX_LIST],
         quotas=_known(state.quotas, quotas.compared.wanted),
         quotas_added=_known(state.quotas, quotas.added),
         quotas_refused=_known(state.quotas, quotas.refused),
@@ -351,10 +370,16 @@ def _bring_quotas(state: ClusterState, control: ControlPlane) -> _Brought[Quota]
     return _added(compared, control.set_quotas(compared.missing), look)
 
 
-def _bring_acls(state: ClusterState, control: ControlPlane, note: Callable[[_Brought[Acl]], None]) -> _Brought[Acl]:
-    """Add the missing ACLs. Before those of the cluster, `note` is told what comes of it if it takes these."""
+def _bring_acls(
+    state: ClusterState,
+    control: ControlPlane,
+    compare: Callable[[Known[Acl]], _Compared[Acl]],
+    note: Callable[[_Brought[Acl]], None],
+) -> _Brought[Acl]:
+    """Add the missing ACLs that are not held back. Before those of the cluster, `note` is told what comes of it if it
+    takes these."""
     look = _look(control.acls, state.acls)
-    compared = _compared_acls(state, look())
+    compared = compare(look())
     refused: list[SetRefused[Acl]] = []
     for (of_cluster, _), acls in groupby(compared.missing, key=_turn):
         if of_cluster:
@@ -411,12 +436,11 @@ def _report(state: ClusterState, quotas: _Brought[Quota], acls: _Brought[Acl], u
     """The document that names every item and what became of it."""
 
     def rows(brought: _Brought[Any]) -> list[list[object]]:
-        reasons = {item.item: item.reason for item in brought.refused}
+        refused = {item.item: item.reason for item in brought.refused}
+        reasons = {**brought.compared.held, **refused}
         outcomes = dict.fromkeys(brought.added, "added") | dict.fromkeys(brought.compared.kept, "kept")
-        return [
-            [*item, "refused" if item in reasons else outcomes.get(item, "there"), reasons.get(item, "")]
-            for item in brought.compared.wanted
-        ]
+        outcomes |= dict.fromkeys(brought.compared.held, "held back") | dict.fromkeys(refused, "refused")
+        return [[*item, outcomes.get(item, "there"), reasons.get(item, "")] for item in brought.compared.wanted]
 
     document = {
         "format": FORMAT,
@@ -431,6 +455,7 @@ def _report(state: ClusterState, quotas: _Brought[Quota], acls: _Brought[Acl], u
 
 def _warnings(quotas: _Brought[Quota], acls: _Brought[Acl], users: Sequence[str], document: str) -> Iterator[str]:
     where = f" ({document})"
+    yield from told_held_back(acls.compared.held, where)
     yield from _told_refused("ACLs", acls.refused, where)
     yield from _told_refused("client quotas", quotas.refused, where)
     yield from _told_kept(quotas.compared, where)

@@ -2,7 +2,7 @@
 
     with open_groups(spec, run_id, os.environ) as run:
         run.reset(wanted)
-        run.rollback()
+        run.rollback(wanted)
 
 Both refuse groups with members by name before any position is changed, write down what was before, and read back what
 they have set.
@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Never
 
 from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreGroups
-from logkeep_engine.errors import PositionsDiffer, SpecError
+from logkeep_engine.errors import PositionsDiffer, SpecError, StateAltered
 from logkeep_engine.kafka.connection import connection_from
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.group_changes import ChangeLog, PositionChange, key_of
-from logkeep_engine.restore.group_moves import PositionOutcome, select_and_rename, translate
+from logkeep_engine.restore.group_changes import ChangeLog, KeptChange, PositionChange, key_of
+from logkeep_engine.restore.group_moves import PositionOutcome, chosen_names, select_and_rename, translate
 from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
 from logkeep_engine.restore.groups import archived_end, change_positions, opener, positions_of, refuse_members
 from logkeep_engine.restore.planner import RestorePlanner
@@ -124,7 +124,11 @@ class RestoredGroups:
             maps = predicted_maps(self._context, planned)
             return preview_groups(self._context, planned, wanted, maps, records=records)
         planned = self._planned()
-        maps = opener(self._context.state) if self._has_ended() else predicted_maps(self._context, planned)
+        maps = (
+            opener(self._context.state, planned.plan.topics)
+            if self._has_ended()
+            else predicted_maps(self._context, planned)
+        )
         return preview_groups(self._context, planned, wanted, maps, records=records)
 
     def reset(self, wanted: RestoreGroups) -> Changed:
@@ -139,7 +143,7 @@ class RestoredGroups:
                 hint="Let the run come to its end, and set the positions then.",
             )
         entries = select_and_rename(planned.archived.groups, wanted)
-        moves = translate(entries, planned.plan.topics, opener(state), archived_end(planned))
+        moves = translate(entries, planned.plan.topics, opener(state, planned.plan.topics), archived_end(planned))
         if not moves:
             raise SpecError(
                 "no archived group that is chosen has a position in a restored topic",
@@ -155,12 +159,14 @@ class RestoredGroups:
         changed.raise_if_different()
         return changed
 
-    def rollback(self) -> Changed:
+    def rollback(self, wanted: RestoreGroups) -> Changed:
         """Take back the newest change that was not taken back: groups get the positions that they had before, and those
         that they did not have are deleted.
 
-        Raises RestoreBusy if the run, or the one that goes on in its place, has not ended: it may set positions behind
-        this. Raises GroupsHaveMembers, PositionsDiffer, and SpecError if there is nothing to take back.
+        Raises StateAltered for a change of other groups than are wanted, or of other topics than are restored: what is
+        written down of a change is a claim. Raises RestoreBusy if the run, or the one that goes on in its place, has
+        not ended: it may set positions behind this. Raises GroupsHaveMembers, PositionsDiffer, and SpecError if there
+        is nothing to take back.
         """
         self._check_run()
         state = self._context.state
@@ -171,6 +177,7 @@ class RestoredGroups:
                 f"run {self._context.run_id} has changed no position of a consumer group that was not taken back",
                 hint="`logkeep groups rollback` takes back what a restore or `logkeep groups reset` has changed.",
             )
+        self._refuse_others(kept, wanted)
         changes = [change.undone() for change in kept.changes]
         refuse_members(self._context.control, {item.position.group_id for item in changes})
         changed = self._change(changes, kept.number)
@@ -178,6 +185,21 @@ class RestoredGroups:
         if not changed.refused:
             self._log.note_rolled_back(kept.number)
         return changed
+
+    def _refuse_others(self, kept: KeptChange, wanted: RestoreGroups) -> None:
+        planned = RestorePlanner(self._context).load_claimed(found=False)
+        groups = chosen_names(planned.archived.groups, wanted)
+        counts = {topic.target: topic.partition_count for topic in planned.plan.topics}
+        for change in kept.changes:
+            group, topic, partition = change.key
+            if group not in groups or not 0 <= partition < counts.get(topic, 0):
+                raise StateAltered(
+                    f"{self._log.name(kept.number)}: it has a position of group {group!r} in topic {topic!r} partition "
+                    f"{partition}, and this restore brings no such group into such a topic; no position was changed",
+                    hint="If `logkeep groups reset` was told to include other groups than the spec does, tell the same "
+                    "to this command. Otherwise the object was altered: find out who may write to the place of the "
+                    "state.",
+                )
 
     def _change(self, changes: Sequence[PositionChange], number: int) -> Changed:
         """Make changes that are written down as `number`."""

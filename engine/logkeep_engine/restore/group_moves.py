@@ -98,6 +98,12 @@ def select_and_rename(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> li
     ]
 
 
+def chosen_names(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> set[str]:
+    """The names in the target of the archived groups that are wanted."""
+    rules = [rename.rule() for rename in wanted.rename]
+    return {_rename(group_id, rules) for group_id in {entry.group_id for entry in select(groups, wanted)}}
+
+
 def _rename(group_id: str, rules: Sequence[RenameRule]) -> str:
     for at, rule in enumerate(rules):
         target = rule.new_name(group_id)

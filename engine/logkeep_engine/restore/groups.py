@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from logkeep_engine.contract.spec import GroupRestore, KafkaRestoreSpec
-from logkeep_engine.errors import GroupsHaveMembers
+from logkeep_engine.errors import GroupsHaveMembers, StateAltered
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition, NotSet
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.group_changes import ChangeLog, PositionChange, PositionKey, key_of
 from logkeep_engine.restore.group_moves import Move, Moved, PositionOutcome, select_and_rename, translate
 from logkeep_engine.restore.group_report import GROUPS, nothing_to_move, raise_if_different, report, warnings
-from logkeep_engine.restore.offset_lookup import OffsetFinder, open_offset_map
+from logkeep_engine.restore.offset_lookup import OffsetFinder, StoredOffsetMap, open_offset_map
+from logkeep_engine.restore.offset_map import FoundOffset, OffsetMap
+from logkeep_engine.restore.plan import PartitionPlan, TopicPlan
 from logkeep_engine.restore.selection import shown
-from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.restore.state import ALTERED, OFFSET_MAPS, RestoreState
 
 MEMBERS = "the group has members"
 
@@ -40,7 +42,7 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
         return [], []
     state, archived, wanted = context.state, planned.archived, context.spec.consumer_groups
     entries = select_and_rename(archived.groups, wanted)
-    moves = translate(entries, planned.plan.topics, opener(state), archived_end(planned))
+    moves = translate(entries, planned.plan.topics, opener(state, planned.plan.topics), archived_end(planned))
     log = ChangeLog(state, context.cluster_id)
     moved = commit(moves, context.control, log.keep_for_restore, log.drop)
     state.storage.put(state.file(GROUPS), b"".join(report(moved)))
@@ -51,9 +53,40 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
     return moved, [*found, nothing_to_move(archived.groups, wanted, at_point=planned.plan.point is not None)]
 
 
-def opener(state: RestoreState) -> Callable[[str, int], OffsetFinder]:
-    """Opens the offset maps of a run."""
-    return lambda topic, partition: open_offset_map(state.storage, state.map_path(topic, partition))
+def opener(state: RestoreState, topics: Sequence[TopicPlan]) -> Callable[[str, int], OffsetFinder]:
+    """Opens the offset maps of a run, held to the topics of its plan."""
+    starts = {(topic.target, part.target): (topic, part) for topic in topics for part in topic.partitions}
+
+    def held(topic: str, partition: int) -> OffsetFinder:
+        found = open_offset_map(state.storage, state.map_path(topic, partition))
+        return HeldMap(found, *starts[topic, partition], state.name(f"{OFFSET_MAPS}/{topic}/{partition}.json"))
+
+    return held
+
+
+class HeldMap:
+    """An offset map whose answers lie within what the run has restored: positions go where it says, so what somebody
+    has put into the object must not lead them elsewhere."""
+
+    def __init__(self, found: OffsetMap | StoredOffsetMap, topic: TopicPlan, part: PartitionPlan, name: str) -> None:
+        """Raises StateAltered for a map of another partition."""
+        summary = found.summary
+        self._find, self._name = found.find, name
+        self._start, self._end = summary.target_start, summary.target_end
+        said = (summary.source_topic_id, summary.source_partition, summary.target_topic, summary.target_partition)
+        if (*said, summary.target_start) != (topic.topic_id, part.partition, topic.target, part.target, part.start):
+            raise StateAltered(f"{name}: it is the offset map of another partition; no position was set", hint=ALTERED)
+
+    def find(self, source_offset: int) -> FoundOffset:
+        """Do what `OffsetMap.find` does. Raises StateAltered for an offset that the run has not restored."""
+        found = self._find(source_offset)
+        if not self._start <= found.target <= self._end:
+            raise StateAltered(
+                f"{self._name}: it takes offset {source_offset} to {found.target}, outside of what was restored "
+                f"({self._start} to {self._end}); no position was set",
+                hint=ALTERED,
+            )
+        return found
 
 
 def archived_end(planned: Planned) -> Callable[[str, int], int]:

@@ -20,6 +20,7 @@ from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.restore.offset_map import (
     HEADER_MAX_BYTES,
     FoundOffset,
+    OffsetMap,
     OffsetPlace,
     PartitionSummary,
     damaged_map,
@@ -43,7 +44,7 @@ class OffsetFinder(Protocol):
         ...
 
 
-def open_offset_map(storage: Storage, path: str) -> OffsetFinder:
+def open_offset_map(storage: Storage, path: str) -> OffsetMap | StoredOffsetMap:
     """The offset map at this path. Raises ObjectMissing, ArchiveMismatch (newer format), ArchiveDamaged; `find` raises
     ArchiveDamaged too."""
     name = f"{storage.uri}/{path}"

@@ -18,6 +18,7 @@ from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.division.step import divided_tasks, done_divided
 from logkeep_engine.restore.division.task import restore_divided
 from logkeep_engine.restore.everything import schema_topic
+from logkeep_engine.restore.holding import refuse_other_maps
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
 from logkeep_engine.restore.plan import PartitionPlan, TopicPlan, pack
 from logkeep_engine.restore.state import RestoreState
@@ -36,6 +37,7 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
     """Restore the partitions that have no offset map yet, those with schemas before all others, and return the
     summaries of all."""
     done = {} if planned.fresh else done_partitions(context.state)
+    refuse_other_maps(planned, done.values(), context.state)
     tasks: list[RestoreTask] = []
     divided: list[tuple[TopicPlan, RestoreTask]] = []
     parts: list[ProgressRange] = []

@@ -292,6 +292,7 @@ class RestorePlan:
                 )
                 for topic in body["topics"]
             )
+            _check_types(body, topics)
             return cls(
                 run_id=body["runId"],
                 spec_digest=body["specDigest"],
@@ -327,6 +328,19 @@ class RestorePlan:
             for topic in self.topics
         )
         return replace(self, topics=topics)
+
+
+def _check_types(body: Mapping[str, Any], topics: Iterable[TopicPlan]) -> None:
+    """Raises ValueError for numbers and words of a plan that are none: it is compared with what is derived again."""
+    words = [body["runId"], body["specDigest"], body["archiveId"], body["clusterId"]]
+    numbers = [body["commit"], body.get("replaced", 0)]
+    for topic in topics:
+        words += [topic.source, topic.topic_id, topic.target, topic.target_id, topic.replaces]
+        numbers += [topic.partition_count, topic.replication_factor, topic.max_batch_bytes]
+        for part in topic.partitions:
+            numbers += [number for number in _row(part) if number is not None]
+    if not all(type(word) is str for word in words) or not all(type(number) is int for number in numbers):
+        raise ValueError("a word or a number is none")
 
 
 def _row(part: PartitionPlan) -> tuple[int, ...]:
@@ -445,6 +459,8 @@ def spec_digest(spec: KafkaRestoreSpec) -> str:
         decides["point"] = spec.point.model_dump(mode="json", by_alias=True, exclude_none=True)
     if spec.everything:
         decides["everything"] = spec.schema_topic or SCHEMA_TOPIC
+    if spec.acls is not None:
+        decides["acls"] = spec.acls.model_dump(mode="json", by_alias=True)
     if spec.source.topic_ids:
         decides["topicIds"] = dict(spec.source.topic_ids)
     if spec.consumer_groups.restore is not GroupRestore.NONE:

@@ -10,9 +10,8 @@ from typing import TypeVar
 
 from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
-from logkeep_engine.errors import ArchiveMismatch, ObjectExists, ObjectMissing, SpecError, TopicGone
+from logkeep_engine.errors import ArchiveMismatch, ObjectExists, ObjectMissing, SpecError, StateAltered, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
@@ -21,6 +20,7 @@ from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.derived import derived
 from logkeep_engine.restore.division.step import refuse_many_pairs
 from logkeep_engine.restore.emitting import refuse_too_many
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
@@ -37,26 +37,32 @@ from logkeep_engine.restore.plan import (
     batching_of,
     spec_digest,
 )
-from logkeep_engine.restore.replacing import check_replaceable, refuse_unconfirmed, stand_in, told_of_the_topic
+from logkeep_engine.restore.replacing import (
+    check_replaceable,
+    refuse_unconfirmed,
+    refuse_unconfirmed_plan,
+    stand_in,
+    told_of_the_topic,
+)
 from logkeep_engine.restore.resuming import take_over
 from logkeep_engine.restore.rights import refuse_unreadable
 from logkeep_engine.restore.same import (
     Extent,
-    Extents,
     deletion_refused,
     filling_of,
     refuse_far,
     told_filling,
     transactional_id,
 )
-from logkeep_engine.restore.selection import Choice, only_chosen, with_branches
-from logkeep_engine.restore.state import PLAN
+from logkeep_engine.restore.selection import Choice, only_chosen
+from logkeep_engine.restore.state import ALTERED, PLAN
 from logkeep_engine.restore.taking_over import refuse_taken_over
 from logkeep_engine.restore.targets import check_created, check_same
 from logkeep_engine.restore.topics import (
     BROKER_KEYS,
     ExistingTopic,
     check_append,
+    extents_of,
     own_configs,
     plan_topic,
     refuse_existing,
@@ -92,30 +98,45 @@ class RestorePlanner:
             refuse_taken_over(self._context.state)
         known = self._load()
         if known is None and self._spec.if_topic_exists is IfTopicExists.RESUME:
-            known = take_over(self._context, self._digest)
+            known = take_over(self._context, self._digest, self._refuse_strange)
         if known is None:
             planned = self._make()
             if not self._context.dry_run:
                 self._store(planned.plan)
             return planned
-        return self._loaded(known)
+        planned = self._loaded(known)
+        with self._context.refusals:
+            refuse_unconfirmed_plan(self._control, known, self._spec, self._context.state.name(PLAN))
+        return planned
 
     def load(self) -> Planned | None:
         """The plan of an earlier start of this run, None if there is none. Raises as `load_or_make` does."""
-        known = self._load()
-        return None if known is None else self._loaded(known)
+        return None if (known := self._load()) is None else self._loaded(known)
+
+    def load_claimed(self, *, found: bool) -> Planned:
+        """The plan of this run, which says that it has succeeded, held to the spec. Topics that are gone, and erasures
+        since then, are no reason to refuse. `found` is as in `load_finished`. Raises SpecError, and StateAltered.
+        """
+        known = self._known()
+        known = replace(known, spec_digest=self._digest) if found else known
+        self._refuse_other(known)
+        return derived(self._context, known, self._context.state.name(PLAN))[0]
 
     def load_finished(self, *, found: bool) -> Planned:
         """The plan of this run, which has succeeded. If it was `found` by what is asked for, its spec may have had
         another `ifTopicExists`. Raises SpecError if the plan is gone, and as `load_or_make` does.
         """
-        known, state = self._load(), self._context.state
-        if known is None:
+        known = self._known()
+        return self._loaded(replace(known, spec_digest=self._digest) if found else known)
+
+    def _known(self) -> RestorePlan:
+        state = self._context.state
+        if (known := self._load()) is None:
             raise SpecError(
                 f"{state.name(PLAN)} is gone: nobody knows any more what run {state.run_id} has restored",
                 hint="Bring it back from a copy of the archive. Without it, `logkeep log diff` compares topics.",
             )
-        return self._loaded(replace(known, spec_digest=self._digest) if found else known)
+        return known
 
     def sketch(self) -> Planned:
         """A plan that says where records would go. Nothing is stored or refused, no object is checked, and partitions
@@ -138,7 +159,7 @@ class RestorePlanner:
             commit=archived.commit,
             cluster_id=context.cluster_id,
             topics=self._plan_topics(
-                archived, choices, existing, replaced, self._extents(archived, choices, pointed.plan)
+                archived, choices, existing, replaced, extents_of(spec.offsets, archived, choices, pointed.plan)
             ),
             batching=batching_of(context.archive.info.segments, spec.record_batches),
             point=pointed.plan,
@@ -150,17 +171,15 @@ class RestorePlanner:
 
     def _loaded(self, known: RestorePlan) -> Planned:
         self._refuse_other(known)
+        planned, erased = derived(self._context, known, self._context.state.name(PLAN))
         check_same(self._control, known)
-        seen_then = view.state_at(self._context.archive, known.commit, self._context.archive.load())
-        if seen_then.replaced_in(topic.topic_id for topic in known.topics) != known.replaced:
+        if erased:
             raise ArchiveMismatch(
                 f"Run {known.run_id} cannot go on: an erasure has taken records of its topics out of the archive since "
                 "it began, so nobody knows which records are in the target.",
                 hint="Begin the restore anew, under another run id, into topics without what this run has written.",
             )
-        archived = with_branches(seen_then, self._spec.source.topic_ids)
-        seen = point.state_at_point(self._context.archive, archived, self._spec.point, known.point)
-        return Planned(known, only_chosen(seen, self._spec.topics.partitions), fresh=False)
+        return planned
 
     def _load(self) -> RestorePlan | None:
         state = self._context.state
@@ -168,6 +187,11 @@ class RestorePlanner:
             return RestorePlan.from_json(state.storage.read(state.file(PLAN)), state.name(PLAN))
         except ObjectMissing:
             return None
+
+    def _refuse_strange(self, plan: RestorePlan, name: str) -> None:
+        """Raises what `_loaded` does for a plan that this run could not go on with, before anything is taken over."""
+        self._refuse_other(plan)
+        derived(self._context, plan, name)
 
     def _refuse_other(self, plan: RestorePlan) -> None:
         context, hint = self._context, "Give this restore a run id of its own."
@@ -177,6 +201,10 @@ class RestorePlanner:
             raise SpecError(
                 f"run {context.run_id} was begun into Kafka cluster {plan.cluster_id}, not {context.cluster_id}",
                 hint=hint,
+            )
+        if plan.run_id != context.state.run_id:
+            raise StateAltered(
+                f"{context.state.name(PLAN)} is the plan of run {plan.run_id}; nothing was done by it", hint=ALTERED
             )
         if plan.spec_digest != self._digest:
             raise SpecError(
@@ -227,7 +255,7 @@ class RestorePlanner:
         with refusals:
             warnings += check_everything(context, archived)
         told, existing = self._check_targets(archived, choices, existing, replaced)
-        extents = self._extents(archived, choices, pointed.plan)
+        extents = extents_of(spec.offsets, archived, choices, pointed.plan)
         warnings += self._fill(archived, choices, extents)
         findings = self._check_archive(archived, choices, pointed.plan, whole)
         plan = RestorePlan(
@@ -242,6 +270,7 @@ class RestorePlanner:
             warnings=(*warnings, *told, *findings.warnings),
             batching=batching,
             point=pointed.plan,
+            replaced=seen.state.replaced_in(choice.source.topic_id for choice in choices),
         )
         planned = Planned(plan, archived, fresh=True)
         with refusals:
@@ -415,20 +444,6 @@ class RestorePlanner:
             )
             for choice in choices
         )
-
-    def _extents(
-        self, archived: ArchiveState, choices: Sequence[Choice], at: PointPlan | None
-    ) -> dict[str, dict[int, Extent]]:
-        """How far the partitions of each target reach if records keep their offsets."""
-        if self._spec.offsets is not RestoreOffsets.SAME:
-            return {}
-        known = Extents(archived, at.ends if at is not None else {})
-        return {
-            choice.target: {
-                partition: known.of(choice.source.topic_id, partition) for partition in range(choice.source.partitions)
-            }
-            for choice in choices
-        }
 
     def _fill(
         self, archived: ArchiveState, choices: Sequence[Choice], extents: Mapping[str, Mapping[int, Extent]]

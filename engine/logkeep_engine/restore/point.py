@@ -98,16 +98,27 @@ def plan_point(
     warnings = [] if point.time is None else _told_incomplete(archive, archived, topics, point.time)
     if point.as_of is None:
         warnings += _told_divided(archived, topics)
-    if point.as_of is not None:
-        assert point.time is not None
-        plan = PointPlan(archived.commit, ends_as_of(archive.storage, archived, topics, point.time))
-    elif point.offsets is not None:
-        plan = PointPlan(archived.commit, _ends(archived, topics, point))
-    else:
-        plan = PointPlan(archived.commit, since=point.since, before=point.before)
+    plan = bounds_of_point(archive.storage, archived, topics, point, seen=archived.commit)
     refuse_inexact(archived, topics, plan.ends, plan.before)
     _refuse_not_exact(archived, topics, plan)
     return PlannedPoint(plan, tuple(warnings))
+
+
+def bounds_of_point(
+    storage: Storage, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec, *, seen: int
+) -> PointPlan:
+    """The offsets and times that a point means in these topics, whenever it is asked for the same state of the archive.
+
+    Raises SpecError for offsets that the archive does not have, and what `ends_as_of` raises.
+    """
+    if point.run is not None:
+        return PointPlan(seen)
+    if point.as_of is not None:
+        assert point.time is not None
+        return PointPlan(seen, ends_as_of(storage, archived, topics, point.time))
+    if point.offsets is not None:
+        return PointPlan(seen, _ends(archived, topics, point))
+    return PointPlan(seen, since=point.since, before=point.before)
 
 
 def _as_of(archive: Archive, archived: ArchiveState, seen: int, newest: ArchiveState) -> ArchiveState:

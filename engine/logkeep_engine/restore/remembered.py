@@ -7,22 +7,26 @@ the Kafka cluster. The note says no more than which run it was: how that run end
 there before anybody is told of a success.
 
 A Kafka cluster that was lost may be made anew under its old id: Strimzi does so, and installations that write the id
-down. Its topics are gone then. So whoever finds that a restore was done looks whether its topics are there.
+down. Its topics are gone then. And whoever may write to the place of the state could have put a note there. So whoever
+finds that a restore was done derives its plan again, and asks the brokers whether they have what it says.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from logkeep_engine.archive.names import run_file
+from logkeep_engine.archive.names import check_run_id, run_file
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
 from logkeep_engine.errors import ArchiveDamaged, ObjectMissing, RestoreUnfinished, TargetChanged
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.restore.plan import NO_TASK, RestorePlan
-from logkeep_engine.restore.state import PLAN, RestoreState
+from logkeep_engine.restore.context import Planned
+from logkeep_engine.restore.holding import lacking
+from logkeep_engine.restore.plan import NO_TASK
+from logkeep_engine.restore.state import RestoreState
 
 FORMAT = 1
 FILE = "restore.json"
@@ -87,13 +91,14 @@ def _result_of(
     return None
 
 
-def check_still_there(earlier: RunResult, state: RestoreState, control: ControlPlane) -> None:
-    """Check that the cluster has the topics that the `earlier` run has restored, and not all of them empty.
+def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, str], control: ControlPlane) -> None:
+    """Check that the cluster has what the `earlier` run says that it has restored: the topics of its plan, each with at
+    least as many records as the archive gives it. `ids` are those of the topics that it has noted.
 
-    Raises TargetChanged: somebody has deleted topics since, or this is another cluster with the same id.
+    Raises TargetChanged: somebody has deleted topics since, this is another cluster with the same id, or the note that
+    the restore was done is forged.
     """
-    other = state.of_run(earlier.run_id)
-    plan = RestorePlan.from_json(other.storage.read(other.file(PLAN)), other.name(PLAN))
+    plan = planned.plan
     there = control.topic_ids(topic.target for topic in plan.topics)
     lost = [
         topic.target
@@ -101,7 +106,7 @@ def check_still_there(earlier: RunResult, state: RestoreState, control: ControlP
         if topic.target not in there or topic.target_id not in ("", there[topic.target])
     ]
     what = f"of its {len(plan.topics)} topics {len(lost)} are not there, the first is {lost[0]!r}" if lost else ""
-    if not lost and earlier.records:
+    if not what and earlier.records:
         starts = {
             (topic.target, part.target): part.start
             for topic in plan.topics
@@ -111,11 +116,16 @@ def check_still_there(earlier: RunResult, state: RestoreState, control: ControlP
         ends = control.latest_offsets(starts)
         if all(ends.get(where, 0) <= start for where, start in starts.items()):
             what = f"its {len(plan.topics)} topics hold nothing of it"
+    what = what or lacking(planned, control)
+    others = sorted(name for name, topic_id in ids.items() if there.get(name, topic_id) != topic_id)
+    if not what and others:
+        what = f"topic {others[0]!r} is another one than the one that it has filled"
     if what:
         raise TargetChanged(
             f"run {earlier.run_id} has done this restore into Kafka cluster {plan.cluster_id}, but {what}",
-            hint="Somebody has deleted topics since, or the cluster was made anew under its old id. To restore once "
-            "more, give the annotation logkeep.dev/run-again a new value.",
+            hint="Somebody has deleted topics since, or the cluster was made anew under its old id, or somebody has "
+            "altered the state of the restore. To restore once more, give the annotation logkeep.dev/run-again a new "
+            "value.",
         )
 
 
@@ -125,7 +135,9 @@ def noted_run(path: str, state: RestoreState) -> str | None:
         note = json.loads(state.storage.read(path))
         if note["format"] != FORMAT:
             raise ValueError(f"format {note['format']!r}")
-        return str(note["runId"])
+        known = str(note["runId"])
+        check_run_id(known)
+        return known
     except ObjectMissing:
         return None
     except (ValueError, KeyError, TypeError) as error:

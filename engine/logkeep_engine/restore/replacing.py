@@ -11,19 +11,23 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec
 from logkeep_engine.errors import (
     BrokerRefused,
     BrokerUnavailable,
     LogkeepError,
     SpecError,
+    StateAltered,
     TargetUnsuitable,
     TopicExists,
 )
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.witnesses import Fate, TopicStanding
+from logkeep_engine.restore.deleting import known_by_both
 from logkeep_engine.restore.plan import RestorePlan
 from logkeep_engine.restore.selection import Choice, shown
+from logkeep_engine.restore.state import ALTERED
 from logkeep_engine.restore.topics import BROKER_DEFAULT, ExistingTopic
 
 _PATIENCE = 60.0
@@ -40,16 +44,26 @@ def refuse_unconfirmed(
     named = set(confirmed)
     strange = sorted(named - {choice.target for choice in choices})
     if strange:
-        raise SpecError(
-            f"spec.confirm: {shown(strange)}: no topic is restored under this name; nothing was written",
-            hint="Name topics of the target, as they are called after spec.topics.rename.",
-        )
+        raise unknown_target(strange)
     missing = sorted(set(existing) - named)
     if missing:
-        raise TopicExists(
-            f"{shown(missing)}: to be replaced, and not named in spec.confirm; nothing was written",
-            hint="Replace deletes all that a topic holds. Name each topic that may be deleted in spec.confirm.",
-        )
+        raise not_confirmed(missing)
+
+
+def unknown_target(names: Sequence[str]) -> SpecError:
+    """The error about confirmed names that are no targets."""
+    return SpecError(
+        f"spec.confirm: {shown(names)}: no topic is restored under this name; nothing was written",
+        hint="Name topics of the target, as they are called after spec.topics.rename.",
+    )
+
+
+def not_confirmed(names: Sequence[str]) -> TopicExists:
+    """The error about topics that would be replaced without a word of consent."""
+    return TopicExists(
+        f"{shown(names)}: to be replaced, and not named in spec.confirm; nothing was written",
+        hint="Replace deletes all that a topic holds. Name each topic that may be deleted in spec.confirm.",
+    )
 
 
 def check_replaceable(control: ControlPlane, topic: ExistingTopic) -> None:
@@ -86,14 +100,15 @@ def told_of_the_topic() -> Iterator[None]:
 
 
 def delete_replaced(control: ControlPlane, plan: RestorePlan) -> None:
-    """Delete the topics that the plan replaces, as far as they are there, and wait until no broker knows them any more.
+    """Delete the topics that the plan replaces, as far as they are there under their names, and wait until no broker
+    knows them any more.
 
-    Raises BrokerUnavailable if brokers do not tell, Refused, and BrokerRefused.
+    Raises StateAltered for an id that is another topic's, BrokerUnavailable if brokers do not tell, and BrokerRefused.
     """
-    ids = {topic.target: topic.replaces for topic in plan.topics if topic.replaces}
+    ids = _replaced(plan)
     if not ids:
         return
-    control.delete_topic_ids(ids)
+    control.delete_topic_ids(known_by_both(control, ids))
     deadline = time.monotonic() + _PATIENCE
     while left := {name: standing for name, standing in control.standings(ids).items() if not _is_gone(standing)}:
         if time.monotonic() > deadline:
@@ -103,6 +118,33 @@ def delete_replaced(control: ControlPlane, plan: RestorePlan) -> None:
                 hint="Check that the brokers are healthy, then start the same run again: it goes on from here.",
             )
         time.sleep(_PAUSE)
+
+
+def _replaced(plan: RestorePlan) -> dict[str, str]:
+    """The ids of the topics that a plan replaces, by name."""
+    return {topic.target: topic.replaces for topic in plan.topics if topic.replaces}
+
+
+def refuse_unconfirmed_plan(control: ControlPlane, plan: RestorePlan, spec: KafkaRestoreSpec, name: str) -> None:
+    """Raises StateAltered for a stored plan, the object `name`, that replaces a topic which `spec.confirm` does not
+    name, and TopicExists if the run that resumes another one would have to. What is deleted already needs no word."""
+    wanted = _replaced(plan)
+    if spec.if_topic_exists is IfTopicExists.RESUME:
+        strange = sorted(set(spec.confirm) - {topic.target for topic in plan.topics})
+        if strange:
+            raise unknown_target(strange)
+    unconfirmed = {name: topic_id for name, topic_id in wanted.items() if name not in spec.confirm}
+    if spec.if_topic_exists is not IfTopicExists.RESUME:
+        if unconfirmed:
+            raise StateAltered(
+                f"{name}: it replaces {shown(sorted(unconfirmed))}, which spec.confirm does not name; nothing was done "
+                "by it",
+                hint=ALTERED,
+            )
+        return
+    there = known_by_both(control, unconfirmed)
+    if there:
+        raise not_confirmed(sorted(there))
 
 
 def _is_gone(standing: TopicStanding) -> bool:

@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.names import run_file
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec
-from logkeep_engine.errors import ObjectMissing
+from logkeep_engine.errors import ObjectMissing, StateAltered
 from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.group_changes import copy_changes
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.remembered import FILE, FORMAT, noted_run
-from logkeep_engine.restore.state import ACLS_SENT, ALL_BUT_USERS, COUNTED, PLAN, RestoreState
+from logkeep_engine.restore.state import ACLS_SENT, ALL_BUT_USERS, ALTERED, COUNTED, PLAN, RestoreState
 from logkeep_engine.restore.taking_over import RunClaim, refuse_taken_over
 
 
@@ -58,10 +59,11 @@ def note_begun(context: RestoreContext) -> None:
     it over."""
     refuse_taken_over(context.state)
     note = {"format": FORMAT, "runId": context.run_id, "clusterId": context.cluster_id}
-    context.state.storage.put(_settings(context).path, json.dumps(note).encode())
+    context.state.storage.put(settings_of(context).path, json.dumps(note).encode())
 
 
-def _settings(context: RestoreContext) -> RestoreSettings:
+def settings_of(context: RestoreContext) -> RestoreSettings:
+    """The settings of a run."""
     return RestoreSettings.of(context.spec, context.archive.info.archive_id, context.cluster_id)
 
 
@@ -80,13 +82,16 @@ def begun_run(context: RestoreContext) -> RestoreState | None:
 
 
 def _noted(context: RestoreContext) -> RestoreState | None:
-    known = noted_run(_settings(context).path, context.state)
+    known = noted_run(settings_of(context).path, context.state)
     return None if known in (None, context.state.run_id) else context.state.of_run(str(known))
 
 
-def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
+def take_over(
+    context: RestoreContext, digest: str, refuse_strange: Callable[[RestorePlan, str], None]
+) -> RestorePlan | None:
     """Take over the plan of the run that was begun with these settings, and what it has finished; None if none was.
-    `digest` is that of the spec of this run. Raises RestoreBusy if that run goes on.
+    `digest` is that of the spec of this run. `refuse_strange` raises for a plan, in the object of this name, with which
+    this run could not go on. Raises RestoreBusy if that run goes on.
     """
     state, noted = context.state, _noted(context)
     if noted is None:
@@ -99,7 +104,13 @@ def take_over(context: RestoreContext, digest: str) -> RestorePlan | None:
         return None
     with context.refusals:
         claim.refuse_alive()
+    if begun.run_id != other.run_id:
+        raise StateAltered(
+            f"{other.name(PLAN)} is the plan of run {begun.run_id}; nothing was done by it",
+            hint=ALTERED,
+        )
     plan = replace(begun, run_id=state.run_id, spec_digest=digest)
+    refuse_strange(plan, other.name(PLAN))
     if context.dry_run:
         return plan
     claim.make()

@@ -44,7 +44,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
 from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, RestoreVerification
-from logkeep_engine.errors import LogkeepError, Refused, SpecError
+from logkeep_engine.errors import BrokerRefused, LogkeepError, Refused, SpecError
 from logkeep_engine.frame import DriverRun
 from logkeep_engine.kafka.connection import KafkaConnection, connection_from
 from logkeep_engine.kafka.control import ControlPlane
@@ -52,7 +52,7 @@ from logkeep_engine.report import Reporter, told_warnings
 from logkeep_engine.restore import remembered
 from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.count import check_counted, count_all, is_counted
+from logkeep_engine.restore.count import check_counted, count_all, counted_ids, is_counted
 from logkeep_engine.restore.dry_run import find_out, with_refusals
 from logkeep_engine.restore.emitting import emit, emits, refuse_nowhere
 from logkeep_engine.restore.everything import restore_cluster_state
@@ -65,7 +65,7 @@ from logkeep_engine.restore.plan import spec_digest
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.preview import tell
 from logkeep_engine.restore.refusals import Refusals
-from logkeep_engine.restore.resuming import RestoreSettings, finished_before, note_begun
+from logkeep_engine.restore.resuming import finished_before, note_begun, settings_of
 from logkeep_engine.restore.state import RESULT, RestoreState, archive_place, archive_to_restore, open_state
 from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
@@ -192,11 +192,8 @@ class RestoreRun(DriverRun):
             self._done = self._find_out()
             return
         archive, state = self._open()
-        self._earlier = self._earlier_result(archive, state)
-        if self._earlier is not None and self._is_enough(self._earlier):
-            log.info("run %s has succeeded before: nothing to do", self._run_id)
-            return
-        if self._earlier is None:
+        claimed = self._earlier_result(archive, state)
+        if claimed is None:
             if self._only_verify:
                 raise SpecError(
                     f"run {self._run_id} has restored nothing that could be verified",
@@ -206,13 +203,11 @@ class RestoreRun(DriverRun):
             self._begun = archive, state
         connection = connection_from(self._spec.cluster, self._environ)
         with ControlPlane(connection) as control:
-            cluster_id = control.cluster_id()
-            if self._earlier is None:
-                self._earlier = self._done_before(archive, state, control, cluster_id)
-                if self._earlier is not None and self._is_enough(self._earlier):
-                    log.info("%s", self._earlier.message)
-                    return
-            context = self._context(archive, state, control, cluster_id, connection, Refusals())
+            context = self._context(archive, state, control, control.cluster_id(), connection, Refusals())
+            self._earlier = self._done_before(context) if claimed is None else _borne_out(context, claimed)
+            if self._earlier is not None and self._is_enough(self._earlier):
+                log.info("run %s has succeeded before: nothing to do", self._earlier.earlier_run or self._run_id)
+                return
             if self._earlier is not None:
                 with AliveNote(state):  # its verification reads the archive
                     self._complete_earlier(context, self._earlier)
@@ -262,9 +257,9 @@ class RestoreRun(DriverRun):
             with ControlPlane(connection) as control:
                 cluster_id = control.cluster_id()
                 begun = replace(begun, cluster_id=cluster_id)
-                earlier = self._earlier_result(archive, state)
-                earlier = earlier or self._found_before(archive, state, control, cluster_id)
                 context = self._context(archive, state, control, cluster_id, connection, refusals)
+                earlier = self._earlier_result(archive, state)
+                earlier = self._found_before(context) if earlier is None else _borne_out(context, earlier)
                 if earlier is not None:
                     told = f"Nothing would be written: run {earlier.run_id} has done this restore and ended at "
                     begun = replace(begun, message=told + _when(earlier.end_time), dry_run=report)
@@ -306,7 +301,8 @@ class RestoreRun(DriverRun):
             self._fence.reads(planned.plan.known_commit)
         note_begun(context)
         tell(context, planned)
-        done = restored_before(context, planned, begun)
+        # What is noted of earlier starts counts only where there was one: this driver has not made the plan.
+        done = None if planned.fresh else restored_before(context, planned, begun)
         if done is None:
             done = self._restore_all_but_users(context, planned, begun)
             note_restored(context, done)
@@ -325,7 +321,7 @@ class RestoreRun(DriverRun):
     def _restore_all_but_users(self, context: RestoreContext, planned: Planned, begun: RunResult) -> RunResult:
         """Restore topics and groups. Returns `begun` with the facts, and all warnings."""
         topics = CreatedTopics(context.control, planned.archived, context.spec.topics)
-        counted = is_counted(context.state)
+        counted = not planned.fresh and is_counted(context.state)
         if not counted:
             topics.create(planned.plan, fresh=planned.fresh)
         summaries = restore_open_partitions(context, planned)
@@ -337,7 +333,11 @@ class RestoreRun(DriverRun):
         refuse_without_records(context, planned, summaries)
         verified = self._with_verification(context, planned, begun) if self._verifies(begun) else begun
         moved, warnings = move_groups(context, planned)
-        warnings = [*told_of_records(planned.plan, summaries), *warnings, *topics.finish(planned.plan)]
+        warnings = [
+            *told_of_records(planned.plan, summaries),
+            *warnings,
+            *topics.finish(planned.plan, fresh=planned.fresh),
+        ]
         return replace(
             facts_of_run(verified, context, planned, summaries, moved),
             warnings=(*planned.plan.warnings, *verified.warnings, *warnings),
@@ -345,7 +345,8 @@ class RestoreRun(DriverRun):
 
     def _with_verification(self, context: RestoreContext, planned: Planned, done: RunResult) -> RunResult:
         """The result with the findings of the verification that was asked for. Raises RecordsDiffer."""
-        self._verification = found = earlier_facts(context) or verify_restored(context, planned)
+        earlier = None if planned.fresh else earlier_facts(context)
+        self._verification = found = earlier or verify_restored(context, planned)
         raise_if_different(found)
         told = (f"not verified: {found.message}",) if found.not_verified else ()
         return replace(done, verification=found, warnings=(*told, *done.warnings))
@@ -368,12 +369,15 @@ class RestoreRun(DriverRun):
         archive = archive_to_restore(self._spec, self._environ)
         return archive, open_state(self._run_id, self._spec, archive.storage, self._environ)
 
-    def _earlier_result(self, archive: Archive, state: RestoreState) -> RunResult | None:
-        """The result of an earlier start of this run, if that has succeeded."""
+    def _check_run_id(self, state: RestoreState) -> None:
         try:
             state.file(RESULT)
         except ValueError as error:
             raise SpecError(str(error), hint="Give the run another id.") from error
+
+    def _earlier_result(self, archive: Archive, state: RestoreState) -> RunResult | None:
+        """The result of an earlier start of this run, if that has succeeded."""
+        self._check_run_id(state)
         result = state.success()
         if result is None:
             return None
@@ -384,24 +388,18 @@ class RestoreRun(DriverRun):
             )
         return result
 
-    def _done_as_asked(self, archive: Archive, state: RestoreState, cluster_id: str) -> RunResult | None:
-        """The result of the run that has done this restore for a resource of the same name."""
-        if self._remembered_as is None:
-            return None
-        asked = self._asked(self._remembered_as, archive, cluster_id)
-        return remembered.begin(asked, state, self._spec.if_topic_exists)
-
-    def _done_before(
-        self, archive: Archive, state: RestoreState, control: ControlPlane, cluster_id: str
-    ) -> RunResult | None:
+    def _done_before(self, context: RestoreContext) -> RunResult | None:
         """The result of this run if another run has done the same restore before: its facts, and which run it was.
 
         Raises TargetChanged if the cluster does not have what that run has restored.
         """
-        found = self._done_as_asked(archive, state, cluster_id) or self._resumed(archive, state, cluster_id)
+        found = None
+        if self._remembered_as is not None:
+            found = remembered.begin(self._asked(context), context.state, self._spec.if_topic_exists)
+        found = found or self._resumed(context)
         if found is None:
             return None
-        remembered.check_still_there(found, state, control)
+        found = _borne_out(context, found)
         return replace(
             found,
             run_id=self._run_id,
@@ -414,28 +412,46 @@ class RestoreRun(DriverRun):
             emitted=None,  # that was to the ConfigMap of another resource
         )
 
-    def _found_before(
-        self, archive: Archive, state: RestoreState, control: ControlPlane, cluster_id: str
-    ) -> RunResult | None:
+    def _found_before(self, context: RestoreContext) -> RunResult | None:
         """The result of the run that has done the same restore before. Raises as `_done_before`, and notes nothing."""
         found = None
         if self._remembered_as is not None:
-            asked = self._asked(self._remembered_as, archive, cluster_id)
-            found = remembered.found_before(asked, state, self._spec.if_topic_exists)
-        found = found or self._resumed(archive, state, cluster_id)
+            found = remembered.found_before(self._asked(context), context.state, self._spec.if_topic_exists)
+        found = found or self._resumed(context)
         if found is None:
             return None
-        remembered.check_still_there(found, state, control)
+        found = _borne_out(context, found)
         return replace(found, earlier_run=found.earlier_run or found.run_id)
 
-    def _resumed(self, archive: Archive, state: RestoreState, cluster_id: str) -> RunResult | None:
+    def _resumed(self, context: RestoreContext) -> RunResult | None:
         """The result of the run that would be resumed, if it has succeeded."""
         if self._spec.if_topic_exists is not IfTopicExists.RESUME:
             return None
-        return finished_before(RestoreSettings.of(self._spec, archive.info.archive_id, cluster_id), state)
+        return finished_before(settings_of(context), context.state)
 
-    def _asked(self, name: str, archive: Archive, cluster_id: str) -> remembered.Asked:
-        return remembered.Asked(name, spec_digest(self._spec), archive.info.archive_id, cluster_id)
+    def _asked(self, context: RestoreContext) -> remembered.Asked:
+        archive_id = context.archive.info.archive_id
+        return remembered.Asked(self._remembered_as or "", spec_digest(self._spec), archive_id, context.cluster_id)
+
+
+def _borne_out(context: RestoreContext, claimed: RunResult) -> RunResult:
+    """The result of a run that says it has done this restore, if spec, archive and brokers bear it out.
+
+    Raises StateAltered and TargetChanged if they do not. ACLs of a restore of everything may have taken the right to
+    look from the user who restores: then a warning says so.
+    """
+    run_id = claimed.earlier_run or claimed.run_id
+    found = run_id != context.run_id
+    context = replace(context, run_id=run_id, state=context.state.of_run(run_id))
+    planned = RestorePlanner(context).load_claimed(found=found)
+    try:
+        remembered.check_still_there(claimed, planned, counted_ids(context.state), context.control)
+    except BrokerRefused as error:
+        if not context.spec.everything:
+            raise
+        told = f"it cannot be seen any more whether the cluster has what run {run_id} has restored: {error.message}"
+        return replace(claimed, warnings=told_warnings([told, *claimed.warnings]))
+    return claimed
 
 
 def _of_earlier(context: RestoreContext, earlier: RunResult) -> tuple[RestoreContext, Planned]:

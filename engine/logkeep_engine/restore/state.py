@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.names import RUNS, run_file
+from logkeep_engine.archive.names import RUNS, check_run_id, run_file
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS
 from logkeep_engine.contract.run import ContractError, RunResult
 from logkeep_engine.contract.storage import StorageSpec
-from logkeep_engine.errors import ArchiveMismatch, ObjectMissing, SpecError, StateRefused, StorageRefused
+from logkeep_engine.errors import ArchiveMismatch, ObjectMissing, SpecError, StateAltered, StateRefused, StorageRefused
 from logkeep_engine.storage import Storage, open_storage
 
 PLAN = "restore-plan.json"
@@ -31,6 +31,12 @@ DIVIDED = "divided"
 COUNTED = "counted.json"
 ALL_BUT_USERS = "all-but-users.json"
 ACLS_SENT = "acls-sent.json"
+
+ALTERED = (
+    "The object was altered, or is not of this restore. Find out who may write to the place of the state, and give it "
+    "a bucket of its own (spec.state). Then begin the restore under another run id."
+)
+"""The hint of an error about an object that the spec, the archive or the cluster does not bear out."""
 
 _Read = TypeVar("_Read")
 _READS_AT_ONCE = 32
@@ -86,9 +92,18 @@ class RestoreState:
         return replace(self, run_id=run_id)
 
     def success(self) -> RunResult | None:
-        """The result of the run if it has succeeded. Raises ArchiveMismatch."""
+        """The result of the run if it says that it has succeeded. Raises ArchiveMismatch, and StateAltered for the
+        result of another run."""
         result = self.result_in(RESULT)
-        return result if result is not None and result.outcome == "Succeeded" else None
+        if result is None or result.outcome != "Succeeded":
+            return None
+        try:
+            check_run_id(result.earlier_run or self.run_id)
+        except ValueError:
+            result = replace(result, run_id="")
+        if result.run_id != self.run_id:
+            raise StateAltered(f"{self.name(RESULT)}: it is not a result of run {self.run_id}", hint=ALTERED)
+        return result
 
     def result_in(self, name: str) -> RunResult | None:
         """The result that an object of the run has, None if there is no such object. Raises ArchiveMismatch."""

@@ -19,6 +19,7 @@ from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.replacing import delete_replaced
 from logkeep_engine.restore.topics import (
+    MARK_KEY,
     RETENTION_KEYS,
     final_configs,
     own_configs,
@@ -33,9 +34,8 @@ _PAUSE = 0.2
 
 
 class CreatedTopics:
-    """The topics that one run creates, as `spec.topics` wants them. `mark` is set besides while the topics are being
-    restored.
-    """
+    """The topics that one run creates, as `spec.topics` wants them. `mark` is set besides, from the creation on, and
+    stays."""
 
     def __init__(
         self,
@@ -100,10 +100,14 @@ class CreatedTopics:
                 )
         return missing
 
-    def finish(self, plan: RestorePlan) -> list[str]:
-        """Give created topics their own configuration; returns what the user should know of it."""
+    def finish(self, plan: RestorePlan, *, fresh: bool) -> list[str]:
+        """Give created topics their own configuration; returns what the user should know of it. If the plan is not
+        `fresh`, only topics that still carry the working configuration are changed: an earlier start has finished the
+        others, or the run has not created them, whatever its state says."""
         created = [topic for topic in plan.topics if topic.created]
-        warnings, set_keys = self._set_own_configs(created)
+        told = [] if fresh else self._told_others(created)
+        warnings, set_keys = self._set_own_configs([topic for topic in created if fresh or self._is_working(topic)])
+        warnings = [*told, *warnings]
         configs, late = applied_topic_configs(self._control, set_keys)
         warnings += [
             f"topic {name}: its configuration was set, and the brokers still answer with another one: check its "
@@ -122,6 +126,25 @@ class CreatedTopics:
                 )
         return warnings
 
+    def _is_working(self, topic: TopicPlan) -> bool:
+        """Whether a topic carries the working configuration, by the key that is taken from it last."""
+        configs = self._control.topic_configs([topic.target]).get(topic.target, {})
+        return configs.get(MARK_KEY) == self._working(topic)[MARK_KEY]
+
+    def _told_others(self, created: Sequence[TopicPlan]) -> list[str]:
+        """The warnings about topics that are not touched, and have another configuration than they should get."""
+        configs = self._control.topic_configs([topic.target for topic in created])
+        warnings = []
+        for topic in created:
+            there = configs.get(topic.target, {})
+            other = sorted(key for key, value in self.own(topic).items() if there.get(key) != value)
+            if other and there.get(MARK_KEY) != self._working(topic)[MARK_KEY]:
+                warnings.append(
+                    f"topic {topic.target}: its configuration is not the one that this restore has given it, so it was "
+                    f"left as it is; {', '.join(other)} would be others"
+                )
+        return warnings
+
     def _set_own_configs(self, created: Sequence[TopicPlan]) -> tuple[list[str], dict[str, dict[str, str | None]]]:
         """Set on each topic its own configuration. Returns a warning for each key that could not be set, and, by
         topic, the keys of RETENTION_KEYS that were set (None: taken back to the default).
@@ -130,7 +153,8 @@ class CreatedTopics:
         set_keys: dict[str, dict[str, str | None]] = {}
         for topic in created:
             source = self._state.topics[topic.topic_id].configs
-            own, gone = final_configs(own_configs(source, self._wanted.configs), self._working(topic))
+            wanted = {**own_configs(source, self._wanted.configs), **self._mark}
+            own, gone = final_configs(wanted, self._working(topic))
             refused: dict[str, str] = {}
             try:
                 self._control.alter_topic_configs(topic.target, own, gone)
@@ -147,13 +171,13 @@ class CreatedTopics:
         """Set as much as the cluster knows and allows of the topic's configuration; returns a warning for each key of
         the rest.
         """
-        self._control.alter_topic_configs(name, {}, gone)
         warnings = {}
-        for key, value in sorted(own.items()):
+        for key, value in sorted(own.items(), key=lambda item: item[0] == MARK_KEY):
             try:
                 self._control.alter_topic_configs(name, {key: value})
             except Refused as error:
                 warnings[key] = f"topic {name}: {key}={value} could not be set: {error.message}"
+        self._control.alter_topic_configs(name, {}, gone)
         return warnings
 
     def _working(self, topic: TopicPlan) -> dict[str, str]:

@@ -12,12 +12,13 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicConfigs
+from logkeep_engine.contract.spec import RestoreOffsets
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
 from logkeep_engine.log.cleanup import is_compacted, is_deleted
 from logkeep_engine.log.varints import INT64_MAX
-from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, TopicPlan
-from logkeep_engine.restore.same import Extent
+from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, PointPlan, TopicPlan
+from logkeep_engine.restore.same import Extent, Extents
 from logkeep_engine.restore.selection import Choice
 
 BROKER_DEFAULT = -1  # the cluster chooses the number of replicas
@@ -214,6 +215,10 @@ def retention_warnings(name: str, configs: Mapping[str, str], facts: TopicFacts,
     return warnings
 
 
+MARK_KEY = "message.timestamp.after.max.ms"
+"""The key by which a topic shows that a restore, or a drill, has created it and has not finished it."""
+
+
 def working_configs(facts: TopicFacts) -> dict[str, str]:
     """The configuration of a topic while it is being restored: it takes every batch as it is and deletes nothing.
 
@@ -224,7 +229,7 @@ def working_configs(facts: TopicFacts) -> dict[str, str]:
         "cleanup.policy": "delete",
         "compression.type": "producer",
         "max.message.bytes": str(min(MAX_INT32, max(DEFAULT_MAX_MESSAGE_BYTES, largest))),
-        "message.timestamp.after.max.ms": str(INT64_MAX),
+        MARK_KEY: str(INT64_MAX),
         "message.timestamp.before.max.ms": str(INT64_MAX),
         "message.timestamp.type": "CreateTime",
         "retention.bytes": "-1",
@@ -317,6 +322,21 @@ def plan_topic(
         replaces=replaces,
         divided=choice.divided,
     )
+
+
+def extents_of(
+    offsets: RestoreOffsets, archived: ArchiveState, choices: Sequence[Choice], at: PointPlan | None
+) -> dict[str, dict[int, Extent]]:
+    """How far the partitions of each target reach if records keep their offsets."""
+    if offsets is not RestoreOffsets.SAME:
+        return {}
+    known = Extents(archived, at.ends if at is not None else {})
+    return {
+        choice.target: {
+            partition: known.of(choice.source.topic_id, partition) for partition in range(choice.source.partitions)
+        }
+        for choice in choices
+    }
 
 
 def _pairs(

@@ -184,6 +184,8 @@ class RestoredStateStatus(StatusPart):
     acls: int | None = None
     acls_added: int | None = None
     acls_refused: int | None = None
+    acls_held_back: int | None = None
+    held_back_list: tuple[str, ...] = ()
     quotas: int | None = None
     quotas_added: int | None = None
     quotas_refused: int | None = None
@@ -245,12 +247,14 @@ class PlannedStateStatus(StatusPart):
     source_run: str = ""
     acls: int | None = None
     acls_to_add: int | None = None
+    acls_held_back: int | None = None
     quotas: int | None = None
     quotas_to_add: int | None = None
     quotas_kept: int | None = None
     users: int | None = None
     users_to_create: int | None = None
     acl_list: tuple[str, ...] = ()
+    held_back_list: tuple[str, ...] = ()
     quota_list: tuple[str, ...] = ()
     user_list: tuple[str, ...] = ()
 

@@ -162,10 +162,13 @@ def _cluster_state(facts: ClusterStateFacts) -> None:
     _text("clusterState.report", facts.report, MAX_URI)
     for user in facts.users:
         _text("clusterState.users", user)
+    for acl in facts.held_back:
+        _text("clusterState.heldBack", acl)
     numbers = {
         "acls": facts.acls,
         "aclsAdded": facts.acls_added,
         "aclsRefused": facts.acls_refused,
+        "aclsHeldBack": facts.acls_held_back,
         "quotas": facts.quotas,
         "quotasAdded": facts.quotas_added,
         "quotasRefused": facts.quotas_refused,

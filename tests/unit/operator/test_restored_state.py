@@ -16,6 +16,8 @@ FACTS = ClusterStateFacts(
     acls=41,
     acls_added=40,
     acls_refused=1,
+    acls_held_back=3,
+    held_back=tuple(f"ALLOW User:m{number} from *: ALL on TOPIC *" for number in range(20)),
     quotas=5,
     quotas_added=3,
     quotas_refused=1,
@@ -32,12 +34,13 @@ def test_the_status_has_what_the_result_says() -> None:
     world.settle()
     assert world.status.phase is Phase.SUCCEEDED
     found = world.status.to_dict()["clusterState"]
-    assert len(found.pop("usersToCreate")) == 20
+    assert len(found.pop("usersToCreate")) == len(found.pop("heldBackList")) == 20
     assert found == {
         "sourceRun": "backup-1",
         "acls": 41,
         "aclsAdded": 40,
         "aclsRefused": 1,
+        "aclsHeldBack": 3,
         "quotas": 5,
         "quotasAdded": 3,
         "quotasRefused": 1,
@@ -55,7 +58,10 @@ def test_the_status_has_no_number_of_what_was_not_archived() -> None:
     assert world.status.to_dict()["clusterState"].keys() - {"report"} == {"sourceRun", "quotas", "quotasAdded"}
 
 
-@pytest.mark.parametrize("change", [{"aclsAdded": -1}, {"report": 5}, {"users": [7]}, {"quotas": "many"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"aclsAdded": -1}, {"report": 5}, {"users": [7]}, {"quotas": "many"}, {"aclsHeldBack": "3"}, {"heldBack": [7]}],
+)
 def test_a_result_that_lies_is_not_believed(change: dict[str, Any]) -> None:
     world = started("KafkaRestore")
     told = json.loads(world.result(cluster_state=FACTS).to_json())
@@ -70,5 +76,5 @@ def test_a_result_comes_back_from_json_as_it_was() -> None:
     result = RunResult("r", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, cluster_state=FACTS)
     assert RunResult.from_json(result.to_json()) == result
     short = RunResult.from_json(result.to_termination_message(900))
-    assert short.cluster_state == replace(FACTS, users=())
+    assert short.cluster_state == replace(FACTS, users=(), held_back=())
     assert "clusterState" not in replace(result, cluster_state=None).to_json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -115,9 +116,35 @@ def test_a_sampled_drill_knows_nothing_of_the_partitions_of_other_drills(tmp_pat
     assert Extents(archived).of(*other) == Extent(0, 0)
 
 
-def test_a_note_with_topics_of_other_names_is_refused() -> None:
-    scope = DrillScope("logkeep-drill-", "3f9a1c2e5b7d")
-    note = OpenDrill("r", "team/drill", "k", scope, 1.0, {f"{scope.beginning}orders": "id"})
-    assert OpenDrill.from_json(note.to_json(), "note") == note
-    with pytest.raises(ArchiveDamaged, match="names of topics that are not of the drill"):
-        OpenDrill.from_json(replace(note, topics={"orders": "id"}).to_json(), "note")
+SCOPE = DrillScope("logkeep-drill-", "3f9a1c2e5b7d")
+NOTE = OpenDrill("r", "team/drill", "k", SCOPE, 1.0, {f"{SCOPE.beginning}orders": "id"})
+
+
+def test_a_note_comes_back_as_it_was() -> None:
+    assert OpenDrill.from_json(NOTE.to_json(), f"file:///archive/{NOTE.path}") == NOTE
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"topics": {"orders": "id"}}, "names of topics that are not of the drill"),
+        ({"token": ""}, "a token that no drill makes"),
+        ({"token": "3f9a1c2e5b7d/../../topics"}, "a token that no drill makes"),
+        ({"token": "3F9A1C2E5B7D"}, "a token that no drill makes"),
+        ({"runId": "../../topics"}, "is not a file name"),
+        ({"runId": "another"}, "a run or a token that is not in the name of the object"),
+        ({"topics": ["orders"]}, "AttributeError"),
+    ],
+)
+def test_a_note_that_no_drill_has_written_is_refused(change: dict[str, object], told: str) -> None:
+    note = json.dumps({**json.loads(NOTE.to_json()), **change})
+    with pytest.raises(ArchiveDamaged, match=f"does not name the topics of a drill: .*{told}") as refused:
+        OpenDrill.from_json(note.encode(), f"file:///archive/{NOTE.path}")
+    assert "delete the object" in refused.value.hint
+
+
+def test_the_mark_of_a_topic_is_that_of_one_attempt_of_one_resource() -> None:
+    scopes = [DrillScope("p.", token, owner=owner) for token in ("0" * 12, "1" * 12) for owner in ("a/x", "b/x")]
+    marks = [scope.mark["message.timestamp.after.max.ms"] for scope in scopes]
+    assert len(set(marks)) == 4
+    assert all(0 < int(mark) < 2**63 - 1 for mark in marks)

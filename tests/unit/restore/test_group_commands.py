@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.spec import RestoreGroups
 from logkeep_engine.errors import RestoreBusy, SpecError
 from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.group_commands import RestoredGroups
@@ -29,7 +30,7 @@ def test_a_rollback_waits_for_the_end_of_the_run_and_of_the_one_in_its_place(
     context: Any = SimpleNamespace(run_id="first", state=state, cluster_id="cluster")
     run = RestoredGroups(context, begun=True)
     with pytest.raises(RestoreBusy, match=f"Run {goes_on} has begun this restore, and its driver goes on"):
-        run.rollback()
+        run.rollback(RestoreGroups())
     note.write(ended=True)
     with pytest.raises(SpecError, match="has changed no position"):
-        run.rollback()
+        run.rollback(RestoreGroups())

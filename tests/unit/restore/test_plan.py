@@ -513,7 +513,7 @@ class TestDigest:
         permits = {"confirm", "dryRun"}
         # Think about a field that is in none of the two: may it change between two attempts of one run?
         decides = {"source", "point", "topics", "ifTopicExists", "offsets", "onDamagedArchive", "consumerGroups"}
-        decides |= {"recordBatches", "drill", "everything", "schemaTopic"}
+        decides |= {"recordBatches", "drill", "everything", "schemaTopic", "acls"}
         asked_of_the_cluster_itself = {"cluster"}
         fields = {to_camel(name) for name in KafkaRestoreSpec.model_fields}
         assert fields == set(changed) | permits | decides | asked_of_the_cluster_itself
@@ -523,6 +523,7 @@ class TestDigest:
         assert self.digest(everything=True) != self.digest()
         assert self.digest(everything=True, schemaTopic="_schemas") == self.digest(everything=True)
         assert self.digest(everything=True, schemaTopic="registry") != self.digest(everything=True)
+        assert self.digest(everything=True, acls={"cluster": True}) != self.digest(everything=True)
         digests = {
             self.digest(),
             self.digest(recordBatches={"maxRecords": 7}),

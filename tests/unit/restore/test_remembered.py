@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
-from logkeep_engine.errors import ArchiveDamaged, RestoreUnfinished, TargetChanged
+from logkeep_engine.errors import ArchiveDamaged, RestoreUnfinished, StateAltered, TargetChanged
+from logkeep_engine.restore.context import Planned
 from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.remembered import Asked, begin, check_still_there
 from logkeep_engine.restore.state import PLAN, RESULT, RestoreState
 from logkeep_engine.storage import LocalStorage
+from tests.unit.restore.test_plan import entry
 
 ASKED = Asked("KafkaRestore team/again", "digest", "a1", "k1")
 FAIL, APPEND = IfTopicExists.FAIL, IfTopicExists.APPEND
@@ -112,28 +117,33 @@ class Cluster:
         return {where: self.ends[where] for where in partitions if where in self.ends}
 
 
-def restored(state: RestoreState) -> RunResult:
-    """A run that has created a topic of two partitions, one of them without records, and appended to another."""
+def restored(state: RestoreState) -> Planned:
+    """A run that has created a topic of two partitions, one of them without records, and appended to another: the
+    archive has ten records of each of the other partitions."""
+    archived = ArchiveState()
+    topics = [TopicEntry("orders", "o" * 22, 2, 1), TopicEntry("users", "u" * 22, 1, 1)]
+    coverage = [Coverage(topic.topic_id, 0, 0, 10) for topic in topics]
+    archived.add_facts(topics, coverage, [entry(topic_id=topic.topic_id) for topic in topics], ())
     parts = (PartitionPlan(0, 7, 0), PartitionPlan(1, NO_TASK, 0))
-    topics = (
-        TopicPlan("orders", "o", "orders", True, 2, 1, 1 << 20, parts),
-        TopicPlan("users", "u", "users", False, 1, 0, 1 << 20, (PartitionPlan(0, 8, 50),), target_id="u1"),
+    plans = (
+        TopicPlan("orders", "o" * 22, "orders", True, 2, 1, 1 << 20, parts),
+        TopicPlan("users", "u" * 22, "users", False, 1, 0, 1 << 20, (PartitionPlan(0, 8, 50),), target_id="u1"),
     )
-    plan = RestorePlan(state.run_id, "digest", "a1", 3, "k1", topics)
-    state.storage.put(state.file(PLAN), plan.to_json())
-    return end(state)
+    plan = RestorePlan(state.run_id, "digest", "a1", 3, "k1", plans)
+    end(state)
+    return Planned(plan, archived, fresh=False)
 
 
-def check(first: RestoreState, earlier: RunResult, cluster: Cluster) -> None:
-    check_still_there(earlier, first.of_run("second"), cluster)  # type: ignore[arg-type]
+def check(planned: Planned, cluster: Cluster, records: int = 20, **ids: str) -> None:
+    earlier = RunResult("first", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, records=records, archive_id="a1")
+    check_still_there(earlier, planned, ids, cluster)  # type: ignore[arg-type]
 
 
 def test_a_restore_was_done_if_the_cluster_has_its_topics(first: RestoreState) -> None:
-    earlier = restored(first)
+    planned = restored(first)
     ids = {"orders": "o1", "users": "u1", "other": "x1"}
-    check(first, earlier, Cluster(ids, {("orders", 0): 7, ("users", 0): 60}))
-    check(first, earlier, Cluster(ids, {("orders", 0): 0, ("users", 0): 51}))
-    check(first, replace(earlier, records=0), Cluster(ids, {("orders", 0): 0, ("users", 0): 50}))
+    check(planned, Cluster(ids, {("orders", 0): 10, ("users", 0): 60}))
+    check(planned, Cluster(ids, {("orders", 0): 99, ("users", 0): 99}), orders="o1")
 
 
 @pytest.mark.parametrize(
@@ -143,10 +153,43 @@ def test_a_restore_was_done_if_the_cluster_has_its_topics(first: RestoreState) -
         (Cluster({"orders": "o1"}, {("orders", 0): 7}), "of its 2 topics 1 are not there, the first is 'users'"),
         (Cluster({"orders": "o1", "users": "u2"}, {("orders", 0): 7}), "the first is 'users'"),
         (Cluster({"orders": "o1", "users": "u1"}, {("orders", 0): 0, ("users", 0): 50}), "hold nothing of it"),
+        (
+            Cluster({"orders": "o1", "users": "u1"}, {("orders", 0): 9, ("users", 0): 60}),
+            "topic 'orders' partition 0 ends at offset 9, not at 10 or later",
+        ),
+        (
+            Cluster({"orders": "o1", "users": "u1"}, {("orders", 0): 10, ("users", 0): 59}),
+            "topic 'users' partition 0 ends at offset 59, not at 60 or later",
+        ),
+        (
+            Cluster({"orders": "o2", "users": "u1"}, {("orders", 0): 10, ("users", 0): 60}),
+            "topic 'orders' is another one than the one that it has filled",
+        ),
     ],
 )
 def test_a_cluster_without_its_topics_is_not_called_restored(first: RestoreState, cluster: Cluster, what: str) -> None:
-    earlier = restored(first)
+    planned = restored(first)
     with pytest.raises(TargetChanged, match=f"run first has done this restore into Kafka cluster k1, .*{what}") as no:
-        check(first, earlier, cluster)
+        check(planned, cluster, orders="o1")
     assert "logkeep.dev/run-again" in no.value.hint
+
+
+def test_a_run_that_says_it_had_nothing_to_restore_is_held_to_the_archive(first: RestoreState) -> None:
+    empty = Cluster({"orders": "o1", "users": "u1"}, {("orders", 0): 0, ("users", 0): 50})
+    with pytest.raises(TargetChanged, match="topic 'orders' partition 0 ends at offset 0, not at 10 or later"):
+        check(restored(first), empty, records=0)
+
+
+@pytest.mark.parametrize("run_id", ["../../topics", "a/b", "", ".hidden"])
+def test_a_note_that_names_no_run_is_no_path(first: RestoreState, run_id: str) -> None:
+    first.storage.put(ASKED.path, json.dumps({"format": 1, "runId": run_id}).encode())
+    with pytest.raises(ArchiveDamaged, match="does not name a run"):
+        begin(ASKED, first, FAIL)
+
+
+@pytest.mark.parametrize("change", [{"run_id": "other"}, {"earlier_run": "../../topics"}])
+def test_a_result_of_another_run_is_refused(first: RestoreState, change: dict[str, str]) -> None:
+    begin(ASKED, first, FAIL)
+    first.storage.put(first.file(RESULT), replace(end(first), **change).to_json().encode())  # type: ignore[arg-type]
+    with pytest.raises(StateAltered, match=r"result\.json: it is not a result of run first"):
+        begin(ASKED, first.of_run("second"), FAIL)

@@ -201,7 +201,7 @@ def _dry_run(status: Body) -> list[Row]:
         rows.append(("groups", f"{found['groups']}, {found.get('positions')} positions"))
     state = part(found, "clusterState")
     if isinstance(state, Mapping):
-        rows.append(("ACLs", _of_kind(state, "acls", {"aclsToAdd": "to be added"})))
+        rows.append(("ACLs", _of_kind(state, "acls", {"aclsToAdd": "to be added", "aclsHeldBack": "held back"})))
         rows.append(("client quotas", _of_kind(state, "quotas", {"quotasToAdd": "to be added"})))
         rows.append(("users to create", str(state.get("usersToCreate", _NOT_ARCHIVED))))
     if found.get("point"):
@@ -284,7 +284,7 @@ def _cluster_state(status: Body) -> list[Row]:
     found = part(status, "clusterState")
     if not isinstance(found, Mapping):
         return []
-    acls = {"aclsAdded": "added", "aclsRefused": "refused"}
+    acls = {"aclsAdded": "added", "aclsRefused": "refused", "aclsHeldBack": "held back"}
     quotas = {"quotasAdded": "added", "quotasRefused": "refused", "quotasKept": "kept"}
     users = [str(user) for user in found.get("usersToCreate") or ()]
     more = int(found.get("usersTotal") or 0) - len(users)

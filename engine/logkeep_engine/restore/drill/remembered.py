@@ -4,14 +4,17 @@ An attempt writes down the names of its topics before it creates them, and their
 object is deleted when the topics are. So an attempt that was killed leaves an object that names what it has left, and a
 later one deletes that: by topic id, which no other topic ever has.
 
-Between the creation of a topic and the note of its id an attempt may be killed, too. Then the topic is known by its
-name, which has a random part of the attempt, together with a number in its configuration that nobody else sets.
+The object is a claim: whoever may write to the place of the state could have put it there. So a topic is deleted only
+if the brokers know the id by the name that is noted, the name begins with the prefix of the spec and the attempt's
+random part, and the topic carries the mark of the attempt: a number in its configuration that nobody else sets, and
+that it has from its creation on.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +23,8 @@ from logkeep_engine.archive.names import RUNS, run_file
 from logkeep_engine.errors import ArchiveDamaged, TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
-from logkeep_engine.restore.drill.scope import DrillScope
+from logkeep_engine.restore.deleting import known_by_both
+from logkeep_engine.restore.drill.scope import TOKEN_DIGITS, DrillScope
 from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -32,6 +36,7 @@ _CREATED_WITHIN = 600.0
 _PATIENCE = 30.0
 _PAUSE = 0.2
 NOT_KNOWN = ""
+_TOKEN = re.compile(rf"[0-9a-f]{{{TOKEN_DIGITS}}}")
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,17 @@ class OpenDrill:
             body = json.loads(data)
             if body["format"] != FORMAT:
                 raise ValueError(f"format {body['format']!r}")
-            scope = DrillScope(body["prefix"], body["token"])
+            scope = DrillScope(str(body["prefix"]), str(body["token"]))
+            if not _TOKEN.fullmatch(scope.token):
+                raise ValueError("a token that no drill makes")
             topics = {str(topic): str(topic_id) for topic, topic_id in body["topics"].items()}
             if not all(topic.startswith(scope.beginning) for topic in topics):
                 raise ValueError("names of topics that are not of the drill")
-            return cls(body["runId"], body["resource"], body["clusterId"], scope, float(body["time"]), topics)
+            run_id, resource, cluster_id = (str(body[key]) for key in ("runId", "resource", "clusterId"))
+            found = cls(run_id, resource, cluster_id, scope, float(body["time"]), topics)
+            if not name.endswith(found.path):
+                raise ValueError("a run or a token that is not in the name of the object")
+            return found
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ArchiveDamaged(
                 f"{name}: does not name the topics of a drill: {error!r}",
@@ -106,15 +117,23 @@ class DrillTopics:
                 )
             time.sleep(_PAUSE)  # a broker may learn of the topics later than the one that was asked before
 
-    def delete(self, control: ControlPlane) -> None:
-        """Delete the topics that the attempt has created, wait until they are gone, and forget them. Raises
-        BrokerRefused and BrokerUnavailable; what is left stays remembered."""
+    def delete(self, control: ControlPlane) -> list[str]:
+        """Delete the topics that the attempt has created, wait until they are gone, and forget them. Returns the topics
+        that are there, as they were noted, and do not carry the mark of the attempt: these stay, and so does the note.
+
+        Raises StateAltered for a note with the id of a topic of another name, and BrokerRefused and BrokerUnavailable;
+        what is left stays remembered.
+        """
         ids = self._found(control)
-        if ids:
-            control.delete_topic_ids(ids)
+        there = known_by_both(control, ids)
+        own = _marked(control, list(there), self.drill.scope.mark) if there else {}
+        if own:
+            control.delete_topic_ids({name: topic_id for name, topic_id in own.items() if there[name] == topic_id})
+        left = sorted(set(there) - set(own))
         unknown = len(ids) < len(self.drill.topics)
-        if not unknown or time.time() - self.drill.begun > _CREATED_WITHIN:
+        if not left and (not unknown or time.time() - self.drill.begun > _CREATED_WITHIN):
             self._storage.delete([self.drill.path])
+        return left
 
     def _found(self, control: ControlPlane) -> dict[str, str]:
         """The topic ids of all topics that the attempt has created, as far as they are there, after they were noted."""

@@ -7,7 +7,7 @@ restore. In `runs/<run id>/` lie
 
     started.json     as with every restore
     drill.json       the report: what was restored, how long it took, what the verification has found
-    result.json      the end: a drill that has succeeded is not done again
+    result.json      the end, for people: a drill that is started again is done again, since nothing shows that it was
 
 and `runs/open-drills/<run id>.<token>.json` names the topics that may be there (`remembered`).
 """
@@ -37,7 +37,7 @@ from logkeep_engine.restore.count import count_all
 from logkeep_engine.restore.drill.cycle import DrillCycle
 from logkeep_engine.restore.drill.remembered import NOT_KNOWN, DrillTopics, OpenDrill, open_drills
 from logkeep_engine.restore.drill.rights import check_may_delete
-from logkeep_engine.restore.drill.scope import DrillScope
+from logkeep_engine.restore.drill.scope import TOKEN_DIGITS, DrillScope
 from logkeep_engine.restore.facts import facts_of_run
 from logkeep_engine.restore.outside import refuse_without_records
 from logkeep_engine.restore.partitions import restore_open_partitions
@@ -55,7 +55,6 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 REPORT = "drill.json"
-_TOKEN_BYTES = 6
 
 
 class DrillRun(RestoreRun):
@@ -78,11 +77,8 @@ class DrillRun(RestoreRun):
 
     def execute(self) -> None:
         archive, state = self._open()
-        self._earlier = self._earlier_result(archive, state)
-        if self._earlier is not None:
-            log.info("run %s has succeeded before: nothing to do", self._run_id)
-            return
-        state.begin(archive)
+        self._check_run_id(state)
+        state.begin(archive)  # whatever is noted of an earlier end: nothing in the cluster bears it out
         self._begun = archive, state
         connection = connection_from(self._spec.cluster, self._environ)
         with ControlPlane(connection) as control:
@@ -91,7 +87,8 @@ class DrillRun(RestoreRun):
             control.only(cluster_id)
             told = self._delete_leftovers(control, state, cluster_id)
             cycle = self._cycle(archive, state)
-            scope = DrillScope(self._drill.prefix, secrets.token_hex(_TOKEN_BYTES), cycle)
+            token = secrets.token_hex(TOKEN_DIGITS // 2)
+            scope = DrillScope(self._drill.prefix, token, cycle, owner=self._name)
             attempt = f"{self._run_id}.{scope.token}"
             context = RestoreContext(
                 run_id=attempt,
@@ -134,7 +131,7 @@ class DrillRun(RestoreRun):
         check_may_delete(context.connection, [topic.target for topic in planned.plan.topics])
         try:
             done, facts = self._restore_and_verify(context, planned, topics, begun)
-            topics.delete(context.control)
+            done = replace(done, warnings=(*_told_left(self._run_id, topics.delete(context.control)), *done.warnings))
         except BaseException as error:
             _clean_up(context, topics, error)
             raise
@@ -163,7 +160,7 @@ class DrillRun(RestoreRun):
         refuse_without_records(context, planned, summaries)
         self._verification = facts = verify_restored(context, planned)
         verified = time.time()
-        warnings = [*plan.warnings, *created.finish(plan)]
+        warnings = [*plan.warnings, *created.finish(plan, fresh=True)]
         done = facts_of_run(begun, context, planned, summaries)
         measured = DrillFacts(
             recovery_seconds=round(recovered - self._start_time, 3),
@@ -231,15 +228,30 @@ class DrillRun(RestoreRun):
         for drill in open_drills(state.storage):
             names = ", ".join(sorted(drill.topics)[:MAX_LIST])
             own = drill.run_id == self._run_id or (self._resource and drill.resource == self._resource)
-            if own and drill.cluster_id == cluster_id:
+            if own and drill.scope.prefix != self._drill.prefix:
+                told.append(f"run {drill.run_id} has left topics of another prefix, to be deleted by hand: {names}")
+            elif own and drill.cluster_id == cluster_id:
                 log.info("deleting topics that run %s has left: %s", drill.run_id, names)
-                DrillTopics(state.storage, drill).delete(control)
-                _forget(state.of_run(f"{drill.run_id}.{drill.scope.token}"))
+                scope = replace(drill.scope, owner=self._name)
+                left = DrillTopics(state.storage, replace(drill, scope=scope)).delete(control)
+                told += _told_left(drill.run_id, left)
+                if not left:
+                    _forget(state.of_run(f"{drill.run_id}.{drill.scope.token}"))
             elif own:
                 told.append(f"run {drill.run_id} has left topics in Kafka cluster {drill.cluster_id}: {names}")
             else:
                 log.info("run %s of %s may have topics: %s", drill.run_id, drill.resource or "the command line", names)
         return told
+
+
+def _told_left(run_id: str, left: list[str]) -> list[str]:
+    """The warning about topics that were not deleted, since nothing shows that a drill has created them."""
+    if not left:
+        return []
+    names = ", ".join(left[:MAX_LIST])
+    return [
+        f"topics of run {run_id} do not carry its mark and were left: {names}: look at them, and delete them by hand"
+    ]
 
 
 def _of_cycle(scope: DrillScope) -> dict[str, int]:
@@ -260,13 +272,15 @@ def _clean_up(context: RestoreContext, topics: DrillTopics, error: BaseException
     """Delete the topics of an attempt that has failed or was interrupted. What is left is named in the error."""
     try:
         with ControlPlane(context.connection) as control:  # the other one may have been left in mid-question
-            topics.delete(control)
+            told = " ".join(_told_left(topics.drill.run_id, topics.delete(control)))
         _forget(context.state)
     except LogkeepError as problem:
         left = ", ".join(sorted(topics.drill.topics)[:MAX_LIST])
-        log.warning("the topics of the drill are left: %s: %s", left, problem)
+        told = f"The topics of the drill could not be deleted ({problem.message}): {left}"
+    if told:
+        log.warning("%s", told)
         if isinstance(error, LogkeepError):
-            error.message = f"{error.message} The topics of the drill could not be deleted ({problem.message}): {left}"
+            error.message = f"{error.message} {told}"
 
 
 def _forget(state: RestoreState) -> None:

@@ -11,20 +11,23 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.restore.drill.cycle import DrillCycle, DrillSample
 from logkeep_engine.restore.selection import Choice
+from logkeep_engine.restore.topics import MARK_KEY
 
 MAX_NAME = 249  # Kafka's own limit
-_MARK = "message.timestamp.after.max.ms"
+TOKEN_DIGITS = 12
 
 
 @dataclass
 class DrillScope:
-    """The scope of one attempt. `token` is random, in hexadecimal: no two attempts have topics of one name. With a
-    `cycle` only some partitions are restored: `sample` has them when the drill is planned."""
+    """The scope of one attempt. `token` is random, 12 hexadecimal digits: no two attempts have topics of one name.
+    `owner` is the resource whose drill it is. With a `cycle` only some partitions are restored: `sample` has them when
+    the drill is planned."""
 
     prefix: str
     token: str
     cycle: DrillCycle | None = None
     sample: DrillSample | None = field(default=None, compare=False)
+    owner: str = field(default="", compare=False)
 
     @property
     def beginning(self) -> str:
@@ -33,8 +36,10 @@ class DrillScope:
 
     @property
     def mark(self) -> dict[str, str]:
-        """The configuration by which a topic shows that this attempt has created it. Records of any time are taken."""
-        return {_MARK: str(INT64_MAX - 1 - int(self.token, 16))}
+        """The configuration by which a topic shows that this attempt of its owner has created it, until it is deleted.
+        Records of any time are taken."""
+        digest = hashlib.sha256("\0".join((self.owner, self.token)).encode()).hexdigest()
+        return {MARK_KEY: str(INT64_MAX - 1 - int(digest[:TOKEN_DIGITS], 16))}
 
     def narrowed(self, archived: ArchiveState, choices: Sequence[Choice]) -> tuple[ArchiveState, tuple[Choice, ...]]:
         """Choose the sample. Returns the archive without what this drill does not restore, and the topics with the

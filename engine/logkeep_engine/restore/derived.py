@@ -1,0 +1,175 @@
+"""Holds a stored plan to what the spec, the archive and the cluster say: the plan is a claim.
+
+Whoever may write to the place of a restore's state could have put a plan there, or altered one. A run therefore derives
+its plan again and refuses a stored one that says otherwise: which topics go where, which partitions have something to
+restore, what is created and what is deleted, up to which point. It takes from the stored plan only what a later start
+cannot find out: producer ids, and the ends and limits of topics that were there before.
+
+    planned, erased = derived(context, plan, name)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading import view
+from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.errors import StateAltered
+from logkeep_engine.restore import point as points
+from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.plan import (
+    NEEDS_PRODUCER_ID,
+    NO_TASK,
+    PartitionPlan,
+    PointPlan,
+    RestorePlan,
+    TopicPlan,
+)
+from logkeep_engine.restore.same import Extent
+from logkeep_engine.restore.selection import Choice, only_chosen, shown
+from logkeep_engine.restore.state import ALTERED
+from logkeep_engine.restore.topics import ExistingTopic, extents_of, plan_topic
+from logkeep_engine.storage import Storage
+
+
+def derived(context: RestoreContext, known: RestorePlan, name: str) -> tuple[Planned, bool]:
+    """The stored plan with the archive for which it was made, and whether an erasure has taken records of its topics
+    out of the archive since: then only the topics themselves are compared. `name` is the object of the plan.
+
+    Raises StateAltered for a plan that does not follow from the spec and the archive.
+    """
+    archive, spec = context.archive, context.spec
+    refuse_other_ways(known, spec, name)
+    seen_then = view.state_at(archive, known.commit, archive.load())
+    archived, selection = points.choose_topics(archive, seen_then, spec)
+    archived = only_chosen(archived, spec.topics.partitions)
+    erased = seen_then.replaced_in(topic.topic_id for topic in known.topics) != known.replaced
+    if not erased:
+        topics = [choice.source for choice in selection.choices]
+        refuse_other_point(known, _bounds(archive.storage, archived, topics, spec.point, known), name)
+    seen = only_chosen(points.state_at_point(archive, archived, spec.point, known.point), spec.topics.partitions)
+    extents = extents_of(spec.offsets, seen, selection.choices, known.point)
+    wanted = derive_topics(known, selection.choices, seen, replicas=spec.topics.replication_factor, extents=extents)
+    refuse_other_topics(known, wanted, name, whole=not erased)
+    return Planned(known, seen, fresh=False), erased
+
+
+def _bounds(
+    storage: Storage, archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec | None, known: RestorePlan
+) -> PointPlan | None:
+    """The point of the spec in these topics, None if it has none."""
+    if point is None:
+        return None
+    seen = known.commit if known.point is None else known.point.seen
+    return points.bounds_of_point(storage, archived, topics, point, seen=seen)
+
+
+def derive_topics(
+    plan: RestorePlan,
+    choices: Sequence[Choice],
+    archived: ArchiveState,
+    *,
+    replicas: int | None,
+    extents: Mapping[str, Mapping[int, Extent]],
+) -> dict[str, TopicPlan]:
+    """The topics as a new plan would have them, by target, with what only the stored one knows. Pure."""
+    known = {topic.target: topic for topic in plan.topics}
+    return {
+        choice.target: _derived(choice, known.get(choice.target), archived, replicas, extents) for choice in choices
+    }
+
+
+def _derived(
+    choice: Choice,
+    known: TopicPlan | None,
+    archived: ArchiveState,
+    replicas: int | None,
+    extents: Mapping[str, Mapping[int, Extent]],
+) -> TopicPlan:
+    there = known is not None and known.created is False
+    topic = plan_topic(
+        choice,
+        {
+            partition: archived.segments.get((choice.source.topic_id, partition), [])
+            for partition in range(choice.source.partitions)
+        },
+        existing=ExistingTopic(choice.target, 0, {}) if there else None,
+        end_offsets={part.target: part.start for part in known.partitions} if there and known is not None else {},
+        replicas=replicas,
+        extents=dict(found) if (found := extents.get(choice.target)) is not None else None,
+        replaces="" if known is None else known.replaces,
+    )
+    if known is None or not there:
+        return topic
+    return replace(topic, max_batch_bytes=known.max_batch_bytes, compacts=known.compacts, target_id=known.target_id)
+
+
+def refuse_other_topics(plan: RestorePlan, derived: Mapping[str, TopicPlan], name: str, *, whole: bool) -> None:
+    """Raises StateAltered for topics that the spec does not choose or name so, topics that the plan leaves out, and
+    whatever else it says of a topic that does not follow from the spec and the archive. `name` is the stored plan's.
+    Unless the archive is `whole` as it was then, only the topics themselves are compared."""
+    targets = [topic.target for topic in plan.topics]
+    strange = sorted(set(targets) - set(derived))
+    missing = sorted(set(derived) - set(targets))
+    if strange or len(set(targets)) < len(targets):
+        raise _altered(name, f"it restores {shown(strange or targets)}, which the spec does not choose so")
+    if missing:
+        raise _altered(name, f"it leaves out {shown(missing)}, which the spec chooses")
+    for topic in plan.topics:
+        wanted = derived[topic.target]
+        known = replace(topic, partitions=tuple(map(_without_id, topic.partitions)))
+        for field in fields(TopicPlan):
+            if not whole and field.name not in _OF_THE_SPEC:
+                continue
+            said, own = getattr(known, field.name), getattr(wanted, field.name)
+            if said != own:
+                told = "" if field.name == "partitions" else f": {said!r} instead of {own!r}"
+                raise _altered(
+                    name, f"of topic {topic.target!r} it has another {_WORDS.get(field.name, field.name)}{told}"
+                )
+
+
+def _without_id(part: PartitionPlan) -> PartitionPlan:
+    return part if part.producer_id == NO_TASK else replace(part, producer_id=NEEDS_PRODUCER_ID)
+
+
+_OF_THE_SPEC = {"source", "topic_id", "target", "created", "partition_count", "divided"}
+_WORDS = {
+    "source": "archived topic",
+    "topic_id": "topic id",
+    "partition_count": "number of partitions",
+    "replication_factor": "number of replicas",
+    "max_batch_bytes": "largest batch",
+    "partitions": "list of what goes to which partition",
+}
+
+
+def refuse_other_point(plan: RestorePlan, derived: PointPlan | None, name: str) -> None:
+    """Raises StateAltered for a plan up to another point than that of the spec, which is `derived` again."""
+    if plan.point != derived:
+        raise _altered(name, "it restores up to another point than spec.point says")
+
+
+def refuse_other_ways(plan: RestorePlan, spec: KafkaRestoreSpec, name: str) -> None:
+    """Raises StateAltered for a plan that appends, replaces, or leaves records out, where the spec does not say so."""
+    how = spec.if_topic_exists
+    if how in (IfTopicExists.FAIL, IfTopicExists.REPLACE):
+        written = sorted(topic.target for topic in plan.topics if not topic.created)
+        if written:
+            raise _altered(name, f"it appends to {shown(written)}, and spec.ifTopicExists is {how.value}")
+    if how in (IfTopicExists.FAIL, IfTopicExists.APPEND):
+        replaced = sorted(topic.target for topic in plan.topics if topic.replaces)
+        if replaced:
+            raise _altered(name, f"it replaces {shown(replaced)}, and spec.ifTopicExists is {how.value}")
+    if spec.on_damaged_archive is OnDamagedArchive.REFUSE:
+        damaged = sorted({item.topic_id for item in plan.surveys if item.survey.damaged or item.survey.lost})
+        if damaged:
+            raise _altered(name, f"it leaves out records of {shown(damaged)}, and spec.onDamagedArchive is Refuse")
+
+
+def _altered(name: str, what: str) -> StateAltered:
+    return StateAltered(f"{name}: {what}; nothing was done by it", hint=ALTERED)
