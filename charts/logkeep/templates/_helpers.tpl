@@ -20,7 +20,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "logkeep.image" -}}
-{{ .image.repository }}:{{ default .default .image.tag }}
+{{ .image.repository }}
+{{- if or .image.tag (not .image.digest) }}:{{ default .default .image.tag }}{{ end }}
+{{- if .image.digest }}@{{ .image.digest }}{{ end }}
 {{- end }}
 
 {{/* The role of drivers. Accounts of one's own can be bound to it as well. */}}

@@ -65,6 +65,27 @@ def test_the_operator_understands_the_charts_environment() -> None:
     assert settings.concurrency == Concurrency(9, 2, {"team-a": 1, "team-b": 0}, kueue=True)
 
 
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        ((), "r/i:0.1.0"),
+        (("tag=v9",), "r/i:v9"),
+        ((f"digest={DIGEST}",), f"r/i@{DIGEST}"),
+        (("tag=v9", f"digest={DIGEST}"), f"r/i:v9@{DIGEST}"),
+    ],
+)
+def test_images_can_be_named_by_what_they_hold(values: tuple[str, ...], image: str) -> None:
+    said = ("repository=r/i", *values)
+    sets = [f"{where}.{value}" for where in ("image", "engine.image") for value in said]
+    pod = one("Deployment", *sets)["spec"]["template"]["spec"]
+    assert [container["image"] for container in pod["containers"]] == [image]
+    assert from_environ(environment(*sets)).engine.image == image
+    assert [container["image"] for container in one("Pod", *sets)["spec"]["containers"]] == [image]
+
+
 def test_operators_are_two_on_different_nodes_and_restricted() -> None:
     spec = one("Deployment")["spec"]
     assert spec["replicas"] == 2
@@ -272,6 +293,7 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
         "bogus=1", "strimzi.namespaces={A}", "strimzi.x=1", "userRoles=no", "image.name=x", "logLevel=LOUD",
         "workers=0", "watchNamespaces={A}", "metrics.service.port=0", "replicas=-1", "leaderElection.enabled=false",
         "podDisruptionBudget.maxUnavailable=0",
+        "image.digest=sha256:12", f"engine.image.digest={DIGEST}0", f"engine.image.digest=sha512:{'0' * 64}",
         "engine.user=root", "engine.allowed.image={x}", "engine.allowed.images={a b}",
         "engine.allowed.endpoints={minio}", "engine.allowed.endpoints={https://u@minio}",
         "maxConcurrentRuns.operator=-1", "maxConcurrentRuns.namespace=Half", "kueue.enabled=maybe",
