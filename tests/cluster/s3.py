@@ -5,7 +5,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -153,20 +153,20 @@ class S3Server:
         """A user of its own, by access key and secret key, who may do in the bucket what the rights say and nothing
         else: actions such as `s3:GetObject`, and what they are for below the bucket (`/*`, or nothing for the bucket
         itself). The bucket has one such user at a time."""
+        statements = [
+            {"Effect": "Allow", "Action": list(actions), "Resource": f"arn:aws:s3:::{bucket}{where}"}
+            for actions, where in rights
+        ]
+        return self.create_user_with(bucket, statements)
+
+    def create_user_with(self, bucket: str, statements: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+        """The same, with the statements of a policy that name nobody, as one of IAM does."""
         user, secret = f"user{secrets.token_hex(6)}", secrets.token_hex(16)
         root = ["--access", self.access_key, "--secret", self.secret_key, "--endpoint-url", self.endpoint]
         made = ["create-user", "--access", user, "--secret", secret, "--role", "user"]
         subprocess.run([tools.versitygw(), "admin", *root, *made], check=True, capture_output=True)
-        statements = [
-            {
-                "Effect": "Allow",
-                "Principal": {"AWS": [user]},
-                "Action": list(actions),
-                "Resource": f"arn:aws:s3:::{bucket}{where}",
-            }
-            for actions, where in rights
-        ]
-        policy = {"Version": "2012-10-17", "Statement": statements}
+        named = [{**statement, "Principal": {"AWS": [user]}} for statement in statements]
+        policy = {"Version": "2012-10-17", "Statement": named}
         self._client.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
         return user, secret
 
