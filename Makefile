@@ -18,7 +18,7 @@ python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_
 ARGS ?=
 
 .PHONY: help setup check test-near lint kernel-arm64 format test test-deep test-unit test-kafka test-apiserver test-e2e simulate \
-  ledger bench demo demo-stop wheel clean
+  ledger bench demo demo-stop wheel lock clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -110,6 +110,9 @@ demo-stop:  ## take down what make demo KEEP=1 left up
 
 wheel:  ## the wheel of operator, engine and kernel, into dist/
 	$(python) -m tests.cluster.wheel dist
+
+lock:  ## requirements.lock anew from pyproject.toml, with hashes: ARGS='--upgrade-package pyarrow'
+	$(python) -m tests.cluster.lock $(ARGS)
 
 clean:  ## end what killed runs left behind and forget everything that was built
 	$(python) -m tests.cluster.prepare --clean

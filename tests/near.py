@@ -146,7 +146,7 @@ PACKAGES: Mapping[str, Near] = {
     "storage": Near(
         _engine("storage*"),
         _unit("storage/*"),
-        _broker("archive_s3", "storage*", "toolbox_s3"),
+        _broker("archive_s3", "policies", "storage*", "toolbox_s3"),
     ),
     "tests": Near(
         ("tests",),
@@ -160,7 +160,7 @@ PACKAGES: Mapping[str, Near] = {
                 "test_near.py",
             ),
             *_unit("test_docstrings.py", "test_glossary.py", "test_links.py", "test_profiles.py"),
-            *_unit("test_repository_layout.py"),
+            *_unit("test_listed.py", "test_locked.py", "test_repository_layout.py"),
         ),
         (*_broker("bed*", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),
     ),

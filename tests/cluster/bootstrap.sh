@@ -15,8 +15,8 @@ say() { echo "logkeep bootstrap: $*" >&2; }
 # What the test bed calls, by package. openjdk-17-jre-headless stands for any Java 17 or newer, openjdk-17-jdk-headless for any javac of one,
 # python3-venv for any Python 3.11+.
 packages=(
-  buildah busybox-static ca-certificates conntrack containerd containernetworking-plugins debootstrap git iproute2
-  iptables kmod make openssl procps python3-venv runc socat util-linux
+  buildah busybox-static ca-certificates conntrack containerd containernetworking-plugins debian-archive-keyring
+  debootstrap git gpgv iproute2 iptables kmod make openssl procps python3-venv runc socat util-linux
 )
 command -v java >/dev/null || packages+=(openjdk-17-jre-headless)
 command -v javac >/dev/null || packages+=(openjdk-17-jdk-headless)
@@ -63,25 +63,28 @@ done
 # every clone of the repository can use the same environment.
 key=$({ cat requirements.lock; "$python" -c 'import sys; print(sys.version, sys.base_prefix)'; } | sha256sum | cut -c1-16)
 venv=$cache/venv/$key
-wheels=$cache/wheels/$key
+fetched=$cache/packages/$key
 if [[ ! -e $venv/complete ]]; then
   started=$SECONDS
   rm -rf "$venv"
   "$python" -m venv "$venv"
-  if [[ ! -e $wheels ]]; then
-    say "building wheels of the locked packages (once; pyspark alone is 450 MB)"
-    rm -rf "$wheels.partial"
-    mkdir -p "$cache/wheels"
-    "$venv/bin/python" -m pip --quiet --disable-pip-version-check wheel --use-pep517 --wheel-dir "$wheels.partial" -r requirements.lock >&2
-    mv "$wheels.partial" "$wheels"
+  # What builds a package from its sources is in the lock, too, and comes first. Nothing is installed without its hash.
+  "$python" docker/requirements.py pyproject.toml requirements.lock build >"$venv/build.txt"
+  locked=(--quiet --disable-pip-version-check --no-deps --require-hashes --use-pep517 --no-build-isolation)
+  "$venv/bin/python" -m pip install "${locked[@]}" -r "$venv/build.txt" >&2
+  if [[ ! -e $fetched ]]; then
+    say "fetching the locked packages (once; pyspark alone is 450 MB)"
+    rm -rf "$fetched.partial"
+    mkdir -p "$cache/packages"
+    "$venv/bin/python" -m pip download "${locked[@]}" --dest "$fetched.partial" -r requirements.lock >&2
+    mv "$fetched.partial" "$fetched"
   fi
-  "$venv/bin/python" -m pip --quiet --disable-pip-version-check install --no-index --no-deps --find-links "$wheels" \
-    -r requirements.lock >&2
+  "$venv/bin/python" -m pip install "${locked[@]}" --no-index --find-links "$fetched" -r requirements.lock >&2
   touch "$venv/complete"
   say "installed the locked Python packages in $((SECONDS - started)) s"
 fi
 touch "$venv"
-ln -sfn "$key" "$cache/wheels/current"
+ln -sfn "$key" "$cache/packages/current"
 
 # The kernel's key: its sources and the compiler. Each clone has a link to the module of its own sources.
 tests/cluster/rust.sh
@@ -114,6 +117,6 @@ keep() {
   find "$cache/$1" -mindepth 1 -maxdepth 1 -type d -printf '%T@ %p\n' | sort -rn | tail -n +$(($2 + 1)) | cut -d' ' -f2- | xargs -r rm -rf
 }
 keep venv 2
-keep wheels 2
+keep packages 2
 keep kernel 20
 echo "$venv"

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import logkeep_kernel
 
-from tests.cluster import cache, system
+from tests.cluster import cache, kernel, system
 
 ROOT = Path(__file__).parents[2]
 DEBIAN = "bookworm"
@@ -146,12 +146,13 @@ def _kept_bases(key: str) -> list[str]:
 
 
 def _kernel() -> str:
-    """The name of the image that holds the compiled kernel, and nothing else."""
-    name = f"localhost/logkeep-kernel:{cache.digest(KERNEL)}"
+    """The name of the image that holds the compiled kernel and the list of its crates, and nothing else."""
+    name = f"localhost/logkeep-kernel:{cache.digest(KERNEL, 'crates')}"
     if name not in _names():
         with _context() as context:
             shutil.copy(KERNEL, context)
-            (context / "Dockerfile").write_text(f"FROM scratch\nCOPY {KERNEL.name} /\n")
+            (context / "crates.txt").write_text(kernel.crates())
+            (context / "Dockerfile").write_text(f"FROM scratch\nCOPY {KERNEL.name} crates.txt /\n")
             _buildah("bud", "--tag", name, context)
     return name
 
@@ -171,9 +172,9 @@ def _build(target: str, name: str, arguments: Collection[str] = ()) -> None:
     if BASE not in _names():
         _build_base()
     options: list[str | Path] = [word for argument in arguments for word in ("--build-arg", argument)]
-    wheels = cache.root() / "wheels" / "current"
-    if wheels.exists():
-        options += ["--build-arg", "PIP_FIND_LINKS=/wheels", "-v", f"{wheels.resolve()}:/wheels:ro"]
+    fetched = cache.root() / "packages" / "current"
+    if fetched.exists():
+        options += ["--build-arg", "PIP_FIND_LINKS=/packages", "-v", f"{fetched.resolve()}:/packages:ro"]
     bundle = os.environ.get("PIP_CERT")
     if bundle:
         options += ["--build-arg", "PIP_CERT=/certificates.pem", "-v", f"{Path(bundle).resolve()}:/certificates.pem:ro"]
@@ -218,10 +219,19 @@ def _names() -> list[str]:
 
 
 def _build_base() -> None:
-    """`debian:bookworm-slim` without an image registry: what debootstrap installs, less documentation and lists."""
+    """`debian:bookworm-slim` without an image registry: what debootstrap installs, less documentation and lists. It
+    compares each package with what Debian has signed."""
     with _context() as context:
         system.run(
-            ["debootstrap", "--variant=minbase", "--include=ca-certificates", DEBIAN, context / "base"], timeout=1800
+            [
+                "debootstrap",
+                "--force-check-gpg",
+                "--variant=minbase",
+                "--include=ca-certificates",
+                DEBIAN,
+                context / "base",
+            ],
+            timeout=1800,
         )
         for part in _NOT_IN_SLIM:
             shutil.rmtree(context / "base" / part, ignore_errors=True)

@@ -135,7 +135,7 @@ def class_cache() -> Path:
         if not (folder / "kafka.aot").exists():
             raise RuntimeError("Java made no cache of Kafka's classes when its broker stopped")
 
-    return cache.build("kafka-classes", cache.digest(tools.JAVA_WHEEL, *_jars()), produce) / "kafka.aot"
+    return cache.build("kafka-classes", cache.digest(str(tools.java()), *_jars()), produce) / "kafka.aot"
 
 
 def _jars() -> list[str]:

@@ -25,6 +25,12 @@ def key() -> str:
     return cache.digest(*sources(), *compiler, *given)
 
 
+def crates() -> str:
+    """Return a line for each crate that is linked into the kernel, as `cargo tree` prints it in the Dockerfile."""
+    which = ("--package", "logkeep-kernel", "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}")
+    return system.run([*RUST, "cargo", "tree", "--locked", *which]).stdout
+
+
 def run_tests(*, anew: bool = False) -> str:
     """Run the tests in Rust, if it is not known yet that they pass with this `key`, or `anew`. Returns what cargo has
     printed. Raises CommandFailed with it as long as they fail.

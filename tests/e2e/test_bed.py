@@ -1,13 +1,18 @@
 """The images have what they need: the node of the test bed runs them."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.utils import canonicalize_name
 
 from logkeep_engine.storage import open_uri
+from tests.cluster import kernel
 from tests.cluster.node import Node
 from tests.cluster.s3 import S3Server
 from tests.unit.archive.build import archive_of, chunk
@@ -34,6 +39,49 @@ def test_operator_image_has_the_operator_without_java(node: Node, namespace: str
     node.kubectl("run", "check", "-n", namespace, *arguments, "--command", "--", "python3", "-c", script)
     node.kubectl("wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "pod/check", "--timeout=240s")
     assert node.kubectl("logs", "-n", namespace, "check").stdout == "java None\n"
+
+
+LOOKED_AT = """
+import hashlib, importlib.metadata, json, pathlib, subprocess
+
+def lines(*command):
+    return subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+
+print(json.dumps({
+    "run as others": lines("find", "/", "-xdev", "-perm", "/6000"),
+    "deb": lines("dpkg-query", "--show", "--showformat=${Package} ${Version}\\n"),
+    "pypi": [f"{found.name} {found.version}" for found in importlib.metadata.distributions()],
+    "jars": [hashlib.sha256(path.read_bytes()).hexdigest() for path in pathlib.Path("/opt/logkeep").rglob("*.jar")],
+}))
+print(open("/usr/share/logkeep/sbom.cdx.json").read())
+"""
+
+
+@pytest.mark.parametrize(("image", "jars"), [("operator", 0), ("engine", 100)])
+def test_an_image_lists_all_that_it_holds_and_runs_nothing_as_somebody_else(
+    node: Node, namespace: str, image: str, jars: int
+) -> None:
+    arguments = [f"--image=localhost/logkeep-{image}:dev", "--image-pull-policy=Never", "--restart=Never"]
+    node.kubectl("run", "look", "-n", namespace, *arguments, "--command", "--", "python3", "-c", LOOKED_AT)
+    node.kubectl("wait", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", "pod/look", "--timeout=240s")
+    first, _, listed = node.kubectl("logs", "-n", namespace, "look").stdout.partition("\n")
+    there = json.loads(first)
+    assert there["run as others"] == []
+
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(listed) is None
+    components = json.loads(listed)["components"]
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for component in components:
+        by_kind[component["purl"][4:].partition("/")[0]].append(f"{component['name']} {component.get('version', '')}")
+    assert sorted(by_kind["deb"]) == sorted(there["deb"])
+    assert sorted(by_kind["pypi"]) == sorted(
+        f"{canonicalize_name(name)} {version}" for name, version in map(str.split, there["pypi"])
+    )
+    digests = [item["content"] for component in components for item in component.get("hashes", ())]
+    assert sorted(digests) == sorted(there["jars"])
+    assert len(digests) >= jars
+    linked = {tuple(line.split()[:2]) for line in kernel.crates().splitlines()} if image == "engine" else set()
+    assert sorted(by_kind["cargo"]) == sorted(f"{name} {version[1:]}" for name, version in linked)
 
 
 def query_pod(command: list[str], environ: Mapping[str, str]) -> dict[str, Any]:

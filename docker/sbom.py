@@ -1,0 +1,114 @@
+"""Write what an image holds, as a CycloneDX document: `sbom.py --image logkeep-engine --project pyproject.toml
+--base debian@... --packages /opt/logkeep [--crates crates.txt] sbom.cdx.json`. It runs in the image.
+
+It lists Debian's packages, the Python distributions and the jars of the folder, and the crates of the kernel. Libraries
+in C that a Python wheel brings along have no entry of their own: they belong to the wheel.
+"""
+
+import argparse
+import hashlib
+import re
+import subprocess
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from pathlib import Path
+
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from packageurl import PackageURL
+
+JAR = re.compile(r"(?P<name>.+?)-(?P<version>\d[^/]*)\.jar")
+DEBIAN = "${db:Status-Status}\t${Package}\t${Version}\t${Architecture}\n"
+
+
+def debian_packages() -> Iterator[Component]:
+    """Yield the installed packages that dpkg knows."""
+    told = subprocess.run(
+        ["dpkg-query", "--show", f"--showformat={DEBIAN}"], capture_output=True, text=True, check=True
+    )
+    for line in told.stdout.splitlines():
+        status, name, version, architecture = line.split("\t")
+        if status == "installed":
+            yield _component(PackageURL("deb", "debian", name, version, {"arch": architecture}))
+
+
+def python_distributions(folder: Path) -> Iterator[Component]:
+    """Yield the distributions of a virtual environment."""
+    for found in distributions(path=[str(site) for site in folder.glob("lib/python3*/site-packages")]):
+        name = re.sub(r"[-_.]+", "-", found.metadata["Name"]).lower()
+        yield _component(PackageURL("pypi", None, name, found.version))
+
+
+def jars(folder: Path) -> Iterator[Component]:
+    """Yield the jars below the folder, each with its digest and, where it tells them, its Maven coordinates."""
+    for path in sorted(folder.rglob("*.jar")):
+        yield _component(_maven(path) or _by_name(path), hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _maven(path: Path) -> PackageURL | None:
+    """Return the coordinates of the artifact that the jar is named after. Jars hold those of others, too."""
+    with zipfile.ZipFile(path) as jar:
+        for name in jar.namelist():
+            if re.fullmatch(r"META-INF/maven/[^/]+/[^/]+/pom\.properties", name):
+                lines = jar.read(name).decode().splitlines()
+                told = dict(line.split("=", 1) for line in lines if "=" in line)
+                artifact = f"{told['artifactId']}-{told['version']}"
+                if path.stem == artifact or path.stem.startswith(f"{artifact}-"):
+                    classifier = path.stem.removeprefix(artifact).removeprefix("-")
+                    qualifiers = {"classifier": classifier} if classifier else None
+                    return PackageURL("maven", told["groupId"], told["artifactId"], told["version"], qualifiers)
+    return None
+
+
+def _by_name(path: Path) -> PackageURL:
+    """Return what the name of the file says: an artifact and a version, which begins with a digit."""
+    named = JAR.fullmatch(path.name)
+    return PackageURL("generic", None, *((named["name"], named["version"]) if named else (path.stem, None)))
+
+
+def crates(listed: str) -> Iterator[Component]:
+    """Yield the crates of lines such as `pyo3 v0.26.0`, which cargo tree prints, each once."""
+    for name, version in sorted({tuple(line.split()[:2]) for line in listed.splitlines() if line}):
+        yield _component(PackageURL("cargo", None, name, version.removeprefix("v")))
+
+
+def _component(purl: PackageURL, sha256: str = "") -> Component:
+    hashes = [HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else None
+    where = f"{purl}#{sha256}" if sha256 else str(purl)  # the same jar may lie in two places
+    facts = {"group": purl.namespace, "name": purl.name, "version": purl.version}
+    return Component(type=ComponentType.LIBRARY, bom_ref=where, purl=purl, hashes=hashes, **facts)
+
+
+def document(image: str, version: str, base: str, components: list[Component]) -> str:
+    """Return the document in JSON: the image, the one that it is built upon, and the components."""
+    bom = Bom(components=components)
+    bom.metadata.component = Component(type=ComponentType.CONTAINER, name=image, version=version, bom_ref=image)
+    bom.metadata.component.properties.add(Property(name="logkeep:base", value=base))
+    bom.register_dependency(bom.metadata.component, bom.components)
+    return make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=1)
+
+
+def main() -> None:
+    """Write the document of the image in which this runs."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--image", required=True)
+    parser.add_argument("--base", required=True)
+    parser.add_argument("--project", type=Path, required=True)
+    parser.add_argument("--packages", type=Path, required=True)
+    parser.add_argument("--crates", type=Path)
+    parser.add_argument("output", type=Path)
+    given = parser.parse_args()
+    found = [*debian_packages(), *python_distributions(given.packages), *jars(given.packages)]
+    if given.crates:
+        found += crates(given.crates.read_text())
+    version = tomllib.loads(given.project.read_text())["project"]["version"]
+    given.output.write_text(document(given.image, version, given.base, found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Packages are installed from the lock, by their hashes, and in each image those that it needs and no others."""
+
+import re
+import sys
+import tomllib
+from importlib.metadata import distribution, requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.cluster import system
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+REQUIREMENTS = ROOT / "docker" / "requirements.py"
+LOCKS = ("requirements.lock", "tests/cluster/files/programs.lock")
+PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
+
+
+def print_of(part: str, lock: Path = ROOT / "requirements.lock") -> str:
+    """The entries of the lock that an image is built from."""
+    return system.run([sys.executable, REQUIREMENTS, ROOT / "pyproject.toml", lock, part]).stdout
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_each_locked_package_has_a_version_and_hashes(lock: str) -> None:
+    entries = re.split(r"^(?=\S)", (ROOT / lock).read_text(), flags=re.MULTILINE)[1:]
+    assert len(entries) >= 3
+    for entry in entries:
+        assert re.match(r"[a-z0-9-]+==\S+ \\\n(    --hash=sha256:[0-9a-f]{64}( \\)?\n)+    #", entry), entry
+
+
+def declared(extra: str) -> set[str]:
+    """The requirements of an extra, with those of the project itself, or of a dependency group."""
+    if extra in PROJECT["dependency-groups"]:
+        return set(PROJECT["dependency-groups"][extra])
+    return {*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"][extra]}
+
+
+def needed(names: set[str]) -> dict[str, str]:
+    """The installed distributions that these need, with their versions, by what their metadata says."""
+    found: dict[str, str] = {}
+    while more := names - found.keys():
+        for name in more:
+            found[name] = distribution(name).version
+            told = [Requirement(line) for line in requires(name) or ()]
+            names |= {
+                canonicalize_name(one.name)
+                for one in told
+                if one.marker is None or one.marker.evaluate({"extra": "", "python_version": "3.11"})
+            }
+    return found
+
+
+@pytest.mark.parametrize("part", ["operator", "engine", "kubectl", "build"])
+def test_an_image_gets_what_its_packages_need_and_nothing_else(part: str) -> None:
+    names: set[str] = {canonicalize_name(Requirement(line).name) for line in declared(part)}
+    assert dict(PIN.findall(print_of(part))) == needed(names)
+
+
+def test_what_builds_the_wheel_is_locked() -> None:
+    requires = set(PROJECT["build-system"]["requires"])
+    assert requires <= set(PROJECT["dependency-groups"]["build"])
+
+
+@pytest.mark.parametrize(
+    ("was", "written", "said"),
+    [
+        (r"kopf==(\S+)", r"kopf>=\1", "without a version or without hashes"),
+        (r"kopf==(\S+) \\\n(    --hash.*\n)+", r"kopf==\1 \\\n", "without a version or without hashes"),
+        (r"kopf==\S+", "kopf==0.1", "the lock does not have kopf=="),
+    ],
+)
+def test_a_lock_that_does_not_fit_is_refused(was: str, written: str, said: str, tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(re.sub(rf"^{was}", written, (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE))
+    with pytest.raises(system.CommandFailed, match=said):
+        print_of("operator", lock)
+
+
+def test_nothing_is_installed_without_its_hash() -> None:
+    """Every call of pip that fetches something compares hashes; the others have no index."""
+    files = [ROOT / "Dockerfile", *(ROOT / "docker").iterdir(), *(ROOT / "tests" / "cluster").glob("*.*")]
+    calls = [
+        (path.name, line.strip())
+        for path in files
+        for line in path.read_text().replace("\\\n", " ").splitlines()
+        if re.search(r"\bpip\b.* (install|wheel|download)\b", line)
+    ]
+    assert {name for name, _ in calls} >= {"Dockerfile", "bootstrap.sh"}
+    safe = ("$LOCKED", "locked[@]", "--require-hashes", "--no-index", "--no-build-isolation")
+    assert [call for call in calls if not any(word in call[1] for word in safe)] == []
+    assert "--require-hashes" in re.findall(r"LOCKED=.*", (ROOT / "Dockerfile").read_text())[0]
+
+
+def test_the_base_image_is_named_by_its_digest() -> None:
+    (base,) = re.findall(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert re.fullmatch(r"debian:bookworm-slim@sha256:[0-9a-f]{64}", base)
+    assert set(re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)) == {
+        "${BASE}", "${KERNEL}", "${OPERATOR_BASE}", "${ENGINE_BASE}", "packages", "python", "scratch",
+    }  # fmt: skip
