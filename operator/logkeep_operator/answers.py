@@ -5,12 +5,12 @@ Whatever is wrong with an answer becomes one of the classes of `errors.ApiError`
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
 import urllib3
 
+from logkeep_engine.contract.nesting import loads, loads_cut
 from logkeep_engine.contract.objects import OtherObject, check_item, check_list
 from logkeep_operator.errors import (
     AlreadyExists,
@@ -51,8 +51,8 @@ def read(answer: urllib3.BaseHTTPResponse, deadline: float, most: int) -> bytes 
 def parsed(method: str, path: str, data: bytes) -> dict[str, Any]:
     """The object in an answer, or in a line of a watch. Raises ApiUnavailable for anything else."""
     try:
-        body = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        body = loads_cut(data)
+    except ValueError as error:
         raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no JSON: {data[:100]!r}") from error
     if not isinstance(body, dict):
         raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no object: {data[:100]!r}")
@@ -83,7 +83,7 @@ def too_long(method: str, path: str, most: int) -> AnswerTooLong:
 def api_error(method: str, path: str, status: int, data: bytes) -> ApiError:
     """The error that an answer with an error status means."""
     try:
-        answer = json.loads(data)
+        answer = loads(data)
         reason = str(answer.get("reason") or "")
         message = str(answer.get("message") or reason)
     except (ValueError, AttributeError):

@@ -11,14 +11,21 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.nesting import check_levels
 from logkeep_engine.contract.values import MAX_DNS_NAME, ResourceName
 
 MAX_ID = 2**31 - 1
 
-Free = dict[str, Any]
+
+def _flat_enough(value: dict[str, Any]) -> dict[str, Any]:
+    check_levels(value)
+    return value
+
+
+Free = Annotated[dict[str, Any], AfterValidator(_flat_enough)]
 Id = Annotated[int, Field(ge=0, le=MAX_ID)]
 Text = Annotated[str, Field(min_length=1)]
 

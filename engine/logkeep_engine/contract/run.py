@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.emitting import EmittedFacts
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.contract.reconcile import ReconcileFacts
 
 FORMAT = 1
@@ -73,7 +74,7 @@ class _Document:
     @classmethod
     def _body(cls, text: Text) -> dict[str, Any]:
         try:
-            document = json.loads(text)
+            document = loads(text)
         except ValueError as error:
             raise ContractError(f"{cls.__name__}: not JSON: {error}") from error
         if not isinstance(document, dict) or document.get("format") != FORMAT:

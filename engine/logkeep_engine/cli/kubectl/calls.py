@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from logkeep_engine.cli.kubectl.errors import ApiFailed, ClusterUnreachable, NoSuchResource, api_error
+from logkeep_engine.contract.nesting import loads_cut
 from logkeep_engine.contract.objects import (
     MAX_OBJECT_BYTES,
     NotAName,
@@ -174,7 +175,7 @@ class Kubernetes:
             named = name or str(((body or {}).get("metadata") or {}).get("name", ""))
             raise self._refusal(answer.status, data, kind, named, everywhere)
         try:
-            found = json.loads(data)
+            found = loads_cut(data)
         except ValueError as error:
             raise ApiFailed(f"{self._api.configuration.host} answers with no JSON: {data[:80]!r}") from error
         if not isinstance(found, dict):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import LogkeepError, Refused
 
 # A role of the chart that has a right, by resource and verb; each verb is in a role beyond the first, too.
@@ -112,7 +112,7 @@ def _told(data: bytes) -> tuple[bool, str]:
     """Whether the answer is about an object, and what it says. The answer for an unknown path is plain text."""
     text = data[:500].decode(errors="replace").strip()
     try:
-        answer = json.loads(data)
+        answer = loads(data)
     except ValueError:
         return False, text
     if not isinstance(answer, dict):

@@ -1,0 +1,66 @@
+"""JSON that others have written, and how deep its objects and lists may lie in each other.
+
+Python's parser ends a text that nests too deeply (about a thousand levels) with RecursionError, which is no ValueError.
+The Kubernetes API takes 10,000 levels, in fields whose content is free and in `managedFields`. One such resource must
+stop nobody who lists all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+MOST_LEVELS = 50
+"""As deep may lie what a resource says in a field whose content is free. Affinities of pods have less than ten."""
+
+_KEPT_LEVELS = 200
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+def loads(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError for what is none, or nests too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it nests too deeply") from error
+
+
+def loads_cut(data: bytes) -> Any:
+    """The value of a JSON text that nests as deep as it likes: where that is too deep, what lies below 200 levels is
+    null. Raises ValueError."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        return loads(_cut(data))
+
+
+def check_levels(value: Any) -> None:
+    """Raises ValueError for a value that nests too deeply."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [item for some in level if isinstance(some, (dict, list)) for item in _items(some)]
+        if not level:
+            return
+    raise ValueError(f"it nests deeper than {MOST_LEVELS} levels")
+
+
+def _items(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value
+
+
+def _cut(data: bytes) -> bytes:
+    """The text with null in the place of each object and list that lies too deep."""
+    kept, at, level, begin = [], 0, 0, 0
+    for token in _TOKEN.finditer(data):
+        first = token[0][:1]
+        if first in b"[{":
+            level += 1
+            if level == _KEPT_LEVELS + 1:
+                begin = token.start()
+        elif first in b"]}":
+            if level == _KEPT_LEVELS + 1:
+                kept += (data[at:begin], b"null")
+                at = token.end()
+            level -= 1
+    return b"".join((*kept, data[at:]))
