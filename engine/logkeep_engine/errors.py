@@ -325,6 +325,10 @@ class StorageRefused(Refused):
     code = "StorageRefused"
 
 
+class ObjectTooLarge(StorageRefused):
+    """An object that is read whole, and that is larger than any of its kind. Nothing of it was read."""
+
+
 class StateRefused(Refused):
     """A restore may not write where it keeps its state. Nothing was written anywhere."""
 

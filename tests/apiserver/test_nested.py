@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,10 @@ def told(namespace: Namespace, name: str) -> str:
     return namespace.kubectl("get", "kbak", name, "-o", f"jsonpath={path}").stdout
 
 
+def is_told(namespace: Namespace, name: str) -> bool:
+    return "it nests deeper" in told(namespace, name)
+
+
 def test_a_deeply_nested_resource_is_told_so_and_stops_no_other(
     namespace: Namespace, operator_kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -41,7 +46,7 @@ def test_a_deeply_nested_resource_is_told_so_and_stops_no_other(
         assert answer.returncode == 0, answer.stderr
         wait_for("the Job of the other", lambda: namespace.items("jobs"))
         for name in ("deep", "deeper"):
-            wait_for(f"what {name} is told", lambda name=name: "it nests deeper than 50" in told(namespace, name))
+            wait_for(f"what {name} is told", partial(is_told, namespace, name))
             where = "spec.spark.driver.podTemplate.spec.affinity.nodeAffinity"
             assert told(namespace, name) == f"InvalidSpec {where}: it nests deeper than 50 levels"
         (job,) = namespace.items("jobs")

@@ -29,6 +29,7 @@ from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork, LeaderSeen
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.sight import NOTHING_MISSED, Sight
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.tasks import Demand
 
@@ -191,7 +192,7 @@ class BackupPlan:
 
         Plans of early versions have no leaders, and their key `diverged` has forks.
         """
-        document: dict[str, Any] = json.loads(data)
+        document: dict[str, Any] = loads(data)
         if document.get("version") != PLAN_VERSION:
             raise ArchiveMismatch(
                 f"The plan of this run has version {document.get('version')!r}; this engine reads {PLAN_VERSION}.",

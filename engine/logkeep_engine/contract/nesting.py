@@ -1,8 +1,10 @@
-"""JSON that others have written, and how deep its objects and lists may lie in each other.
+"""JSON that others have written: how deep its objects and lists may lie in each other, and how many values it may have.
 
 Python's parser ends a text that nests too deeply (about a thousand levels) with RecursionError, which is no ValueError.
 The Kubernetes API takes 10,000 levels, in fields whose content is free and in `managedFields`. One such resource must
 stop nobody who lists all of them.
+
+A list of empty lists takes twenty times as much memory as its text. So the values of a large text are counted first.
 """
 
 from __future__ import annotations
@@ -12,14 +14,19 @@ import re
 from typing import Any
 
 MOST_LEVELS = 50
-"""As deep may lie what a resource says in a field whose content is free. Affinities of pods have less than ten."""
+"""The most levels of what a resource says in a field whose content is free. Affinities of pods have less than ten."""
 
+MOST_VALUES = 32 << 20
 _KEPT_LEVELS = 200
+_SMALL = 1 << 20  # a text of so many characters takes some ten MiB, whatever it says
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 
 
-def loads(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises ValueError for what is none, or nests too deeply."""
+def loads(text: str | bytes, *, most: int = MOST_VALUES) -> Any:
+    """The value of a JSON text. Raises ValueError for what is none, nests too deeply, or has more than `most` values,
+    each of which takes about 64 bytes."""
+    if len(text) > _SMALL and (values := _values(text)) > most:
+        raise ValueError(f"it has about {values} values, more than {most}")
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -33,6 +40,13 @@ def loads_cut(data: bytes) -> Any:
         return json.loads(data)
     except RecursionError:
         return loads(_cut(data))
+
+
+def _values(text: str | bytes) -> int:
+    """About how many values there are: never much less than there are. An object counts more than a list."""
+    if isinstance(text, str):
+        return text.count(",") + text.count("[") + 4 * text.count("{")
+    return text.count(b",") + text.count(b"[") + 4 * text.count(b"{")
 
 
 def check_levels(value: Any) -> None:
@@ -51,7 +65,8 @@ def _items(value: dict[str, Any] | list[Any]) -> list[Any]:
 
 def _cut(data: bytes) -> bytes:
     """The text with null in the place of each object and list that lies too deep."""
-    kept, at, level, begin = [], 0, 0, 0
+    kept: list[bytes] = []
+    at = level = begin = 0
     for token in _TOKEN.finditer(data):
         first = token[0][:1]
         if first in b"[{":

@@ -12,7 +12,6 @@ refused, since no chunk would ever have it.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,6 +21,7 @@ from logkeep_engine.archive.catalog import documents, tables
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.source import ConvertSource, SegmentSlice, SourceSegment, WholeSegment, path_of
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
@@ -103,7 +103,7 @@ class ConvertPlan:
     def from_json(cls, data: bytes, name: str) -> ConvertPlan:
         """Read a stored plan; `name` is the object's. Raises ArchiveDamaged for what is no plan."""
         try:
-            document: dict[str, Any] = json.loads(data)
+            document: dict[str, Any] = loads(data)
             if document["format"] != _FORMAT:
                 raise ArchiveMismatch(
                     f"{name}: plan format {document['format']!r}, not {_FORMAT}.", hint=documents.NEWER

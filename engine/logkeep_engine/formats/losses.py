@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.formats.base import Loss, LossKind
 
 LOSS_FILE = "format-loss.json"
@@ -46,7 +47,7 @@ def dump_losses(losses: Sequence[Loss], unchecked: Iterable[int] = (), chunks: i
 
 def load_losses(data: bytes) -> tuple[Loss, ...]:
     """The losses in what `dump_losses` has made."""
-    document: dict[str, Any] = json.loads(data)
+    document: dict[str, Any] = loads(data)
     return tuple(
         Loss(LossKind(row["what"]), row["topic"], row["partition"], row["records"], row["firstOffset"])
         for row in document["losses"]
@@ -57,5 +58,5 @@ def load_unchecked(data: bytes, chunks: int) -> frozenset[int]:
     """The chunks, of a plan of `chunks`, that are left to look through in what `dump_losses` has made: what was added
     to the plan since is among them.
     """
-    document: dict[str, Any] = json.loads(data)
+    document: dict[str, Any] = loads(data)
     return frozenset(document.get("unchecked", ())) | frozenset(range(document.get("chunks", chunks), chunks))

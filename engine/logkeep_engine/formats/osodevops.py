@@ -22,7 +22,6 @@ Source of facts: osodevops/kafka-backup 0.17.4, `segment/format.rs`, `compressio
 from __future__ import annotations
 
 import io
-import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +31,7 @@ from typing import Any
 
 import cramjam
 
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import BatchTooLarge, CorruptSegment
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.log.memory import ScratchMemory, whole_segment_most
@@ -183,7 +183,7 @@ def read_groups(data: bytes) -> list[ManifestPosition]:
 
 def _json(data: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(data)
+        document = loads(data)
     except ValueError as error:
         raise CorruptSegment(f"it is not whole JSON ({len(data)} bytes)") from error
     if not isinstance(document, dict):

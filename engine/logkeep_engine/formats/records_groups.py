@@ -29,7 +29,7 @@ def read_consumer_offsets(data: bytes) -> dict[str, int]:
         return {}
     try:
         found = json.loads(data.decode(), object_pairs_hook=_unique)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise CorruptSegment(
             f"The consumer offsets are no JSON object of group and offset: {problem}.",
             hint="Write the file again from a copy, or delete it and go on without these groups.",

@@ -20,7 +20,7 @@ from logkeep_engine.log.memory import ScratchMemory, lent, unpacked_most
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
 _XERIAL_BLOCK = 32 * 1024
-_ZSTD_HEADER_MAX = 18
+_ZSTD_HEADER_MIN = 5  # magic and descriptor
 _STEP = 8  # the space for data of unknown size grows by this, so that little is unpacked twice
 _FRAME_BYTES = 128  # more than a frame has beside its blocks
 _BLOCKS = 256  # incompressible bytes grow by less than this part of them
@@ -117,16 +117,23 @@ def too_large(codec: Codec, data: memoryview, limit: int) -> BatchTooLarge:
     return BatchTooLarge(f"its {len(data)} bytes of {codec.name.lower()} data unpack to more than {limit} bytes{says}")
 
 
+def announced_zstd(data: memoryview) -> int:
+    """How many bytes a zstd frame says it unpacks to, -1 if it does not say."""
+    if len(data) <= _ZSTD_HEADER_MIN:
+        return -1
+    descriptor = data[4]
+    single = descriptor >> 5 & 1
+    size = (single, 2, 4, 8)[descriptor >> 6]
+    at = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
+    return int.from_bytes(data[at : at + size], "little") + (256 if size == 2 else 0) if size else -1
+
+
 def _claimed(codec: Codec, data: memoryview) -> int:
     """How many bytes the data says it unpacks to, -1 if it does not say."""
     if codec is Codec.NONE:
         return len(data)
-    if codec is Codec.ZSTD and len(data) > _ZSTD_HEADER_MAX:
-        descriptor = data[4]
-        single = descriptor >> 5 & 1
-        size = (single, 2, 4, 8)[descriptor >> 6]
-        at = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
-        return int.from_bytes(data[at : at + size], "little") + (256 if size == 2 else 0) if size else -1
+    if codec is Codec.ZSTD:
+        return announced_zstd(data)
     if codec is Codec.SNAPPY and data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return int(cramjam.snappy.decompress_raw_len(data))
     return -1

@@ -7,14 +7,15 @@ object first: what changes is alive. So no two clocks are compared.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from typing import Any
 
 from logkeep_engine.archive.care.leases import ALIVE, ReadingNote
-from logkeep_engine.errors import ObjectMissing, RestoreBusy
+from logkeep_engine.contract.nesting import loads
+from logkeep_engine.errors import ObjectMissing, ObjectTooLarge, RestoreBusy
 from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.storage import NOTE_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def busy(state: RestoreState) -> RestoreBusy:
 def note_of(state: RestoreState) -> dict[str, Any] | None:
     """The note of a run; None if it has none: earlier versions write none, and no driver rests on it."""
     try:
-        note = json.loads(state.storage.read(state.file(ALIVE)))
-    except (ObjectMissing, ValueError):
+        note = loads(state.storage.read(state.file(ALIVE), most=NOTE_BYTES))
+    except (ObjectMissing, ObjectTooLarge, ValueError):
         return None
     return note if isinstance(note, dict) else None

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import BrokerUnavailable, ObjectMissing, TargetChanged, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
@@ -90,7 +91,7 @@ def check_counted(context: RestoreContext, planned: Planned, summaries: Summarie
 def counted_ids(state: RestoreState) -> dict[str, str]:
     """The ids of the created topics in which an earlier start has counted, as far as it has noted them."""
     try:
-        found = json.loads(state.storage.read(state.file(COUNTED))).get("topicIds", {})
+        found = loads(state.storage.read(state.file(COUNTED))).get("topicIds", {})
         return {str(name): str(topic_id) for name, topic_id in found.items()}
     except (ValueError, AttributeError, ObjectMissing):
         return {}  # what it does not say is counted again

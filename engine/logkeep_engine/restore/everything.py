@@ -27,6 +27,7 @@ from logkeep_engine.archive.reading.completeness import topics_of_run
 from logkeep_engine.contract.dry_run import PlannedClusterState
 from logkeep_engine.contract.everything import SCHEMA_TOPIC, RestoredAcls
 from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.contract.run import MAX_LIST, ClusterStateFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
 from logkeep_engine.contract.values import so_many
@@ -323,7 +324,7 @@ def noted_before_acls(state: RestoreState) -> tuple[ClusterStateFacts, list[str]
     """The facts and warnings that an earlier start of the run has noted before it has sent the ACLs of the cluster,
     None if none has. Raises ArchiveDamaged."""
     try:
-        document = json.loads(state.storage.read(state.file(ACLS_SENT)))
+        document = loads(state.storage.read(state.file(ACLS_SENT)))
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']!r}")
         if document["facts"] is None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.restore.state import RestoreState
@@ -170,7 +171,7 @@ class ChangeLog:
         except ObjectMissing:
             return []
         try:
-            body = json.loads(data)
+            body = loads(data)
             if body["format"] != FORMAT or body["columns"] != _COLUMNS:
                 raise ArchiveMismatch(
                     f"{name}: positions of format {body['format']}, this version reads {FORMAT}",

@@ -7,7 +7,6 @@ WHOLE_BYTES is read and checked as a whole.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.restore.offset_map import (
     HEADER_MAX_BYTES,
@@ -144,7 +144,7 @@ class StoredOffsetMap:
         last = data.find(b"\n", stop - begin) + 1 or len(data)
         text = data[first:last].rstrip(b",\n") if first else b""
         try:
-            rows = [(source, target, count) for source, target, count in json.loads(b"[" + text + b"]")]
+            rows = [(source, target, count) for source, target, count in loads(b"[" + text + b"]")]
             sources = [row[0] for row in rows]
             if not all(type(value) is int for row in rows for value in row):
                 raise ValueError("a row is not of numbers")

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import IO, Any, NamedTuple, Protocol, Self
 
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
 FORMAT = 1
@@ -273,7 +274,7 @@ def _rows(text: bytes) -> Iterator[Sequence[int]]:
     while at < end:
         cut = text.find(b"\n", min(at + _BLOCK, end) - 1) + 1 or end
         cut = min(cut, end)
-        yield from json.loads(b"[" + text[at:cut].rstrip(b",\n") + b"]")
+        yield from loads(b"[" + text[at:cut].rstrip(b",\n") + b"]")
         at = cut
 
 
@@ -284,7 +285,7 @@ def damaged_map(name: str, error: Exception) -> ArchiveDamaged:
 
 def _summary(data: bytes, name: str) -> PartitionSummary:
     try:
-        body: dict[str, Any] = json.loads(data)
+        body: dict[str, Any] = loads(data)
         if body["format"] != FORMAT:
             raise ArchiveMismatch(
                 f"{name}: offset map of format {body['format']}, this version reads {FORMAT}",

@@ -16,6 +16,7 @@ from typing import Any
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.everything import SCHEMA_TOPIC
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import (
@@ -267,7 +268,7 @@ class RestorePlan:
     def from_json(cls, data: bytes, name: str) -> RestorePlan:
         """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
         try:
-            body: dict[str, Any] = json.loads(data)
+            body: dict[str, Any] = loads(data)
             if body["format"] not in (*FORMATS, FORMAT_WITH_POINT, FORMAT_WITH_SHAPE, FORMAT_WITH_DIVISION):
                 raise ArchiveMismatch(
                     f"{name}: restore plan of format {body['format']}, this version reads {min(FORMATS)} to "

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logkeep_engine.archive.names import check_run_id, run_file
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
 from logkeep_engine.errors import ArchiveDamaged, ObjectMissing, RestoreUnfinished, TargetChanged
@@ -27,6 +28,7 @@ from logkeep_engine.restore.context import Planned
 from logkeep_engine.restore.holding import lacking
 from logkeep_engine.restore.plan import NO_TASK
 from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.storage import NOTE_BYTES
 
 FORMAT = 1
 FILE = "restore.json"
@@ -132,7 +134,7 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
 def noted_run(path: str, state: RestoreState) -> str | None:
     """The run that an object in the place of the state names, if it is there. Raises ArchiveDamaged."""
     try:
-        note = json.loads(state.storage.read(path))
+        note = loads(state.storage.read(path, most=NOTE_BYTES))
         if note["format"] != FORMAT:
             raise ValueError(f"format {note['format']!r}")
         known = str(note["runId"])

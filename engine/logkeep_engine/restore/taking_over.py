@@ -16,9 +16,11 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import ArchiveDamaged, ObjectExists, ObjectMissing, RestoreBusy
 from logkeep_engine.restore.alive import busy, note_of, refuse_alive
 from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.storage import NOTE_BYTES
 
 FILE = "taken-over.json"
 FORMAT = 1
@@ -112,7 +114,7 @@ def fenced(state: RestoreState, by: str) -> RestoreBusy:
 def taken_over_by(state: RestoreState) -> str | None:
     """The run that goes on with this one, None if none does. Raises ArchiveDamaged."""
     try:
-        note = json.loads(state.storage.read(state.file(FILE)))
+        note = loads(state.storage.read(state.file(FILE), most=NOTE_BYTES))
         if note["format"] != FORMAT:
             raise ValueError(f"format {note['format']!r}")
         by = str(note["by"])

@@ -20,7 +20,9 @@ the keys, `retry` sends a failed request again.
 from logkeep_engine.storage.base import (
     ANYTHING,
     DEFAULT_BLOCK,
+    NOTE_BYTES,
     PART_BYTES,
+    WHOLE_BYTES,
     Buffer,
     LockedObject,
     ObjectInfo,
@@ -35,7 +37,9 @@ from logkeep_engine.storage.s3 import S3Storage
 __all__ = [
     "ANYTHING",
     "DEFAULT_BLOCK",
+    "NOTE_BYTES",
     "PART_BYTES",
+    "WHOLE_BYTES",
     "Buffer",
     "LocalStorage",
     "LockedObject",

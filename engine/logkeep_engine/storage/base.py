@@ -11,10 +11,19 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
+from logkeep_engine.errors import ObjectTooLarge
+
 DEFAULT_BLOCK = 8 << 20  # bytes a reader fetches at once
 
 PART_BYTES = 32 << 20
 """Bytes that a writer to an object store collects before it sends them: the parts of an upload, all but the last."""
+
+WHOLE_BYTES = 256 << 20
+"""The most bytes of an object that is read whole, unless the reader says less. A commit of a million segments has so
+many; what is larger is read in parts."""
+
+NOTE_BYTES = 1 << 20
+"""The most bytes of a note: an object that says one thing, such as `archive.json` or a heartbeat."""
 
 ANYTHING = "*"
 """With this, `Storage.writer` replaces whatever lies under the name."""
@@ -187,9 +196,19 @@ class Storage(ABC):
         """Delete what `unseen` has found, but for what the store keeps because it is locked: this is returned. Objects
         stay as they are; a writer that still writes what is deleted fails."""
 
-    def read(self, path: str) -> bytes:
-        """A whole object. Raises ObjectMissing."""
-        return self.read_range(path, 0, None)
+    def read(self, path: str, *, most: int = WHOLE_BYTES) -> bytes:
+        """A whole object. Raises ObjectMissing, and ObjectTooLarge for one of more than `most` bytes."""
+        data = self.read_range(path, 0, most + 1)
+        if len(data) > most:
+            raise self.too_large(path, len(data), most)
+        return data
+
+    def too_large(self, path: str, size: int, most: int) -> ObjectTooLarge:
+        """The error for an object of at least `size` bytes that was to be read whole."""
+        return ObjectTooLarge(
+            f"{self.uri}/{path} has {size} bytes or more; an object of its kind has at most {most}.",
+            hint="Logkeep has not written it: look who may write to this storage, and restore the object from a copy.",
+        )
 
     def reader(self, path: str, *, block: int = DEFAULT_BLOCK, start: int = 0) -> ObjectReader:
         """A sequential stream from byte `start` on; the next block is fetched while the caller works on one. Raises

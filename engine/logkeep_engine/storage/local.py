@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from logkeep_engine.errors import BucketMissing, ObjectExists, ObjectMissing, StorageRefused, StorageUnavailable
 from logkeep_engine.storage.base import (
     ANYTHING,
+    WHOLE_BYTES,
     Buffer,
     LockedObject,
     ObjectInfo,
@@ -127,6 +128,13 @@ class LocalStorage(Storage):
                     break
                 filled += count
             return bytes(memoryview(data)[:filled])
+
+    def read(self, path: str, *, most: int = WHOLE_BYTES) -> bytes:
+        with _os_errors(self, path, _NOT_READABLE):
+            size = os.stat(self._path(path)).st_size
+        if size > most:
+            raise self.too_large(path, size, most)
+        return super().read(path, most=most)
 
     def read_into(self, path: str, start: int, target: memoryview) -> int:
         filled = 0

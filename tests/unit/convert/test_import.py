@@ -25,7 +25,7 @@ from logkeep_engine.formats.records_names import RecordsName, pack_partition_ind
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.report import Reporter
-from logkeep_engine.storage import LocalStorage
+from logkeep_engine.storage import WHOLE_BYTES, LocalStorage
 from tests.kafka.record_archives import write_archive
 from tests.runners import HereRunner
 from tests.unit.archive.build import FAST, archive_of, chunk
@@ -458,11 +458,11 @@ def test_the_small_files_of_partitions_are_read_side_by_side(records: LocalStora
 class StillWritten(LocalStorage):
     """A folder to which its tool adds a record just before the index is read."""
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, *, most: int = WHOLE_BYTES) -> bytes:
         if path == f"{FIRST}_index":
             with RecordsFolder(path_of(self, "orders"), 0, segment_bytes=1 << 20) as made:
                 made.append([PlainRecord(99, 1000, 0, b"k", b"v", ())])
-        return super().read(path)
+        return super().read(path, most=most)
 
 
 def test_a_record_that_comes_while_its_segment_is_read_is_not_missed(records: LocalStorage) -> None:

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from logkeep_engine.errors import ObjectExists, ObjectMissing, StorageRefused
+from logkeep_engine.errors import ObjectExists, ObjectMissing, ObjectTooLarge, StorageRefused
 from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, ObjectInfo, ObjectWriter, Storage
 from tests.threads import at_once
 
@@ -85,6 +85,18 @@ class StorageContract:
         assert len(won) == 1
         assert storage.read("object") == b"%d" % won[0] * 1000
         assert storage.list() == [ObjectInfo("object", 1000)]
+
+    @pytest.mark.parametrize("size", [0, 5])
+    def test_an_object_is_read_whole_only_if_it_is_not_too_large(self, storage: Storage, size: int) -> None:
+        storage.put("a", bytes(size))
+        assert storage.read("a", most=5) == bytes(size)
+        storage.put("a", bytes(6))
+        with pytest.raises(ObjectTooLarge) as refused:
+            storage.read("a", most=5)
+        assert refused.value.message == f"{storage.uri}/a has 6 bytes or more; an object of its kind has at most 5."
+        assert storage.read("a") == bytes(6)
+        with pytest.raises(ObjectMissing):
+            storage.read("b", most=5)
 
     def test_who_reads_while_an_object_is_replaced_finds_one_of_both(self, storage: Storage) -> None:
         contents = {b"a" * 100_000, b"b" * 100_000}

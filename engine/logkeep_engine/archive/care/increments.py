@@ -25,7 +25,9 @@ from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectMissing
+from logkeep_engine.contract.nesting import loads
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectMissing, ObjectTooLarge
+from logkeep_engine.log.memory import task_bytes
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +77,10 @@ class VerifyCycle:
             return None
         name = f"{archive.storage.uri}/{self.base.path}"
         try:
-            data = archive.storage.read(self.base.path)
+            data = archive.storage.read(self.base.path, most=task_bytes())
             head, _ = checkpoint.split(data, name)
             archive_id, state = checkpoint.load(data, name)
-        except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
+        except (ArchiveDamaged, ArchiveMismatch, ObjectMissing, ObjectTooLarge) as error:
             log.info("all commits are read: %s", error)
             return None
         return state if (head["sha256"], archive_id) == (self.base.sha256, archive.info.archive_id) else None
@@ -111,7 +113,7 @@ class VerifyCycle:
         ArchiveDamaged."""
         path = names.VERIFIED
         try:
-            body = json.loads(archive.storage.read(path))
+            body = loads(archive.storage.read(path))
             if body["format"] != FORMAT:
                 raise ValueError(f"format {body['format']!r}")
             base = body["checkpoint"]

@@ -18,6 +18,7 @@ from typing import Any
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.record_digests import RecordTimes, SegmentDigests, StretchDigest
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ObjectMissing
@@ -71,7 +72,7 @@ class DigestsPlace:
 
     def _read(self, data: bytes) -> dict[int, SegmentDigests]:
         line, _, body = data.partition(b"\n")
-        head = json.loads(line)
+        head = loads(line)
         if head["format"] != FORMAT:
             raise ValueError(f"format {head['format']!r}")
         if (head["topic"], head["topicId"], head["partition"]) != (self.topic, self.topic_id, self.partition):
@@ -157,7 +158,7 @@ def _to_line(found: SegmentDigests) -> str:
 
 
 def _from_line(text: bytes) -> SegmentDigests:
-    body: dict[str, Any] = json.loads(text)
+    body: dict[str, Any] = loads(text)
     algorithm = next(algorithm for algorithm in DigestAlgorithm if algorithm.value in body)
     shift, buckets = body["times"]
     return SegmentDigests(

@@ -34,8 +34,9 @@ from typing import Any, Self
 
 from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.archive.names import RUNS, run_file
-from logkeep_engine.errors import LogkeepError, ObjectMissing
-from logkeep_engine.storage import Storage
+from logkeep_engine.contract.nesting import loads
+from logkeep_engine.errors import LogkeepError, ObjectMissing, ObjectTooLarge
+from logkeep_engine.storage import NOTE_BYTES, Storage
 
 log = logging.getLogger(__name__)
 
@@ -200,10 +201,13 @@ def running_readers(storage: Storage, now: int) -> list[RunningReader]:
 def _reader_of(storage: Storage, path: str) -> RunningReader | None:
     run_id = path.removeprefix(RUNS).removesuffix(f"/{ALIVE}")
     try:
-        note = json.loads(storage.read(path))
+        note = loads(storage.read(path, most=NOTE_BYTES))
     except ObjectMissing:
         return None
-    except ValueError:  # cut short, or of a newer version: it says at least that somebody has been there
+    except (
+        ValueError,
+        ObjectTooLarge,
+    ):  # cut short, or of a newer version: it says at least that somebody has been there
         return RunningReader(run_id, NO_COMMIT)
     if not isinstance(note, dict):
         return RunningReader(run_id, NO_COMMIT)

@@ -13,7 +13,7 @@ from logkeep_engine.archive.catalog.fields import paths
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import fetched_epoch, is_batched, open_damaged, read_parts
-from logkeep_engine.errors import CorruptBatch, ObjectMissing
+from logkeep_engine.errors import CorruptBatch, ObjectMissing, ObjectTooLarge
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
 from logkeep_engine.log.snapshot import FOOTER_BYTES, HEADER_BYTES
 from logkeep_engine.storage import Storage
@@ -127,6 +127,8 @@ def _verify_size(
         data = storage.read(entry.stem(topic) + suffix)
     except ObjectMissing:
         return None, [_damage(storage, topic, entry, suffix, entry.base_offset, "the object is missing")]
+    except ObjectTooLarge as error:
+        return None, [_damage(storage, topic, entry, suffix, entry.base_offset, error.message)]
     if len(data) != size:
         what = f"{len(data)} bytes, the catalog says {size}"
         return None, [_damage(storage, topic, entry, suffix, entry.base_offset, what)]

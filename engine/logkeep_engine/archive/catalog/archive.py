@@ -32,9 +32,11 @@ from logkeep_engine.errors import (
     ArchiveMissing,
     ObjectExists,
     ObjectMissing,
+    ObjectTooLarge,
     StorageRefused,
 )
-from logkeep_engine.storage import ObjectInfo, Storage
+from logkeep_engine.log.memory import task_bytes
+from logkeep_engine.storage import NOTE_BYTES, ObjectInfo, Storage
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class Archive:
     def open(cls, storage: Storage) -> Self:
         """Open the archive. Raises ArchiveMissing if there is none, ArchiveMismatch if its format is another."""
         try:
-            data = storage.read(names.ARCHIVE)
+            data = storage.read(names.ARCHIVE, most=NOTE_BYTES)
         except ObjectMissing as error:
             storage.check()  # a missing bucket is another error than an empty one
             raise ArchiveMissing(
@@ -161,7 +163,7 @@ class Archive:
         """The state in a checkpoint. Raises ArchiveDamaged if it is cut short, altered, misnamed or another
         archive's."""
         name = f"{self.storage.uri}/{path}"
-        archive_id, state = checkpoint.load(self.storage.read(path), name)
+        archive_id, state = checkpoint.load(self.storage.read(path, most=task_bytes()), name)
         named = names.parse_checkpoint(path)
         if archive_id != self.info.archive_id or named is None or named[0] != state.commit:
             raise ArchiveDamaged(
@@ -208,7 +210,7 @@ class Archive:
                 continue
             try:
                 state = self.read_checkpoint(info.path)
-            except (ArchiveDamaged, ObjectMissing) as error:
+            except (ArchiveDamaged, ObjectMissing, ObjectTooLarge) as error:
                 log.warning("%s is left out, the commits hold the same: %s", info.path, error)
                 continue
             since.checkpoint_bytes, since.read_back = info.size, number

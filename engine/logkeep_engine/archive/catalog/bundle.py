@@ -21,8 +21,6 @@ import cramjam
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import documents
-from logkeep_engine.errors import BatchTooLarge, CorruptBatch
-from logkeep_engine.log.compression import Codec, decompress
 from logkeep_engine.log.memory import checkpoint_most
 
 FRAME_BYTES = 1 << 20  # the content of a frame: whoever reads one commit reads a frame
@@ -125,10 +123,7 @@ def lines(frame: bytes | memoryview, place: FramePlace, name: str) -> list[bytes
     """The commits of a frame, as they were written. Raises ArchiveDamaged if it is cut short or altered."""
 
     def build() -> list[bytes]:
-        try:
-            content = decompress(Codec.ZSTD, memoryview(frame), limit=checkpoint_most())
-        except (BatchTooLarge, CorruptBatch) as problem:
-            raise ValueError(problem.message) from problem
+        content = documents.unpacked(memoryview(frame), checkpoint_most())
         found = content.split(b"\n")
         if found.pop() or len(found) != len(place.numbers):
             raise ValueError(f"{len(found)} commits where {len(place.numbers)} are announced")

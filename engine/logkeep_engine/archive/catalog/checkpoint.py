@@ -36,7 +36,6 @@ not written. Versions that do not know a layout refuse it.
 from __future__ import annotations
 
 import hashlib
-import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, starmap
@@ -54,8 +53,7 @@ from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.replacements import replacements_in, replacements_out
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN, Unpurged
-from logkeep_engine.errors import ArchiveMismatch, BatchTooLarge, CorruptBatch
-from logkeep_engine.log.compression import Codec, decompress
+from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.log.memory import checkpoint_most
 
 LAYOUT = 2
@@ -294,7 +292,7 @@ def split(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
 
 def _load_frames(body: memoryview, head: dict[str, Any], layout: int, name: str) -> ArchiveState:
     contents = frames_of(body, head["frames"])
-    first = json.loads(next(contents, b""))
+    first = documents.loads(next(contents, b""))
     documents.know(first, _BODY_KEYS | {"rowLayout", "rowColumns", "partitions", "more"}, name)
     documents.know(first.get("more", {}), _MORE_OF_ARCHIVE, name)
     if {key: first[key] for key in ("rowLayout", "rowColumns")} != _row_form(layout):
@@ -309,7 +307,7 @@ def _load_frames(body: memoryview, head: dict[str, Any], layout: int, name: str)
         cut = content.index(b"\n")
         rows = memoryview(_rows_in(content[cut + 1 :], layout))
         at = 0
-        for topic_id, partition, coverage, gaps, segments, *gone in json.loads(content[:cut]):
+        for topic_id, partition, coverage, gaps, segments, *gone in documents.loads(content[:cut]):
             key = (ids.setdefault(topic_id, topic_id), partition)
             _add_ranges(state, key, coverage, gaps)
             rest: list[Any] = [*gone, *_NONE[len(gone) :]]
@@ -371,24 +369,19 @@ def _branch_in(
 
 def frames_of(body: memoryview, lengths: list[int]) -> Iterator[bytes]:
     """The contents of the frames. Raises ValueError for what is none."""
-    at = 0
+    at, left = 0, checkpoint_most()
     for length in lengths:
-        yield _content(body[at : at + length])
+        content = documents.unpacked(body[at : at + length], left)
+        left -= len(content)
+        yield content
         at += length
     if at != len(body):
         raise ValueError(f"{len(body)} bytes of frames where {at} are announced")
 
 
-def _content(frame: memoryview) -> bytes:
-    try:
-        return decompress(Codec.ZSTD, frame, limit=checkpoint_most())
-    except (BatchTooLarge, CorruptBatch) as problem:
-        raise ValueError(problem.message) from problem
-
-
 def _load_rows(body: memoryview, name: str) -> ArchiveState:
     """The state of a checkpoint of layout 1."""
-    document = json.loads(_content(body))
+    document = documents.loads(documents.unpacked(body, checkpoint_most()))
     documents.know(document, _BODY_KEYS | {"segmentColumns", "partitions"}, name)
     if document.get("segmentColumns") not in (fields.columns(Since.FIRST), fields.columns(Since.COMPRESSED)):
         raise ArchiveMismatch(f"{name}: unknown columns {document.get('segmentColumns')}.", hint=documents.NEWER)

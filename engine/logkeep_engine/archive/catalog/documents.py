@@ -12,10 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from logkeep_engine.contract import nesting
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, BatchTooLarge, CorruptBatch, LogkeepError
+from logkeep_engine.log.compression import Codec, announced_zstd, decompress
+from logkeep_engine.log.memory import checkpoint_most
 
 FORMAT = 1
+# What the catalog says packs to a tenth or more: it has digests, times and offsets. A frame that says it unpacks to
+# more than this many times its size, or that does not say, is not Logkeep's. Small frames may.
+_MOST_TIMES = 200
+_SMALL_FRAME = 4 << 20
+_BYTES_OF_VALUE = 64
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 T = TypeVar("T")
 
@@ -89,9 +97,10 @@ def dumps(document: Any) -> bytes:
 def parse(data: bytes, name: str) -> dict[str, Any]:
     """Read a JSON object of this format. Raises ArchiveDamaged and ArchiveMismatch, which name the object as `name`."""
     try:
-        document = json.loads(data)
+        document = loads(data)
     except ValueError as error:
-        raise damaged(name, f"it is not whole JSON ({len(data)} bytes)") from error
+        why = "" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else f": {error}"
+        raise damaged(name, f"it is not whole JSON ({len(data)} bytes){why}") from error
     if not isinstance(document, dict):
         raise damaged(name, "it is not a JSON object")
     found = document.get("format")
@@ -100,6 +109,25 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
             f"{name}: archive format {found!r}, this version of Logkeep reads and writes format {FORMAT}.", hint=NEWER
         )
     return document
+
+
+def loads(data: bytes) -> Any:
+    """The value of JSON. Raises ValueError for what is none, or takes more memory than a catalog may."""
+    return nesting.loads(data, most=checkpoint_most() // _BYTES_OF_VALUE)
+
+
+def unpacked(frame: memoryview, most: int) -> bytes:
+    """The content of a zstd frame, of at most so many bytes. Raises ValueError, before anything is unpacked, for a
+    frame that cannot be of a catalog."""
+    size = announced_zstd(frame)
+    if size < 0:
+        raise ValueError(f"a frame of {len(frame)} bytes does not say to how many it unpacks")
+    if size > min(most, max(_SMALL_FRAME, _MOST_TIMES * len(frame))):
+        raise ValueError(f"a frame of {len(frame)} bytes says that it unpacks to {size}, which is too much")
+    try:
+        return decompress(Codec.ZSTD, frame, limit=size)
+    except (BatchTooLarge, CorruptBatch) as problem:
+        raise ValueError(problem.message) from problem
 
 
 def know(document: dict[str, Any], known: set[str], name: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import LogkeepError, StorageUnavailable
 from logkeep_engine.storage import Storage
 
@@ -39,7 +40,7 @@ class Beat:
     @classmethod
     def parse(cls, data: bytes) -> Beat:
         """Read a heartbeat. Raises ValueError for anything else."""
-        document: Any = json.loads(data)
+        document: Any = loads(data)
         if not isinstance(document, dict):
             raise ValueError("no object")
         epoch, beat, commit = document.get("epoch"), document.get("beat", 0), document.get("commit")

@@ -28,8 +28,9 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import NO_COMMIT, RunOutcome
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Beat
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.errors import ObjectMissing
-from logkeep_engine.storage import ObjectInfo, Storage
+from logkeep_engine.contract.nesting import loads
+from logkeep_engine.errors import ObjectMissing, ObjectTooLarge
+from logkeep_engine.storage import NOTE_BYTES, ObjectInfo, Storage
 
 log = logging.getLogger(__name__)
 
@@ -152,10 +153,10 @@ def _read_beats(storage: Storage, archive_id: str, paths: dict[str, str]) -> dic
 
     def read(path: str) -> Beat | None:
         try:
-            return Beat.parse(storage.read(path))
+            return Beat.parse(storage.read(path, most=NOTE_BYTES))
         except ObjectMissing:
             return None
-        except ValueError as error:
+        except (ValueError, ObjectTooLarge) as error:
             log.warning("%s/%s is no heartbeat: %s", storage.uri, path, error)
             return None
 
@@ -196,7 +197,7 @@ def _is_beyond(state: ArchiveState, run_id: str, beat: Beat, planned: bool) -> b
 
 def _read_record(storage: Storage, path: str) -> list[LostTail]:
     try:
-        return [LostTail(**tail) for tail in json.loads(storage.read(path))["lost"]]
+        return [LostTail(**tail) for tail in loads(storage.read(path))["lost"]]
     except ObjectMissing:
         return []
     except (ValueError, LookupError, TypeError) as error:

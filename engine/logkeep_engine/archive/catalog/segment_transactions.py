@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.log.batch import Headers
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Spans, TransactionFollower, TransactionPart
@@ -66,7 +67,7 @@ class SegmentTransactions:
     def from_json(cls, data: bytes, entry: SegmentEntry) -> SegmentTransactions | None:
         """The content of a segment's object; None if it was altered, or is not that of this log and its index."""
         try:
-            body = json.loads(data)
+            body = loads(data)
             bound = {key: body[key] for key in _bound_to(entry)}
             if body["format"] != FORMAT or bound != _bound_to(entry) or _sealed(_unsealed(data)) != data:
                 return None

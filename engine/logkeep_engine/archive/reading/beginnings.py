@@ -11,7 +11,6 @@ read. A conversion keeps the holes of its source, and its plan also says which h
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from logkeep_engine.archive.catalog.facts import Partition, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.generations import UNKNOWN_TIME, generation_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import ObjectMissing
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _carried_over(
             return
         path = archive.run_file(run.run_id, CONVERT_PLAN_FILE)
         try:
-            plan = json.loads(archive.storage.read(path))
+            plan = loads(archive.storage.read(path))
             begins = [((topic_id, partition), offset) for topic_id, partition, offset in plan.get("begins", ())]
             topics = {topic["topicId"] for topic in plan["topics"]}
         except ObjectMissing:
@@ -164,7 +164,7 @@ def _chunks(
             plan = archive.storage.read(archive.run_file(run_id, name))
         except ObjectMissing:
             return
-        yield from chunks(json.loads(plan))
+        yield from chunks(loads(plan))
 
 
 def _backup_chunks(plan: Any) -> Iterator[tuple[Partition, Range]]:

@@ -7,7 +7,6 @@ chose is in its plan. What lay behind an open transaction then is not known here
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Collection
 from itertools import islice
@@ -17,6 +16,7 @@ from logkeep_engine.archive.catalog.facts import RunEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import PLAN_FILE, plan_files
 from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import ObjectMissing
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def _topics_in(archive: Archive, run: RunEntry, name: str) -> set[str]:
     Topics that a later attempt added were not there when the run began."""
     path = archive.run_file(run.run_id, name)
     try:
-        plan = json.loads(archive.storage.read(path))
+        plan = loads(archive.storage.read(path))
         gone = {topic["topic_id"] for topic in plan.get("gone", ())}
         return {topic["topic_id"] for topic in plan["topics"]} - gone
     except ObjectMissing:

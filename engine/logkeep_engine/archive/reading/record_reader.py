@@ -16,6 +16,7 @@ from logkeep_engine.errors import (
     CorruptIndex,
     CorruptSegment,
     ObjectMissing,
+    ObjectTooLarge,
 )
 from logkeep_engine.formats.records import RecordBlock, read_blocks
 from logkeep_engine.formats.records_index import position_before, read_index
@@ -139,7 +140,7 @@ class RecordReading:
         try:
             data = self._storage.read(entry.stem(self._topic) + names.RECORDS_INDEX)
             found = position_before(read_index(data), start_offset) if len(data) == entry.files.index_bytes else None
-        except (ObjectMissing, CorruptIndex):
+        except (ObjectMissing, ObjectTooLarge, CorruptIndex):
             return 0
         return found or 0
 

@@ -23,7 +23,14 @@ from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.log_reader import read_log
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest, Hasher
-from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch, CorruptIndex, ObjectMissing
+from logkeep_engine.errors import (
+    ArchiveDamaged,
+    BatchTooLarge,
+    CorruptBatch,
+    CorruptIndex,
+    ObjectMissing,
+    ObjectTooLarge,
+)
 from logkeep_engine.log.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -122,7 +129,7 @@ def _index(storage: Storage, path: str, size: int) -> bytes:
     """An index, b"" if it is not there as the catalog says: `verify` tells of that, a reader does without."""
     try:
         data = storage.read(path)
-    except ObjectMissing:
+    except (ObjectMissing, ObjectTooLarge):
         return b""
     return data if len(data) == size else b""
 
@@ -145,7 +152,7 @@ def read_index(
             return read_txn_index(data)
     except ObjectMissing:
         what = "the object is missing"
-    except CorruptIndex as error:
+    except (CorruptIndex, ObjectTooLarge) as error:
         what = error.message
     damage = Damage(f"{storage.uri}/{path}", topic, entry.partition, None, what)
     if on_damage is None:

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.restore.offset_map import PartitionSummary
 
@@ -55,7 +56,7 @@ class DividedSummary(PartitionSummary):
     def from_json(cls, data: bytes, name: str) -> DividedSummary:
         """The facts in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
         try:
-            body: dict[str, Any] = json.loads(data)
+            body: dict[str, Any] = loads(data)
             if body["format"] != FORMAT:
                 raise ArchiveMismatch(
                     f"{name}: facts of a divided partition of format {body['format']}, this version reads {FORMAT}",

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.names import run_file
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import ArchiveDamaged, ObjectMissing
 from logkeep_engine.storage import Storage
 
@@ -81,7 +82,7 @@ class DrillCycle:
     def load(self, storage: Storage) -> DrillCycle:
         """The cycle as the last drill has left it. Raises ArchiveDamaged."""
         try:
-            body = json.loads(storage.read(self.path))
+            body = loads(storage.read(self.path))
             if body["format"] != FORMAT:
                 raise ValueError(f"format {body['format']!r}")
             done = frozenset((str(topic_id), int(partition)) for topic_id, partition in body["done"])

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.names import RUNS, run_file
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.errors import ArchiveDamaged, TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
@@ -73,7 +74,7 @@ class OpenDrill:
     def from_json(cls, data: bytes, name: str) -> OpenDrill:
         """The attempt in the object `name`. Raises ArchiveDamaged."""
         try:
-            body = json.loads(data)
+            body = loads(data)
             if body["format"] != FORMAT:
                 raise ValueError(f"format {body['format']!r}")
             scope = DrillScope(str(body["prefix"]), str(body["token"]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.archive.care.record_digests import RecordTimes
+from logkeep_engine.contract.nesting import loads
 from logkeep_engine.contract.run import VerificationFacts
 from logkeep_engine.restore.verification.aligning import RecordDifference
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition
@@ -127,7 +128,7 @@ class VerificationReport:
 def facts_of(document: bytes, report: str) -> VerificationFacts | None:
     """The facts of a document that was written, None if it is none that this version reads."""
     try:
-        body: dict[str, Any] = json.loads(document)
+        body: dict[str, Any] = loads(document)
         if body["format"] != FORMAT:
             return None
         counts = {name: body[key] for name, key in _COUNTS.items()}

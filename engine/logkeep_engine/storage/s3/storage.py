@@ -9,7 +9,15 @@ from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.errors import ObjectMissing, StorageRefused, StorageUnavailable
-from logkeep_engine.storage.base import ANYTHING, LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
+from logkeep_engine.storage.base import (
+    ANYTHING,
+    WHOLE_BYTES,
+    LockedObject,
+    ObjectInfo,
+    ObjectWriter,
+    Storage,
+    UnseenObject,
+)
 from logkeep_engine.storage.s3.errors import MAY_PASS, BehindEnd
 from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
@@ -73,18 +81,27 @@ class S3Storage(Storage):
             return None
         return str(answer["ETag"])
 
+    def read(self, path: str, *, most: int = WHOLE_BYTES) -> bytes:
+        return self._get(path, {}, 0, most)
+
     def read_range(self, path: str, start: int, end: int | None) -> bytes:
         if end is not None and end <= start:
             return b""
         wanted: dict[str, str] = {}
         if start or end is not None:
             wanted["Range"] = f"bytes={start}-" if end is None else f"bytes={start}-{end - 1}"
+        return self._get(path, wanted, 0 if end is None else end - start, None)
+
+    def _get(self, path: str, wanted: Mapping[str, str], expected: int, most: int | None) -> bytes:
+        """Get an object, or a part of it: about `expected` bytes, 0 if that is not known, and at most `most`."""
 
         def get(attempt: int) -> bytes:
-            client = self._requests.connection().client(attempt, 0 if end is None else end - start)
+            client = self._requests.connection().client(attempt, expected)
             answer = client.get_object(Bucket=self._place.bucket, Key=self._place.key(path), **wanted)
             body = answer["Body"]
             try:
+                if most is not None and answer["ContentLength"] > most:
+                    raise self.too_large(path, answer["ContentLength"], most)
                 data: bytes = body.read()
             finally:
                 body.close()
