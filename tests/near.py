@@ -54,7 +54,7 @@ PACKAGES: Mapping[str, Near] = {
             "cost",
             "generations",
             "object_lock",
-            "retention",
+            "retention*",
             "transactions",
             "toolbox_s3",
         ),

@@ -85,6 +85,18 @@ def test_a_dry_run_counts_its_reasons(refused: int, told: str) -> None:
     assert "progress" not in rows
 
 
+def test_a_dry_run_says_what_retention_would_remove() -> None:
+    item = {"topic": "flights", "why": "maxAge", "partitions": 1, "segments": 2, "snapshots": 1, "bytes": 2048}
+    planned = {"topics": 3, "segments": 9, "topicsUnchosen": 1, "topicList": [item]}
+    assert care_lines.planned_removals(backup(dryRun={"retention": planned})) == [
+        "retention would remove 2 segments, 1 snapshot, 2.0 KiB of flights: maxAge",
+        "retention would remove something of 2 topics more",
+        "retention would leave 1 topic alone that spec.topics does not choose",
+    ]
+    assert care_lines.planned_removals(backup(dryRun={"retention": {}})) == []
+    assert care_lines.planned_removals(backup()) == []
+
+
 def test_a_line_of_a_backup_says_what_the_morning_asks() -> None:
     line = dict(zip(lines.overview_columns(everywhere=True), lines.overview(FULL, NOW, everywhere=True), strict=True))
     assert line == {

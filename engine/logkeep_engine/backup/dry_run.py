@@ -14,6 +14,7 @@ from dataclasses import replace
 from logkeep_engine.archive.care import rates
 from logkeep_engine.archive.care.cost.requests import puts
 from logkeep_engine.archive.care.rates import MeasuredRun, expected_time
+from logkeep_engine.archive.care.retention_report import planned_retention
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import RunOutcome
@@ -22,6 +23,7 @@ from logkeep_engine.backup.coverage import gone_warnings, selection_warnings, un
 from logkeep_engine.backup.divergence import diverged
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.backup.planner import BackupPlanner, unavailable
+from logkeep_engine.backup.selection import retention_rules
 from logkeep_engine.backup.summary import data_loss, log_warnings
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport, PlannedGroup, PlannedRefusal, PlannedTopic
 from logkeep_engine.contract.names import BACKUP
@@ -87,6 +89,9 @@ class BackupDryRun(DriverRun):
         if others:
             warnings.append(f"run {others[0]} writes this archive, or has died: a run waits until that is known")
         report = self._amounts(plan, state, storage.uri, makes_archive=archive is None)
+        rules = retention_rules(spec)
+        warnings += rules.told_unchosen(state)
+        report = report.model_copy(update={"retention": planned_retention(state, rules, spec.retention.hold)})
         return replace(begun, warnings=told_warnings(warnings)), report
 
     def _refuse(self, plan: BackupPlan) -> None:
@@ -147,6 +152,8 @@ class BackupDryRun(DriverRun):
         yield f"whether {uri} can be written to, and honours conditional creates"
         if makes_archive:
             yield "there is no archive yet: the run makes it"
+        if retention_rules(self._spec).is_set:
+            yield "what retention would remove beyond that, because of what the run archives and of its own end"
         if self._spec.format is not FormatName.KAFKA:
             yield f"whether format {self._spec.format} can hold all records: that is found by reading them"
         yield "bytes are what the logs take on the brokers' disks, and records are offsets, markers among them"

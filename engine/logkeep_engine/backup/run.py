@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from logkeep_engine.archive.care.branching import branch_off
-from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules, empty_holds, retain, with_spec_holds
+from logkeep_engine.archive.care.retaining import RetentionDone, empty_holds, retain, with_spec_holds
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Gap, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
@@ -53,6 +53,7 @@ from logkeep_engine.backup.proof import LossBook
 from logkeep_engine.backup.reconcile.step import reconcile_backup
 from logkeep_engine.backup.record_digests import DigestWork, MakeDigests, OnDigests, make_missing
 from logkeep_engine.backup.record_files import write_record_files
+from logkeep_engine.backup.selection import retention_rules
 from logkeep_engine.backup.snapshots import make_snapshots
 from logkeep_engine.backup.summary import (
     data_loss,
@@ -247,7 +248,7 @@ class BackupRun(ArchivingRun):
             return
         ended = EndedBackup(self._run_id, writer.archive, writer.state, self._plan, self._not_archived)
         try:
-            rules = RetentionRules.of(self._spec.retention)
+            rules = retention_rules(self._spec)
             self._report = archive_report(ended, self._connected, retained_by(writer.state, rules, self._retained))
         except LogkeepError as error:
             self._note("the archive could not be described", error)
@@ -443,7 +444,7 @@ class BackupRun(ArchivingRun):
     def _retain(self, writer: Writer) -> None:
         """Remove what `spec.retention` does not keep."""
         try:
-            done = self._retained = retain(writer, RetentionRules.of(self._spec.retention))
+            done = self._retained = retain(writer, retention_rules(self._spec))
         except LogkeepError as error:
             self._note("retention could not be finished, the next run goes on with it", error)
             return

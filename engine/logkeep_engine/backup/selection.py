@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from logkeep_engine.archive.care.retaining import RetentionRules
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import DATA, TOPICS, avro_stem
@@ -50,6 +51,13 @@ class Chooser:
 
     def adds(self, name: str) -> bool:
         return name in self._also and not self._patterns.excludes(name)
+
+
+def retention_rules(spec: KafkaBackupSpec) -> RetentionRules:
+    """The rules of `spec.retention`, for the topics that the backup archives if they exist: one that has left the
+    cluster is chosen by its name."""
+    chooser = Chooser(spec.topics, added_topics(spec))
+    return RetentionRules.of(spec.retention, lambda name: chooser.chooses(name) or chooser.adds(name))
 
 
 def is_internal(name: str, *, internal: bool = False) -> bool:

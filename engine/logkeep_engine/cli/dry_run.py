@@ -7,7 +7,7 @@ import json
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import byte_count, facts, print_json, say, stdout, table
 from logkeep_engine.cli.running import say_warnings
-from logkeep_engine.contract.dry_run import DryRunReport, PlannedClusterState
+from logkeep_engine.contract.dry_run import DryRunReport, PlannedClusterState, PlannedRetention
 from logkeep_engine.contract.names import BACKUP, ExitCode
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import human_duration
@@ -35,6 +35,8 @@ def show_dry_run(result: RunResult, output: Output) -> None:
             out.print(_positions(report))
         if report.cluster_state is not None:
             _print_cluster_state(report.cluster_state)
+        if report.retention is not None and report.retention.topics_shown:
+            _print_retention(report.retention)
     else:
         out.print(facts([("run", result.run_id), ("outcome", result.outcome)]))
         if not report.refused:
@@ -82,6 +84,9 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
         ]
     if report.point:
         rows.append(("point", report.point))
+    if report.retention is not None:
+        goes = report.retention.told() if report.retention.topics else "nothing"
+        rows.append(("retention", f"would remove {goes}"))
     rows.append(
         ("refused", f"for {report.refused} reasons" if report.refused > 1 else "yes" if report.refused else "no")
     )
@@ -124,6 +129,16 @@ def _print_cluster_state(state: PlannedClusterState) -> None:
             shown.add_row(item)
         if items:
             stdout().print(shown)
+
+
+def _print_retention(found: PlannedRetention) -> None:
+    """The segments and snapshots that would go."""
+    shown = table("retention removes of", "partitions", "segments", "snapshots", "size", "why")
+    for item in found.topics_shown:
+        shown.add_row(
+            item.topic, str(item.partitions), str(item.segments), str(item.snapshots), byte_count(item.bytes), item.why
+        )
+    stdout().print(shown)
 
 
 def _topics(report: DryRunReport, *, restores: bool) -> object:

@@ -47,9 +47,10 @@ def retention(file: File, dry_run: DryRun = False, output: OutputFormat = Output
     Kubernetes: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead.
     """
     with errors(debug):
-        from logkeep_engine.archive.care.retaining import RetentionRules, run_retention
+        from logkeep_engine.archive.care.retaining import run_retention
         from logkeep_engine.archive.care.retention_report import preview
         from logkeep_engine.archive.catalog.archive import Archive
+        from logkeep_engine.backup.selection import retention_rules
         from logkeep_engine.cli.documents import read_document
         from logkeep_engine.contract.spec import parse_backup
         from logkeep_engine.storage import open_storage
@@ -57,7 +58,7 @@ def retention(file: File, dry_run: DryRun = False, output: OutputFormat = Output
         spec = parse_backup(read_document(file, BACKUP)["spec"])
         storage = open_storage(spec.storage, os.environ)
         storage.check()
-        archive, rules = Archive.open(storage), RetentionRules.of(spec.retention)
+        archive, rules = Archive.open(storage), retention_rules(spec)
         if dry_run:
             found = preview(archive, rules, spec.retention.hold)
             if output is Output.JSON:

@@ -96,6 +96,39 @@ class PlannedClusterState(Model):
         )
 
 
+class PlannedRemoval(Model):
+    """The segments and snapshots of a topic, in so many `partitions`, that retention would remove by one rule."""
+
+    topic: TopicName
+    why: Text
+    partitions: Count = 0
+    segments: Count = 0
+    snapshots: Count = 0
+    bytes: Count = 0
+
+
+class PlannedRetention(Model):
+    """The segments and snapshots that retention would remove if the archive stayed as it is now, and the topics that it
+    holds and that `spec.topics` does not choose, of which nothing would go."""
+
+    topics: Count = 0
+    partitions: Count = 0
+    segments: Count = 0
+    snapshots: Count = 0
+    bytes: Count = 0
+    topics_unchosen: Count = 0
+    topics_shown: tuple[PlannedRemoval, ...] = ()
+
+    def bounded(self, most: int = MAX_SHOWN) -> PlannedRetention:
+        """With the first items of the list."""
+        return self.model_copy(update={"topics_shown": self.topics_shown[:most]})
+
+    def told(self) -> str:
+        """The amount that would go, in words."""
+        snapshots = f" and {so_many(self.snapshots, 'snapshot')}" if self.snapshots else ""
+        return f"{so_many(self.segments, 'segment')}{snapshots} of {so_many(self.topics, 'topic')}, {self.bytes} bytes"
+
+
 class DryRunReport(Model):
     """All that was found. `records` and `bytes` are exact if `exact` says so, else at most so many. About so many
     `requests` go to Kafka, those that write for a restore, those that read for a backup, and `storage_requests` to the
@@ -122,6 +155,7 @@ class DryRunReport(Model):
     groups_shown: tuple[PlannedGroup, ...] = ()
     positions_shown: tuple[PlannedPosition, ...] = ()
     cluster_state: PlannedClusterState | None = None
+    retention: PlannedRetention | None = None
     not_checked: tuple[Text, ...] = ()
 
     @classmethod
@@ -151,6 +185,7 @@ class DryRunReport(Model):
                 "groups_shown": self.groups_shown[:MAX_SHOWN],
                 "positions_shown": self.positions_shown[:MAX_SHOWN],
                 "cluster_state": None if self.cluster_state is None else self.cluster_state.bounded(),
+                "retention": None if self.retention is None else self.retention.bounded(),
                 "not_checked": self.not_checked[:MAX_SHOWN],
                 "point": self.point[:MAX_TEXT],
             }
@@ -167,6 +202,7 @@ class DryRunReport(Model):
                 "groups_shown": (),
                 "positions_shown": (),
                 "cluster_state": None if self.cluster_state is None else self.cluster_state.bounded(0),
+                "retention": None if self.retention is None else self.retention.bounded(0),
                 "not_checked": (),
             }
         )
@@ -179,6 +215,8 @@ class DryRunReport(Model):
         amount = f"would {does} {most}{records}, {self.bytes} bytes, {topics}{new}"
         if self.seconds is not None:
             amount += f", in about {self.seconds} s"
+        if self.retention is not None and self.retention.topics:
+            amount += f"; its retention would remove {self.retention.told()}"
         if not self.refused:
             return amount
         word = "reason" if self.refused == 1 else "reasons"

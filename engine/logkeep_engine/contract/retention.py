@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -34,6 +35,15 @@ class KeepFor(Model):
     monthly: Kept | None = None
 
 
+class RetainedTopics(StrEnum):
+    """`Chosen`: nothing of topics is removed that `spec.topics` does not choose. `All`: the limits are those of the
+    whole archive, whoever has archived a topic.
+    """
+
+    CHOSEN = "Chosen"
+    ALL = "All"
+
+
 class RetentionHold(Model):
     """Topics, by regular expressions for their whole names, and runs of which nothing may be removed."""
 
@@ -44,11 +54,12 @@ class RetentionHold(Model):
 class Retention(Model):
     """Limits of the archive: a run that succeeded removes at its end what lies beyond them. No limit removes nothing.
 
-    `maxAge`: segments whose newest record is older. `maxBytes`: the oldest segments, until the rest is not larger.
-    `keepRuns`, `keepFor` and `hold`: runs whose states stay restorable, and what may not be removed at all. `grace`: so
-    long after the removal objects are deleted.
+    `topics`: those of which something may go. `maxAge`: segments whose newest record is older. `maxBytes`: the oldest
+    segments, until the rest is not larger. `keepRuns`, `keepFor` and `hold`: runs whose states stay restorable, and
+    what may not be removed at all. `grace`: so long after the removal objects are deleted.
     """
 
+    topics: RetainedTopics = RetainedTopics.CHOSEN
     max_age: Duration | None = None
     max_bytes: ArchiveBytes | None = None
     keep_runs: Kept | None = None

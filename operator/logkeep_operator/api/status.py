@@ -260,9 +260,34 @@ class PlannedStateStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class PlannedRemovalStatus(StatusPart):
+    """The segments and snapshots of a topic that retention would remove, and by which rule."""
+
+    topic: str = ""
+    why: str = ""
+    partitions: int = 0
+    segments: int = 0
+    snapshots: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class PlannedRetentionStatus(StatusPart):
+    """The segments and snapshots that retention would remove. Of `topics_unchosen` it would take nothing."""
+
+    topics: int = 0
+    partitions: int = 0
+    segments: int = 0
+    snapshots: int = 0
+    bytes: int = 0
+    topics_unchosen: int = 0
+    topic_list: tuple[PlannedRemovalStatus, ...] = ()
+
+
+@dataclass(frozen=True)
 class DryRunStatus(StatusPart):
     """The findings of a dry run. The numbers count all, the lists have the first items. `counts` is Exact or AtMost.
-    Only a KafkaRestore has `cluster_state`."""
+    Only a KafkaRestore has `cluster_state`, only a KafkaBackup `retention`."""
 
     end_time: str | None = None
     refused: int = 0
@@ -285,6 +310,7 @@ class DryRunStatus(StatusPart):
     group_list: tuple[PlannedGroupStatus, ...] = ()
     position_list: tuple[PlannedPositionStatus, ...] = ()
     cluster_state: PlannedStateStatus | None = None
+    retention: PlannedRetentionStatus | None = None
     not_checked: tuple[str, ...] = ()
 
 

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import replace
 from typing import Any
 
-from logkeep_engine.contract.dry_run import PlannedClusterState, PlannedPosition, PlannedTopic
+from logkeep_engine.contract.dry_run import PlannedClusterState, PlannedPosition, PlannedRetention, PlannedTopic
 from logkeep_engine.contract.run import MAX_MOVING, PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Lagging, LossEntry, ProgressStatus
 from logkeep_operator.api.status import (
@@ -17,6 +17,8 @@ from logkeep_operator.api.status import (
     PlannedGroupStatus,
     PlannedPositionStatus,
     PlannedRefusalStatus,
+    PlannedRemovalStatus,
+    PlannedRetentionStatus,
     PlannedStateStatus,
     PlannedTopicStatus,
     RestoredStateStatus,
@@ -173,6 +175,7 @@ def dry_run_status(result: RunResult) -> DryRunStatus | None:
         group_list=tuple(PlannedGroupStatus(cut(item.group), item.positions) for item in found.groups_shown),
         position_list=tuple(_planned_position(item) for item in found.positions_shown),
         cluster_state=None if found.cluster_state is None else _planned_state(found.cluster_state),
+        retention=None if found.retention is None else _planned_retention(found.retention),
         not_checked=tuple(cut(note) for note in found.not_checked),
     )
 
@@ -186,6 +189,21 @@ def _planned_position(item: PlannedPosition) -> PlannedPositionStatus:
         record=item.record,
         time=None if item.timestamp is None or item.timestamp < 0 else timestamp(moment_of(item.timestamp / 1000)),
         target_offset=item.target_offset,
+    )
+
+
+def _planned_retention(found: PlannedRetention) -> PlannedRetentionStatus:
+    return PlannedRetentionStatus(
+        topics=found.topics,
+        partitions=found.partitions,
+        segments=found.segments,
+        snapshots=found.snapshots,
+        bytes=found.bytes,
+        topics_unchosen=found.topics_unchosen,
+        topic_list=tuple(
+            PlannedRemovalStatus(item.topic, cut(item.why), item.partitions, item.segments, item.snapshots, item.bytes)
+            for item in found.topics_shown
+        ),
     )
 
 

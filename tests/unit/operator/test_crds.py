@@ -178,7 +178,16 @@ SIZES = {
         ),
         (
             "KafkaRestore",
-            {"lastHandledRun", "lastHandledBackupRuns", "coverage", "recovery", "retention", "reconcile", *SIZES},
+            {
+                "lastHandledRun",
+                "lastHandledBackupRuns",
+                "coverage",
+                "recovery",
+                "retention",
+                "reconcile",
+                *SIZES,
+                "dryRun.retention",
+            },
         ),
     ],
 )

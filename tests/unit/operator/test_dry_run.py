@@ -14,6 +14,8 @@ from logkeep_engine.contract.dry_run import (
     PlannedGroup,
     PlannedPosition,
     PlannedRefusal,
+    PlannedRemoval,
+    PlannedRetention,
     PlannedTopic,
 )
 from logkeep_engine.contract.run import RunResult
@@ -271,6 +273,24 @@ def test_a_backup_says_what_it_would_archive_and_keeps_what_it_has_told() -> Non
     world.complete()
     assert world.condition("Ready") == ("True", "RunSucceeded")
     assert world.status.dry_run is None
+
+
+def test_a_backup_says_what_its_retention_would_remove() -> None:
+    removals = tuple(
+        PlannedRemoval(topic=f"t{n:02}", why="maxAge", partitions=1, segments=2, bytes=9) for n in range(30)
+    )
+    planned = PlannedRetention(
+        topics=30, partitions=30, segments=60, snapshots=1, bytes=270, topics_unchosen=4, topics_shown=removals
+    )
+    world = begun("KafkaBackup", dryRun=True)
+    report = REPORT.model_copy(update={"cluster_state": None, "retention": planned})
+    told = found(world, report).status.dry_run
+    assert told is not None
+    assert told.retention is not None
+    assert (told.retention.segments, told.retention.topics_unchosen, len(told.retention.topic_list)) == (60, 4, 20)
+    assert (told.retention.topic_list[0].topic, told.retention.topic_list[0].why) == ("t00", "maxAge")
+    assert "its retention would remove 60 segments and 1 snapshot of 30 topics, 270 bytes" in world.message()
+    assert Status.from_dict(world.status.to_dict()) == world.status
 
 
 def test_a_status_is_small_whatever_the_number_of_topics() -> None:

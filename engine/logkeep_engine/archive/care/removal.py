@@ -41,6 +41,7 @@ from logkeep_engine.storage import LockedObject, Storage
 
 log = logging.getLogger(__name__)
 
+_EVERY_RUN = KeepRules(runs=1 << 31)
 SEGMENTS_AT_ONCE = 1000  # a commit, and four requests of S3's DeleteObjects
 
 
@@ -71,13 +72,19 @@ class Purged:
     locked: tuple[LockedObject, ...] = ()
 
 
-def remove_expired(writer: Writer, limits: RetentionLimits, now: int, keep: KeepRules = LAST_ONLY) -> Removed:
-    """Remove the segments and snapshots that `retention` finds to go at `now` (ms since the epoch). Their objects stay
-    until `purge` deletes them.
+def remove_expired(
+    writer: Writer,
+    limits: RetentionLimits,
+    now: int,
+    keep: KeepRules = LAST_ONLY,
+    spared: Collection[str] = (),
+) -> Removed:
+    """Remove the segments and snapshots that `retention` finds to go at `now` (ms since the epoch), but nothing of the
+    `spared` topics. Their objects stay until `purge` deletes them.
 
     Raises storage errors, and ArchiveFenced if another run has taken over; what is left then is for the next run.
     """
-    found = expired(writer.state, limits, now, keep)
+    found = expired(writer.state, limits, now, keep, spared)
     for batch in _batches(found):
         facts = [item.segment for item in batch]
         writer.remove(
@@ -92,11 +99,16 @@ def remove_expired(writer: Writer, limits: RetentionLimits, now: int, keep: Keep
 
 
 def purge(
-    writer: Writer, grace: int = 0, topic_ids: Collection[str] | None = None, keep: KeepRules = LAST_ONLY
+    writer: Writer,
+    grace: int = 0,
+    topic_ids: Collection[str] | None = None,
+    keep: KeepRules = LAST_ONLY,
+    spared: Collection[str] = (),
 ) -> Purged:
     """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs, nor
     a point that these rules, or a hold, keep. `topic_ids`: only those of these topics; what one commit has removed of
-    others stays, and so does the catalog's word for it.
+    others stays, and so does the catalog's word for it. What a commit has removed of `spared` topics stays as long as
+    any run's point needs it: who keeps such points is not for these rules to know.
 
     Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and nobody knows whether it is over.
     """
@@ -109,8 +121,14 @@ def purge(
     readers = running_readers(writer.archive.storage, writer.store_time()) if over else []
     held = {item.commit: [reader.run_id for reader in readers if reader.needs(item.commit)] for item in over}
     points = kept_points(writer.state, keep)
+    every = kept_points(writer.state, _EVERY_RUN) if spared else points
     due = [
-        item for item in over if not held[item.commit] and not points_with(writer.archive, writer.state, item, points)
+        item
+        for item in over
+        if not held[item.commit]
+        and not points_with(
+            writer.archive, writer.state, item, every if any(key[0] in spared for key in item.segments) else points
+        )
     ]
     keys = {key for item in due for key in _of_topics(item, topic_ids)}
     write_indexes(writer, keys)

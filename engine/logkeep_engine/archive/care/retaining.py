@@ -1,6 +1,6 @@
 """Carries out the retention of a KafkaBackup: what `retention` finds goes, and `removal` removes it.
 
-rules = RetentionRules.of(spec.retention)
+rules = RetentionRules.of(spec.retention, chosen)
 writer.hold(with_spec_holds(writer.state.retention_holds, spec.retention.hold))
 ...
 writer.end(RunOutcome.SUCCEEDED, groups=groups)
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Self
@@ -27,34 +27,57 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.contract.names import HOLD, RETENTION
-from logkeep_engine.contract.retention import Retention, RetentionHold
+from logkeep_engine.contract.retention import RetainedTopics, Retention, RetentionHold
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveFenced, BackupUnfinished, ClockDoubtful, LogkeepError, SpecError
 
 log = logging.getLogger(__name__)
+_SHOWN = 3  # topics that a warning names
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """The limits, what is kept beside them, and the ms after which objects are deleted."""
+    """The limits, what is kept beside them, the ms after which objects are deleted, and whether something may go of a
+    topic of this name. `chosen` None: of all topics."""
 
     limits: RetentionLimits
     keep: KeepRules
     grace: int
+    chosen: Callable[[str], bool] | None = None
 
     @classmethod
-    def of(cls, spec: Retention) -> Self:
+    def of(cls, spec: Retention, chosen: Callable[[str], bool]) -> Self:
+        """The rules that a spec gives. `chosen`: whether its `topics` choose a name."""
         age, keep = spec.max_age_seconds, spec.keep_for
         return cls(
             RetentionLimits(None if age is None else age * 1000, spec.max_bytes_int),
             KeepRules(spec.keep_runs or 0, keep.daily or 0, keep.weekly or 0, keep.monthly or 0),
             spec.grace_seconds * 1000,
+            None if spec.topics is RetainedTopics.ALL else chosen,
         )
 
     @property
     def is_set(self) -> bool:
         """Whether there is a limit or a number of points."""
         return self.limits.is_set or self.keep.is_set
+
+    def spared(self, state: ArchiveState) -> frozenset[str]:
+        """The ids of the topics of which nothing may go."""
+        if self.chosen is None:
+            return frozenset()
+        return frozenset(topic_id for topic_id, topic in state.topics.items() if not self.chosen(topic.name))
+
+    def told_unchosen(self, state: ArchiveState) -> list[str]:
+        """The warning for topics that the archive holds and that are spared."""
+        there = {topic_id for topic_id, _ in (*state.segments, *state.snapshots)}
+        names = sorted({state.topics[topic_id].name for topic_id in self.spared(state) & there})
+        if not names or not self.is_set:
+            return []
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return [
+            f"retention leaves {so_many(len(names), 'topic')} of the archive alone that spec.topics does not choose: "
+            f"{', '.join(names[:_SHOWN])}{more}. With spec.retention.topics: All its limits are theirs, too."
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +97,12 @@ def retain(writer: Writer, rules: RetentionRules) -> RetentionDone:
     Raises storage errors and ArchiveFenced before something was removed. What hinders a deletion is in the notes.
     """
     limits, now, notes = _by_the_clock(writer, rules.limits)
-    removed = remove_expired(writer, limits, now, rules.keep)
+    spared = rules.spared(writer.state)
+    notes += rules.told_unchosen(writer.state)
+    removed = remove_expired(writer, limits, now, rules.keep, spared)
     purged = Purged()
     try:
-        purged = purge(writer, rules.grace, keep=rules.keep)
+        purged = purge(writer, rules.grace, keep=rules.keep, spared=spared)
     except ClockDoubtful as error:
         notes.append(f"objects of what was removed are not deleted yet: {error.message}")
     except ArchiveFenced:

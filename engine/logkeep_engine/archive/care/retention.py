@@ -22,13 +22,14 @@ with branches, nothing of the partition goes.
 A point that was compacted only when its run ended, though its topic is that no longer, keeps all that it has. Limits
 would take last records of keys from it.
 
-Nothing goes that no commit names yet (it is in no state), nor of topics and runs with a hold.
+Nothing goes that no commit names yet (it is in no state), nor of topics and runs with a hold. Nothing goes either of
+topics that are spared, and they do not count in the limit of size.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -48,6 +49,7 @@ _NO_TIME = -1
 MAX_AGE, MAX_BYTES, NO_POINT = "maxAge", "maxBytes", "no kept point needs it"
 """The rules by which something goes."""
 WITHIN, COMPACTED, NEEDED, TRANSACTIONS = "within the limits", "compacted", "snapshot in use", "transactions before it"
+UNCHOSEN = "spec.topics does not choose it"
 """The reasons for which something stays, beside holds and kept points."""
 
 
@@ -108,21 +110,34 @@ class Judged(NamedTuple):
     why: str
 
 
-def expired(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRules = LAST_ONLY) -> list[Expired]:
+def expired(
+    state: ArchiveState,
+    limits: RetentionLimits,
+    now: int,
+    keep: KeepRules = LAST_ONLY,
+    spared: Collection[str] = (),
+) -> list[Expired]:
     """The segments and snapshots to remove at `now` (ms since the epoch): first those that are too old, then those that
-    are too much, each oldest first.
+    are too much, each oldest first. `spared`: ids of topics of which nothing may go.
 
     A removal that ends early, after any of them, leaves no transaction without its marker either.
     """
     if not limits.is_set and not keep.is_set:
         return []
-    return [Expired(item.to_remove(), item.bytes) for item, goes, _ in judged(state, limits, now, keep) if goes]
+    found = judged(state, limits, now, keep, spared)
+    return [Expired(item.to_remove(), item.bytes) for item, goes, _ in found if goes]
 
 
-def judged(state: ArchiveState, limits: RetentionLimits, now: int, keep: KeepRules = LAST_ONLY) -> list[Judged]:
+def judged(
+    state: ArchiveState,
+    limits: RetentionLimits,
+    now: int,
+    keep: KeepRules = LAST_ONLY,
+    spared: Collection[str] = (),
+) -> list[Judged]:
     """Judge everything in the archive. Those that go come first, in the order of `expired`."""
     points = kept_points(state, keep)
-    items = sorted(_items(state, points, limits, now))
+    items = sorted(_spare(_items(state, points, limits, now), spared))
     free = [item for item in items if not item.stays]
     candidates = list(_candidates(free, limits, now, keep))
     why_not = _Reasons(state, points, limits, free)
@@ -243,6 +258,10 @@ def _items(state: ArchiveState, points: Sequence[KeptPoint], limits: RetentionLi
             floor = table.floor(None if limits.max_age is None else now - limits.max_age, passive)
             yield from table.segments(COMPACTED, floor)
             yield from table.snapshots(table.in_use(floor))
+
+
+def _spare(items: Iterable[Item], spared: Collection[str]) -> Iterator[Item]:
+    return (item._replace(stays=item.stays or UNCHOSEN) if item.topic_id in spared else item for item in items)
 
 
 def _was_compacted_only(topic: TopicEntry) -> bool:

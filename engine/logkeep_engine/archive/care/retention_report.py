@@ -17,6 +17,7 @@ from logkeep_engine.archive.catalog.earlier import last_with_generations, withou
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading import view
+from logkeep_engine.contract.dry_run import PlannedRemoval, PlannedRetention
 from logkeep_engine.contract.retention import RetentionHold
 
 _NO_TIME = -1
@@ -94,7 +95,7 @@ def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> Ret
     now = time.time_ns() // 1_000_000
     state = archive.load()
     state.retention_holds = tuple(sorted(set(with_spec_holds(state.retention_holds, hold))))
-    found = judged(state, rules.limits, now, rules.keep)
+    found = judged(state, rules.limits, now, rules.keep, rules.spared(state))
     points = kept_points(state, rules.keep)
     return RetentionPreview(
         moment(now),
@@ -112,6 +113,44 @@ def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> Ret
         ),
         tuple(map(str, state.retention_holds)),
         tuple(_going(state, item) for item in found if item.goes),
+    )
+
+
+def planned_retention(state: ArchiveState, rules: RetentionRules, hold: RetentionHold) -> PlannedRetention | None:
+    """Find out what retention would remove from the archive as it is now; None if there are no rules. The state gets
+    the holds of the spec."""
+    if not rules.is_set:
+        return None
+    state.retention_holds = tuple(sorted(set(with_spec_holds(state.retention_holds, hold))))
+    spared = rules.spared(state)
+    found = judged(state, rules.limits, time.time_ns() // 1_000_000, rules.keep, spared)
+    groups: dict[tuple[str, str], list[Judged]] = {}
+    for one in found:
+        if one.goes:
+            groups.setdefault((state.topics[one.item.topic_id].name, one.why), []).append(one)
+    going = [one.item for some in groups.values() for one in some]
+    snapshots = sum(item.is_snapshot for item in going)
+    there = {topic_id for topic_id, _ in (*state.segments, *state.snapshots)}
+    return PlannedRetention(
+        topics=len({item.topic_id for item in going}),
+        partitions=len({(item.topic_id, item.partition) for item in going}),
+        segments=len(going) - snapshots,
+        snapshots=snapshots,
+        bytes=sum(item.bytes for item in going),
+        topics_unchosen=len(spared & there),
+        topics_shown=tuple(_planned(*group, some) for group, some in sorted(groups.items())),
+    )
+
+
+def _planned(topic: str, why: str, some: list[Judged]) -> PlannedRemoval:
+    snapshots = sum(one.item.is_snapshot for one in some)
+    return PlannedRemoval(
+        topic=topic,
+        why=why,
+        partitions=len({(one.item.topic_id, one.item.partition) for one in some}),
+        segments=len(some) - snapshots,
+        snapshots=snapshots,
+        bytes=sum(one.item.bytes for one in some),
     )
 
 

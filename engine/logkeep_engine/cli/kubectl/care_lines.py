@@ -56,6 +56,30 @@ def kept_points(body: Body, now: datetime) -> list[tuple[str, ...]]:
     return [*rows, (f"and {more} more", "", "")] if rows and more > 0 else rows
 
 
+def planned_removals(body: Body) -> list[str]:
+    """A line for each topic of which a dry run says that retention would remove something, and for those of which
+    nothing would go because the spec does not choose them."""
+    told = [
+        f"retention would remove {_amount(item)} of {_shown(item.get('topic'))}: {_shown(item.get('why'))}"
+        for item in items(body, "status", "dryRun", "retention", "topicList")
+    ]
+    found = part(body, "status", "dryRun", "retention")
+    if not isinstance(found, dict):
+        return told
+    more = int(found.get("topics") or 0) - len({item.get("topic") for item in found.get("topicList") or ()})
+    told += [f"retention would remove something of {so_many(more, 'topic')} more"] if more > 0 else []
+    spared = int(found.get("topicsUnchosen") or 0)
+    return told + (
+        [f"retention would leave {so_many(spared, 'topic')} alone that spec.topics does not choose"] if spared else []
+    )
+
+
+def _amount(found: Body) -> str:
+    told = so_many(int(found.get("segments") or 0), "segment")
+    told += f", {so_many(int(found['snapshots']), 'snapshot')}" if found.get("snapshots") else ""
+    return f"{told}, {human_bytes(float(found.get('bytes') or 0))}"
+
+
 def _retention(body: Body, now: datetime) -> list[Row]:
     found = part(body, "status", "archive", "retention")
     if not isinstance(found, dict):

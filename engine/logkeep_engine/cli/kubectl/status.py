@@ -73,7 +73,7 @@ def _show_one(cluster: Kubernetes, text: str, now: datetime, output: Output) -> 
     out = stdout()
     for body in found:
         out.print(facts([*lines.detail(body, now), *care_lines.care_rows(body, now)]))
-        for note in (*lines.run_notes(body), *lines.dry_run_notes(body)):
+        for note in (*lines.run_notes(body), *lines.dry_run_notes(body), *care_lines.planned_removals(body)):
             say(note)
         for heads, rows in (
             (lines.DRY_RUN_TOPICS, lines.dry_run_topics(body)),

@@ -127,7 +127,8 @@ def test_a_hold_is_released_where_it_was_asked_for(archive: Archive) -> None:
 
 def test_a_dry_run_tells_what_would_go_what_stays_and_which_points_are_whole(archive: Archive) -> None:
     spec = Retention.model_validate({"maxAge": "30d", "keepRuns": 2, "hold": {"topics": ["other"]}})
-    found = preview(archive, RetentionRules.of(spec), spec.hold)
+    rules = RetentionRules.of(spec, bool)
+    found = preview(archive, rules, spec.hold)
     (goes,) = found.topics
     assert (goes.topic, goes.goes, goes.why, goes.segments) == ("orders", True, "maxAge", 3)
     assert [(point.run_id, point.rules, point.whole) for point in found.points] == [
@@ -143,7 +144,7 @@ def test_a_dry_run_tells_what_would_go_what_stays_and_which_points_are_whole(arc
     with begin(archive.storage, "run-3") as writer:
         writer.end(RunOutcome.SUCCEEDED)
         retain(writer, replace(OLD, limits=RetentionLimits(max_bytes=1), grace=86_400_000))
-    later = preview(archive, RetentionRules.of(spec), spec.hold)
+    later = preview(archive, rules, spec.hold)
     assert [(point.run_id, point.whole, point.since[:4]) for point in later.points] == [
         ("run-2", False, "2023"),
         ("run-3", True, ""),

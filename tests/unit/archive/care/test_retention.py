@@ -6,7 +6,8 @@ from itertools import product
 
 import pytest
 
-from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
+from logkeep_engine.archive.care.points import KeepRules
+from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, judged, object_bytes
 from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Coverage, RemovedSegment, RunEntry, RunOutcome
@@ -278,3 +279,30 @@ def test_a_commit_says_what_it_removes_only_if_it_does() -> None:
     assert f'{table},"purged":true,'.encode() in data
     assert commits.load_commit(data, "c") == removing
     assert state.removed == {}
+
+
+def test_nothing_goes_of_topics_that_are_spared_and_their_bytes_do_not_count() -> None:
+    audit = [at(base, 1 + base, topic_id=AUDIT.topic_id) for base in (0, 10)]
+    state = holding(at(0, 1), at(10, 2), at(20, NOW), *audit)
+    spared = {AUDIT.topic_id}
+
+    def left(age: int | None, size: int | None) -> list[tuple[str, int]]:
+        found = expired(state, RetentionLimits(age, size), NOW, spared=spared)
+        assert {item.segment.topic_id for item in found} <= {ID}
+        return [(item.segment.topic_id, item.bytes) for item in found]
+
+    assert left(100, None) == [(ID, 100), (ID, 100)]
+    assert left(None, 300) == [], "500 bytes are there, 300 of topics of which something may go"
+    assert left(None, 200) == [(ID, 100)]
+    assert left(100, 1) == [(ID, 100)] * 3
+    why = {one.item.topic_id: one.why for one in judged(state, RetentionLimits(100), NOW, spared=spared)}
+    assert why[AUDIT.topic_id] == "spec.topics does not choose it"
+    assert len(expired(state, RetentionLimits(100), NOW)) == 4
+
+
+def test_a_spared_compacted_topic_keeps_its_snapshots_and_what_they_stand_for() -> None:
+    state = holding(at(0, 1, topic_id=STATE.topic_id), at(10, 1))
+    rules = KeepRules(runs=1)
+    found = judged(state, RetentionLimits(), NOW, rules, {STATE.topic_id})
+    assert {one.why for one in found if one.item.topic_id == STATE.topic_id} == {"compacted"}
+    assert not [one for one in found if one.goes]
