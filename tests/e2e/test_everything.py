@@ -101,6 +101,7 @@ def everything(broker: KafkaBroker) -> Document:
             "source": {"backupRef": {"name": "saved"}},
             "cluster": {"bootstrapServers": [broker.bootstrap]},
             "everything": True,
+            "acls": {"principals": ["User:alice"]},
             "spark": {},
         },
     }
