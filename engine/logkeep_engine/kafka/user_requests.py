@@ -7,6 +7,7 @@ must do.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -221,6 +222,18 @@ def describe_scram_users() -> Call[Described[ScramUser]]:
 
 def _entity(read: Reader) -> Entity:
     return tuple(sorted(read.array(lambda: (read.string(), read.nullable_string())), reverse=True))
+
+
+def is_sendable(acl: Acl) -> bool:
+    """Whether each word of an ACL is one of Kafka's, or the number of one."""
+    words = (
+        (_RESOURCES, acl.resource),
+        (_PATTERNS, acl.pattern),
+        (_OPERATIONS, acl.operation),
+        (_PERMISSIONS, acl.permission),
+    )
+    numbers = re.compile("[0-9]{1,2}")
+    return all(word in known.values() or numbers.fullmatch(word) for known, word in words)
 
 
 def _word(words: dict[int, str], number: int) -> str:

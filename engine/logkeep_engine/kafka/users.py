@@ -26,6 +26,7 @@ from logkeep_engine.kafka.user_requests import (
     describe_acls,
     describe_quotas,
     describe_scram_users,
+    is_sendable,
 )
 
 T = TypeVar("T")
@@ -84,8 +85,8 @@ class UserAdmin(Admin):
     def create_acls(self, acls: Sequence[Acl], at_once: int | None = None) -> list[SetRefused[Acl]]:
         """Add ACLs, `at_once` in a request; returns those that the cluster does not take. Safe to repeat. Raises
         BrokerRefused for a user who may not."""
-        refused: list[SetRefused[Acl]] = []
-        for part in in_parts(acls, at_once or _A_REQUEST):
+        refused = [SetRefused(acl, "a word of it is none of Kafka's") for acl in acls if not is_sendable(acl)]
+        for part in in_parts([acl for acl in acls if is_sendable(acl)], at_once or _A_REQUEST):
             self._permit()
             refused += _refused(part, self._ordered(create_acls(part), "add ACLs"), "add ACLs", "ALTER")
         return refused

@@ -16,8 +16,9 @@ from logkeep_engine.kafka.witnesses import Fate
 from logkeep_engine.restore.state import ALTERED
 
 
-def known_by_both(control: ControlPlane, ids: Mapping[str, str]) -> dict[str, str]:
-    """Those of the topic ids, by name, that the brokers know by this name: the only ones that may be deleted.
+def known_by_both(control: ControlPlane, ids: Mapping[str, str], said_by: str) -> dict[str, str]:
+    """Those of the topic ids, by name, that the brokers know by this name: the only ones that may be deleted. `said_by`
+    is the object that has them, for messages.
 
     Raises StateAltered for an id that is the id of a topic of another name, and BrokerUnavailable if brokers do not
     tell.
@@ -34,17 +35,17 @@ def known_by_both(control: ControlPlane, ids: Mapping[str, str]) -> dict[str, st
             )
     there = {name: ids[name] for name, standing in standings.items() if standing.fate is Fate.THERE}
     if len(there) < len(ids):
-        _refuse_others(control, {name: topic_id for name, topic_id in ids.items() if name not in there})
+        _refuse_others(control, {name: topic_id for name, topic_id in ids.items() if name not in there}, said_by)
     return there
 
 
-def _refuse_others(control: ControlPlane, ids: Mapping[str, str]) -> None:
+def _refuse_others(control: ControlPlane, ids: Mapping[str, str], said_by: str) -> None:
     """Raises StateAltered for the id of a topic that has another name."""
     names = {topic.topic_id: topic.name for topic in control.topics()}
     for name, topic_id in sorted(ids.items()):
         if topic_id in names and names[topic_id] != name:
             raise StateAltered(
-                f"The state of the restore says that topic {name!r} has the id {topic_id}, which is the id of topic "
+                f"{said_by}: it says that topic {name!r} has the id {topic_id}, which is the id of topic "
                 f"{names[topic_id]!r}; nothing was deleted",
                 hint=ALTERED,
             )

@@ -108,7 +108,7 @@ def delete_replaced(control: ControlPlane, plan: RestorePlan) -> None:
     ids = _replaced(plan)
     if not ids:
         return
-    control.delete_topic_ids(known_by_both(control, ids))
+    control.delete_topic_ids(known_by_both(control, ids, f"the plan of run {plan.run_id}"))
     deadline = time.monotonic() + _PATIENCE
     while left := {name: standing for name, standing in control.standings(ids).items() if not _is_gone(standing)}:
         if time.monotonic() > deadline:
@@ -133,7 +133,7 @@ def refuse_unconfirmed_plan(control: ControlPlane, plan: RestorePlan, spec: Kafk
         strange = sorted(set(spec.confirm) - {topic.target for topic in plan.topics})
         if strange:
             raise unknown_target(strange)
-    unconfirmed = {name: topic_id for name, topic_id in wanted.items() if name not in spec.confirm}
+    unconfirmed = {topic: topic_id for topic, topic_id in wanted.items() if topic not in spec.confirm}
     if spec.if_topic_exists is not IfTopicExists.RESUME:
         if unconfirmed:
             raise StateAltered(
@@ -142,7 +142,7 @@ def refuse_unconfirmed_plan(control: ControlPlane, plan: RestorePlan, spec: Kafk
                 hint=ALTERED,
             )
         return
-    there = known_by_both(control, unconfirmed)
+    there = known_by_both(control, unconfirmed, name)
     if there:
         raise not_confirmed(sorted(there))
 

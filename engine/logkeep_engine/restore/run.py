@@ -204,7 +204,10 @@ class RestoreRun(DriverRun):
         connection = connection_from(self._spec.cluster, self._environ)
         with ControlPlane(connection) as control:
             context = self._context(archive, state, control, control.cluster_id(), connection, Refusals())
-            self._earlier = self._done_before(context) if claimed is None else _borne_out(context, claimed)
+            if claimed is None:
+                self._earlier = self._done_before(context)
+            else:  # a verification looks at all of it itself
+                self._earlier = claimed if self._only_verify else _borne_out(context, claimed)
             if self._earlier is not None and self._is_enough(self._earlier):
                 log.info("run %s has succeeded before: nothing to do", self._earlier.earlier_run or self._run_id)
                 return

@@ -19,7 +19,7 @@ from logkeep_engine.kafka.user_requests import Acl, ScramUser
 
 _ANY = "*"
 _NAMED = ("TOPIC", "GROUP", "TRANSACTIONAL_ID")
-_ALLOW = "ALLOW"
+_ALLOW, _DENY = "ALLOW", "DENY"
 _SHOWN = 5
 
 
@@ -47,7 +47,8 @@ def _reasons(acl: Acl, known: set[str], consent: RestoredAcls, wanted: NamePatte
     if acl.principal.endswith(f":{_ANY}"):
         if not consent.any_principal:
             yield "it is for anybody, and spec.acls.anyPrincipal is not set"
-    elif acl.permission == _ALLOW and acl.principal not in known and not wanted.chooses(acl.principal):
+    # Kafka's numbers stand for its words, too: whatever does not deny allows.
+    elif acl.permission != _DENY and acl.principal not in known and not wanted.chooses(acl.principal):
         yield "the cluster does not know its principal, and spec.acls.principals does not name it"
 
 
@@ -57,7 +58,7 @@ def told_held_back(held: Mapping[Acl, str], where: str = "", *, would: bool = Fa
         return
     listed = "; ".join(f"{acl} ({reason})" for acl, reason in list(held.items())[:_SHOWN])
     more = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
-    denying = sum(acl.permission != _ALLOW for acl in held)
+    denying = sum(acl.permission == _DENY for acl in held)
     wider = f"; {denying} of them deny, so others may do more than they could" if denying else ""
     does, what = ("would be", "name them there") if would else ("were", "set those by hand that you want")
     yield f"{len(held)} ACLs {does} held back, since spec.acls does not name them: {listed}{more}{wider}: {what}{where}"

@@ -10,7 +10,7 @@ from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.trouble import BrokerTrouble
-from logkeep_engine.kafka.user_requests import Acl, Results
+from logkeep_engine.kafka.user_requests import Acl, Results, is_sendable
 
 OF_CLUSTER = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:other", "*", "ALTER", "ALLOW")
 
@@ -44,3 +44,20 @@ def test_acls_that_may_have_taken_the_right_to_repeat_them_are_not_called_refuse
     monkeypatch.setattr(ControlPlane, "_on_a_pool", lambda _, question: asyncio.run(question(Refuses(lost))))
     with ControlPlane(KafkaConnection(("127.0.0.1:1",)), timeout=30.0) as control, pytest.raises(error):
         control.create_acls([OF_CLUSTER])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sendable"),
+    [
+        ({}, True),
+        ({"resource": "99", "operation": "15"}, True),
+        ({"resource": "cluster"}, False),
+        ({"operation": ""}, False),
+        ({"permission": "-3"}, False),
+        ({"pattern": "1000"}, False),
+        ({"pattern": "\u0663"}, False),
+    ],
+)
+def test_an_acl_with_a_word_that_is_none_of_kafkas_is_not_sent(changes: dict[str, str], sendable: bool) -> None:
+    acl = Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")._replace(**changes)
+    assert is_sendable(acl) is sendable

@@ -34,7 +34,7 @@ class Brokers:
 
 
 def known(brokers: Brokers, ids: Mapping[str, str]) -> dict[str, str]:
-    return known_by_both(brokers, ids)  # type: ignore[arg-type]
+    return known_by_both(brokers, ids, "the note")  # type: ignore[arg-type]
 
 
 def test_topics_that_are_gone_or_were_created_again_are_left_out() -> None:
@@ -46,7 +46,7 @@ def test_topics_that_are_gone_or_were_created_again_are_left_out() -> None:
 @pytest.mark.parametrize("name", ["drill.0-x", "b"])
 def test_the_id_of_a_topic_of_another_name_is_refused(name: str) -> None:
     with pytest.raises(
-        StateAltered, match=f"says that topic '{name}' has the id 1, which is the id of topic 'a'"
+        StateAltered, match=f"^the note: it says that topic '{name}' has the id 1, which is the id of topic 'a'"
     ) as no:
         known(Brokers({"a": "1", "b": "2", "c": "3"}), {name: "1", "c": "3"})
     assert "nothing was deleted" in no.value.message

@@ -44,6 +44,8 @@ def test_what_names_one_thing_and_one_known_principal_comes_back(acl: Acl) -> No
         ({"principal": "User:*", "permission": "DENY"}, {"anyPrincipal": True}, "for anybody"),
         ({"principal": "Group:*"}, {"anyPrincipal": True}, "for anybody"),
         ({"principal": "User:mallory"}, {"principals": ["User:m.*"]}, "does not know its principal"),
+        ({"principal": "User:mallory", "permission": "3"}, {"principals": ["User:m.*"]}, "does not know its principal"),
+        ({"resource": "2", "name": "x"}, {"cluster": True}, "on the cluster"),
         ({"principal": "User:alic"}, {"principals": ["User:alic"]}, "does not know its principal"),
         ({"principal": "User:alice2"}, {"principals": [".*2"]}, "does not know its principal"),
     ],

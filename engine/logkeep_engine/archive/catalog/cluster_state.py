@@ -15,7 +15,7 @@ A kind that the cluster did not tell has no table, and its reason stands under `
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ CLUSTER_STATE = "cluster-state.json"
 KINDS = {"acls": "ACLs", "quotas": "client quotas", "scramUsers": "names of SCRAM users"}
 """The kinds by their keys in the object, in words for people."""
 
+_MOST_BYTES = 2**15 - 1  # of a string in Kafka's protocol
 _ACLS = ["resource", "name", "pattern", "principal", "host", "operation", "permission"]
 _QUOTAS = ["entity", "key", "value"]
 _USERS = ["name", "mechanism", "iterations"]
@@ -86,9 +87,7 @@ class ClusterState:
                 run_id=document["runId"],
                 time=document["time"],
                 acls=None if acls is None else tuple(_acl(*row) for row in acls),
-                quotas=None
-                if quotas is None
-                else tuple((tuple((kind, name) for kind, name in row[0]), row[1], float(row[2])) for row in quotas),
+                quotas=None if quotas is None else tuple(_quota(*row) for row in quotas),
                 users=None if users is None else tuple((str(row[0]), str(row[1]), int(row[2])) for row in users),
                 reasons=document["notArchived"],
                 authorizer=document["authorizer"],
@@ -97,7 +96,21 @@ class ClusterState:
         return building(build, name)
 
 
+def _check_words(words: Sequence[Any]) -> None:
+    """Raises ValueError for what no request of Kafka can hold as a word."""
+    if not all(type(word) is str and len(word.encode(errors="replace")) <= _MOST_BYTES for word in words):
+        raise ValueError("a word is none, or too long")
+
+
+def _quota(entity: Any, key: Any, value: Any) -> QuotaRow:
+    parts = tuple((kind, name) for kind, name in entity)
+    words = [key, *(kind for kind, _ in parts), *(name for _, name in parts if name is not None)]
+    _check_words(words)
+    return parts, key, float(value)
+
+
 def _acl(*row: str) -> AclRow:
+    _check_words(row)
     resource, name, pattern, principal, host, operation, permission = row
     return resource, name, pattern, principal, host, operation, permission
 

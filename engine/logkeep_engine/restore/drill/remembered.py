@@ -126,7 +126,7 @@ class DrillTopics:
         what is left stays remembered.
         """
         ids = self._found(control)
-        there = known_by_both(control, ids)
+        there = known_by_both(control, ids, f"{self._storage.uri}/{self.drill.path}")
         own = _marked(control, list(there), self.drill.scope.mark) if there else {}
         if own:
             control.delete_topic_ids({name: topic_id for name, topic_id in own.items() if there[name] == topic_id})

@@ -49,6 +49,24 @@ def test_a_state_is_read_as_it_was_written() -> None:
     assert ClusterState.from_json(everything.to_json(), "x") == everything
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"acls": [["TOPIC", "orders", "LITERAL", 7, "*", "READ", "ALLOW"]]},
+        {"acls": [["TOPIC", "orders", "LITERAL", None, "*", "READ", "ALLOW"]]},
+        {"acls": [["TOPIC", "o" * 40_000, "LITERAL", "User:a", "*", "READ", "ALLOW"]]},
+        {"quotas": [[[["user", 7]], "producer_byte_rate", 1.0]]},
+        {"quotas": [[[["user", None]], None, 1.0]]},
+    ],
+)
+def test_words_that_are_none_are_damage(change: dict[str, list[object]]) -> None:
+    document = json.loads(STATE.to_json())
+    for key, rows in change.items():
+        document[key]["rows"] = rows
+    with pytest.raises(ArchiveDamaged, match="a word is none, or too long"):
+        ClusterState.from_json(json.dumps(document).encode(), "x")
+
+
 def test_the_end_of_a_run_names_what_it_has_archived(archive: Archive) -> None:
     end = next(ends_of_runs(archive, archive.load().commit))
     assert end.cluster_state is not None
