@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 
 import kopf
 
+from logkeep_engine.contract.visible import log_with_times, say
 from logkeep_operator import handlers
 from logkeep_operator.cluster import KubernetesCluster, connect
 from logkeep_operator.errors import SettingsInvalid
@@ -25,15 +25,9 @@ def main() -> int:
     try:
         settings = from_environ(os.environ)
     except SettingsInvalid as error:
-        print(f"logkeep-operator: {error}", file=sys.stderr)
+        say(f"logkeep-operator: {error}")
         return 2
-    logging.Formatter.converter = time.gmtime
-    logging.basicConfig(
-        level=settings.log_level,
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
+    log_with_times(settings.log_level)
     for chatty in ("kopf", "aiohttp", "asyncio", "urllib3", "kubernetes"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))
     log = logging.getLogger("logkeep_operator")
@@ -48,7 +42,7 @@ def main() -> int:
         memo=operator,
     )
     if operator.failure:
-        print(f"logkeep-operator: {operator.failure}", file=sys.stderr)
+        say(f"logkeep-operator: {operator.failure}")
     return 1 if operator.failure else 0
 
 

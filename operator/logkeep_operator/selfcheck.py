@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from logkeep_engine.contract.objects import STRIMZI_GROUP
+from logkeep_engine.contract.visible import print_line, say
 from logkeep_operator.api import GROUP, KINDS
 from logkeep_operator.api.asked import ASKED_PLURAL
 from logkeep_operator.cluster import KubernetesCluster, Right, connect
@@ -71,9 +72,9 @@ def main() -> int:
     except (ApiError, SettingsInvalid) as error:
         problems = [str(error)]
     for problem in problems:
-        print(f"logkeep: {problem}", file=sys.stderr)
+        say(f"logkeep: {problem}")
     if not problems:
-        print("logkeep: the CRDs are served and all permissions are there")
+        print_line("logkeep: the CRDs are served and all permissions are there")
     return 1 if problems else 0
 
 

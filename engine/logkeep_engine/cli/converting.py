@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.options import Output, Server, pattern, refuse
-from logkeep_engine.cli.output import facts, print_json, say, say_damage, stdout, table
+from logkeep_engine.cli.output import facts, print_json, print_line, say, say_damage, stdout, table
 from logkeep_engine.cli.running import end, leave, on_spark, rows_of_counts, say_warnings, seconds
 from logkeep_engine.contract.spec import (
     AvroCodec,
@@ -217,4 +217,4 @@ def _print_text(done: ConvertResult) -> None:
         if len(losses) > MAX_LOSSES:
             say(f"and {len(losses) - MAX_LOSSES} more losses: -o json has all")
     elif done.dry_run:
-        print("nothing is lost")
+        print_line("nothing is lost")

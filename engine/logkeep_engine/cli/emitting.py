@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logkeep_engine.cli.output import say
+from logkeep_engine.cli.output import print_lines, say
 from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
@@ -36,7 +36,7 @@ def emit_topics(file: str, out: str, cluster: str | None, version: StrimziVersio
     resources = list(kafka_topics(_chosen(spec), spec, cluster, version or said.strimzi_api or StrimziVersion.V1))
     text = as_yaml(resources)
     if out == "-":
-        print(text, end="")
+        print_lines(text)
         return
     try:
         Path(out).write_text(text, encoding="utf-8")

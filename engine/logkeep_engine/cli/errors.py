@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 import typer
 
 from logkeep_engine import interrupt
-from logkeep_engine.cli.output import say, say_damage
+from logkeep_engine.cli.output import log_to_stderr, say, say_damage
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError
@@ -73,12 +73,7 @@ class errors(AbstractContextManager[None]):  # noqa: N801 (used as a function)
 
     def __init__(self, debug: bool) -> None:
         self._debug = debug
-        logging.basicConfig(
-            level=logging.DEBUG if debug else logging.WARNING,
-            stream=sys.stderr,
-            format="%(levelname)s %(name)s: %(message)s",
-            force=True,
-        )
+        log_to_stderr(logging.DEBUG if debug else logging.WARNING)
         if not debug:
             for handler in logging.getLogger().handlers:
                 handler.addFilter(_without_traceback)

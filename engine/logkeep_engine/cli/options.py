@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -16,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import logkeep_engine
+from logkeep_engine.cli.output import print_line, visible
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.errors import SpecError
@@ -25,17 +27,31 @@ if TYPE_CHECKING:
     from logkeep_engine.kafka.connection import KafkaConnection
     from logkeep_engine.storage import Storage
 
+_USAGE_ERROR: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # typer names it nowhere
+
 
 class Commands(TyperGroup):
-    """The commands of a program. What is wrong with an option is told without the words of the library below typer."""
+    """The commands of a program. What is wrong with an option is told without the words of the library below typer, and
+    without characters that do something."""
+
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        """Read the options that stand before the command."""
+        with _told_plainly():
+            return super().make_context(*given, **named)
 
     def invoke(self, ctx: Any) -> Any:
         """Read the options of the command, and run it."""
-        try:
+        with _told_plainly():
             return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
-            raise
+
+
+@contextmanager
+def _told_plainly() -> Iterator[None]:
+    try:
+        yield
+    except _USAGE_ERROR as error:
+        error.message = visible(error.message.removeprefix("Value error, "))
+        raise
 
 
 class Output(StrEnum):
@@ -45,7 +61,7 @@ class Output(StrEnum):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"logkeep {logkeep_engine.__version__}")
+        print_line(f"logkeep {logkeep_engine.__version__}")
         raise typer.Exit
 
 

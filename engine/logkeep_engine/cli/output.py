@@ -1,4 +1,5 @@
-"""This module prints for people and for programs.
+"""This module prints for people and for programs. No other module of the commands writes to stdout or stderr: what
+comes from outside passes through here, and comes out without characters that do something (`contract.visible`).
 
 Results go to stdout, everything else to stderr. Tables have colours on a terminal, and are plain in a pipe. Their cells
 are never cut.
@@ -7,6 +8,7 @@ are never cut.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,14 +19,34 @@ from rich.style import StyleType
 from rich.table import Table
 
 from logkeep_engine.contract.values import human_bytes
+from logkeep_engine.contract.visible import (
+    VisibleFormatter,
+    print_line,
+    print_lines,
+    say,
+    visible,
+    visible_json,
+    visible_lines,
+)
+
+__all__ = [
+    "byte_count",
+    "facts",
+    "log_to_stderr",
+    "print_json",
+    "print_json_line",
+    "print_line",
+    "print_lines",
+    "say",
+    "say_damage",
+    "stderr",
+    "stdout",
+    "table",
+    "visible",
+]
 
 _NO_END = 1_000_000  # columns of a line
 MAX_FAULTS = 20  # printed for a refused restore; all are in the archive's damage.json
-
-
-def say(line: str) -> None:
-    """Print one line on stderr."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def say_damage(faults: Sequence[str]) -> None:
@@ -35,12 +57,18 @@ def say_damage(faults: Sequence[str]) -> None:
 
 def print_json(value: Any) -> None:
     """Print one document on stdout."""
-    print(json_text(value, indent=2), flush=True)
+    print_lines(_json_text(value, indent=2) + "\n", flush=True)
 
 
-def json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON that standard output can take. A character that its encoding lacks is escaped, and so is half of one."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+def print_json_line(value: Any) -> None:
+    """Print one document as a line on stdout."""
+    print_line(_json_text(value))
+
+
+def _json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON that standard output can take. A character that its encoding lacks is escaped, and so is one that is not
+    printable."""
+    text = visible_json(json.dumps(value, ensure_ascii=False, indent=indent))
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -53,23 +81,36 @@ def byte_count(size: int) -> str:
     return f"{size} ({human_bytes(size)})"
 
 
+class _VisibleConsole(Console):
+    """A console whose output is data: nothing in it is markup, and nothing in it does anything."""
+
+    def print(self, *objects: Any, **named: Any) -> None:
+        # A text knows its width before it is rendered, and rich takes some control characters out of it.
+        super().print(*(visible_lines(item) if isinstance(item, str) else item for item in objects), **named)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(visible_lines(part.text), part.style)
+
+
 def stdout() -> Console:
-    """The console for results. It prints data: nothing in it is markup."""
+    """The console for results."""
     if sys.stdout.isatty():
-        return Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
+        return _VisibleConsole(soft_wrap=True, markup=False, emoji=False, highlight=False)
     # A pipe has no width: tables must not be folded or cut for the program that reads them.
-    return Console(width=_NO_END, soft_wrap=True, markup=False, emoji=False, highlight=False)
+    return _VisibleConsole(width=_NO_END, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
-_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
-    ord(character): repr(character)[1:-1] for character in "\t\n\r"
-}
+def stderr() -> Console:
+    """The console for progress."""
+    return _VisibleConsole(stderr=True)
 
 
-def visible(text: str) -> str:
-    """Show text of somebody else on one line of a terminal: control characters are shown, such as \x1b, and do
-    nothing."""
-    return text.translate(_VISIBLE)
+def log_to_stderr(level: int) -> None:
+    """Send the records of all loggers to stderr, a line each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 class _DataTable(Table):

@@ -7,7 +7,6 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -19,12 +18,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from logkeep_engine.cli.output import say, visible
+from logkeep_engine.cli.output import say, stderr, visible
 from logkeep_engine.contract.names import BACKUP, ERASURE
 from logkeep_engine.contract.run import Progress as RunProgress
 from logkeep_engine.contract.values import human_bytes, human_duration
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from logkeep_engine.archive.care.verify import VerifyProgress
 
 LINE_EVERY_SECONDS = 5.0
@@ -50,7 +51,7 @@ class RunShown(AbstractContextManager["RunShown"]):
 
     def __init__(self, kind: str) -> None:
         self._word = _WORDS.get(kind, "restored")
-        self._console = Console(stderr=True)
+        self._console = stderr()
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._last_line = 0.0
@@ -108,7 +109,7 @@ class VerifyShown(AbstractContextManager["VerifyShown"]):
     printed."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
+        self._console = stderr()
         self._bars = _bars("verify", self._console, TimeRemainingColumn())
         self._task: TaskID | None = None
 

@@ -11,7 +11,7 @@ import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, pattern, spread
-from logkeep_engine.cli.output import byte_count, print_json, say, stdout, table
+from logkeep_engine.cli.output import byte_count, print_json, print_line, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.errors import SpecError
@@ -72,8 +72,8 @@ def retention(file: File, dry_run: DryRun = False, output: OutputFormat = Output
             return
         for note in done.notes:
             say(f"warning: {note}")
-        print(f"removed {done.removed}")
-        print(f"deleted the objects of {done.purged.segments} removed segments, {done.purged.waiting} wait")
+        print_line(f"removed {done.removed}")
+        print_line(f"deleted the objects of {done.purged.segments} removed segments, {done.purged.waiting} wait")
 
 
 @spread

@@ -13,7 +13,7 @@ import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, Server, Uri, refuse, spread
-from logkeep_engine.cli.output import print_json, visible
+from logkeep_engine.cli.output import print_json, print_line
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.values import human_bytes, so_many
 from logkeep_engine.errors import SpecError
@@ -110,12 +110,12 @@ def _verify(
 
 def _print_report(report: VerifyReport) -> None:
     for fault in report.faults:
-        print(fault)
+        print_line(fault)
     for disagreement in report.disagreements:
-        print(f"note: {disagreement}")
+        print_line(f"note: {disagreement}")
     whole = "whole" if report.unread is None else "no fault in what was read"
     word = whole if report.whole else f"{len(report.faults)} {'fault' if len(report.faults) == 1 else 'faults'}"
-    print(
+    print_line(
         f"{word}: {report.objects} objects, {report.segments} segments, {report.records} records, "
         f"{human_bytes(report.bytes)} without fault; {len(report.orphans)} objects that no commit names"
     )
@@ -125,7 +125,7 @@ def _print_report(report: VerifyReport) -> None:
 
 def _print_unread(unread: Unread) -> None:
     commits = "all commits" if unread.whole_catalog else "the commits since the last one"
-    print(
+    print_line(
         f"not read: {so_many(unread.segments, 'segment')}, {human_bytes(unread.bytes)}, of which the objects are there "
         f"in their sizes or named above. This was verification {unread.done} of {unread.parts} of a cycle, which read "
         f"{commits}; after all of them each object was read"
@@ -134,24 +134,24 @@ def _print_unread(unread: Unread) -> None:
 
 def _print_against(report: AgainstReport) -> None:
     for item in report.partitions:
-        where = visible(f"{item.topic}-{item.partition}")
+        where = f"{item.topic}-{item.partition}"
         for found in item.missing:
             are = "is" if found.records == 1 else "are"
-            print(
+            print_line(
                 f"{where}: {so_many(found.records, 'record')} of the live log at offsets {found.start} to "
                 f"{found.end - 1} {are} missing in the archive, which says it covers them"
             )
         if item.missing_records > (shown := sum(found.records for found in item.missing)):
-            print(f"{where}: and {item.missing_records - shown} more")
+            print_line(f"{where}: and {item.missing_records - shown} more")
         if item.failed:
-            print(f"{where}: could not be compared: {item.failed}")
+            print_line(f"{where}: could not be compared: {item.failed}")
         for reason in item.not_compared:
-            print(f"{where}: not compared: {reason}")
+            print_line(f"{where}: not compared: {reason}")
     missing = sum(item.missing_records for item in report.partitions)
     live = sum(item.live for item in report.partitions)
     compared = sum(bool(item.ranges) and not item.failed for item in report.partitions)
     told = "nothing missing" if report.whole else f"{so_many(missing, 'record')} missing"
-    print(
+    print_line(
         f"{told}: {so_many(live, 'record')} of the live log in "
         f"{compared} of {len(report.partitions)} archived partitions compared"
     )

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from logkeep_engine.collector import paused
+from logkeep_engine.contract.visible import log_warnings_alone
 
 ENV_PRELOAD = "LOGKEEP_PRELOAD"
 """The driver sets it to `s3` if the tasks will talk to S3."""
@@ -50,6 +51,7 @@ def main() -> None:
         preload()
         from pyspark.daemon import manager
 
+    log_warnings_alone()
     gc.freeze()  # workers share these pages as long as no garbage collection writes to them
     manager()  # type: ignore[no-untyped-call]
 

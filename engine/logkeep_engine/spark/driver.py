@@ -25,6 +25,7 @@ from logkeep_engine.contract.names import BACKUP, PATH_TERMINATION_LOG, RESTORE,
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import MAX_LIST, ContractError, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
+from logkeep_engine.contract.visible import log_with_times
 from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.frame import with_clear_text_warnings
 from logkeep_engine.report import Reporter, failed
@@ -188,14 +189,7 @@ def _tell(result: RunResult, reporter: Reporter | None, termination_log: Path) -
 
 
 def _set_up_logging() -> None:
-    logging.Formatter.converter = time.gmtime
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-        force=True,
-    )
+    log_with_times(logging.INFO)
     for chatty in ("py4j", "aiokafka", "botocore", "urllib3", "kubernetes"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 

@@ -31,8 +31,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from logkeep_engine.contract.visible import log_warnings_alone
 from logkeep_engine.errors import SparkFailed
 from logkeep_engine.spark.attempts import attempted
+
+log = logging.getLogger(__name__)
 
 _SIZE = struct.Struct(">Q")
 _REQUEST = struct.Struct(">qcq")  # a number, what is asked for, and the process that it is about
@@ -154,7 +157,7 @@ def _live(driver: socket.socket) -> NoReturn:
     """Make workers until the driver closes the connection, then end with all of them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the driver, which ends the work in order
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    logging.getLogger().handlers.clear()  # warnings alone are printed, as they are
+    log_warnings_alone()
     gc.freeze()  # workers share these pages as long as no garbage collection writes to them
     children: set[int] = set()
     try:
@@ -168,7 +171,7 @@ def _live(driver: socket.socket) -> NoReturn:
     except ConnectionError:
         pass
     except BaseException:
-        traceback.print_exc()
+        log.exception("unexpected error")
     finally:
         for pid in set(children):
             _kill(pid, children)
@@ -216,7 +219,7 @@ def _work(driver: socket.socket) -> NoReturn:
     except (EOFError, ConnectionError):
         code = 0
     except BaseException:
-        traceback.print_exc()
+        log.exception("unexpected error")
     finally:
         sys.stderr.flush()
         os._exit(code)

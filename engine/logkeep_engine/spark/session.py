@@ -42,12 +42,16 @@ appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p spark %c{{1}}: %m%n%ex{{3}}
+appender.console.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p spark %c{{1}}: {shown}%n
+appender.console.layout.alwaysWriteExceptions = false
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 logger.python.name = org.apache.spark.api.python
 logger.python.level = {level}
 """
+# A task's error has names and texts of others. Characters that do something become ?, and lines after the first are
+# indented, as in the driver's own log (contract.visible).
+_LOG4J_SHOWN = r"%replace{%replace{%m%notEmpty{%n%ex{3}}}{[\\pC&&[^\n\t]]}{?}}{\n}{\n  }"
 
 
 class Session:
@@ -160,7 +164,7 @@ class Session:
     def _start_jvm(self) -> Jvm:
         folder = Path(self._folder.name)
         log4j = folder / "log4j2.properties"
-        log4j.write_text(_LOG4J.format(level="fatal" if self._is_local else "warn"))
+        log4j.write_text(_LOG4J.format(level="fatal" if self._is_local else "warn", shown=_LOG4J_SHOWN))
         extra = [Path(part) for part in self._conf.get("spark.driver.extraClassPath", "").split(os.pathsep) if part]
         java, jars = find_java(self._environ), [*spark_jars(), *extra]
         self._classes = classes.class_archive(java, jars, self._environ)

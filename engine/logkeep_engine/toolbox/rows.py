@@ -34,16 +34,22 @@ class Row:
     fields: Mapping[str, Any]
 
     def text(self) -> str:
-        """The line that Kafka's tool prints."""
-        return _TEXTS[self.kind](self.fields)
+        """The text that Kafka's tool prints."""
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The lines of the text. Line breaks that a name or a record holds are in them."""
+        if self.kind is RowKind.FILE:
+            return _lines_of_file(self.fields)
+        return [_TEXTS[self.kind](self.fields)]
 
     def to_json(self) -> dict[str, Any]:
         return {"type": self.kind.value, **self.fields}
 
 
-def _text_of_file(fields: Mapping[str, Any]) -> str:
-    start = f"\nLog starting offset: {fields['baseOffset']}" if "baseOffset" in fields else ""
-    return f"Dumping {fields['file']}{start}"
+def _lines_of_file(fields: Mapping[str, Any]) -> list[str]:
+    start = [f"Log starting offset: {fields['baseOffset']}"] if "baseOffset" in fields else []
+    return [f"Dumping {fields['file']}", *start]
 
 
 def _text_of_batch(fields: Mapping[str, Any]) -> str:
@@ -108,7 +114,6 @@ def _pairs(fields: Mapping[str, Any]) -> str:
 
 
 _TEXTS = dict.fromkeys(RowKind, _pairs) | {
-    RowKind.FILE: _text_of_file,
     RowKind.BATCH: _text_of_batch,
     RowKind.RECORD: _text_of_record,
     RowKind.DAMAGE: _text_of_damage,

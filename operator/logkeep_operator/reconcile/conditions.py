@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from logkeep_engine.contract.visible import visible
 from logkeep_operator.api import Condition, Status
 from logkeep_operator.api.status import StatusWithConditions, timestamp
 
@@ -78,7 +79,9 @@ def data_loss_unknown(message: str) -> Condition:
 
 
 def cut(message: str, most: int = MESSAGE_MAX) -> str:
-    """At most so many characters."""
+    """The message on one line, of which each character is seen (`visible`), and at most so many characters of it: for
+    conditions, events and entries of a status, which people read on terminals."""
+    message = visible(message)
     return message if len(message) <= most else message[: most - 1] + "…"
 
 
@@ -94,7 +97,7 @@ def merge(
         same = old is not None and old.status == condition.status and old.last_transition_time
         moment = old.last_transition_time if old is not None and same else timestamp(now)
         result.append(
-            Condition(condition.type, condition.status, condition.reason, condition.message, moment, generation)
+            Condition(condition.type, condition.status, condition.reason, cut(condition.message), moment, generation)
         )
     result += [old for old in before.conditions if old.type not in new]
     return tuple(result)

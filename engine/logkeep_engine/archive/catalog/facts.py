@@ -31,6 +31,14 @@ NO_COMMIT = -1
 """The number below that of every commit."""
 
 
+def _is_text(value: object) -> bool:
+    """Whether it is a text that can be encoded: JSON has halves of characters, too."""
+    try:
+        return isinstance(value, str) and bool(value.isascii() or value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 class RunOutcome(StrEnum):
     """The end of a run. `TakenOver`: the run began and never ended, and another run went on."""
 
@@ -58,6 +66,9 @@ class TopicEntry:
         names.check_topic_id(self.topic_id)
         if self.partitions < 1:
             raise ValueError(f"topic {self.name} with {self.partitions} partitions")
+        for key, value in self.configs.items():
+            if not (_is_text(key) and _is_text(value)):
+                raise ValueError(f"topic {self.name} with a configuration that is no text: {key!a} {value!a}")
 
     @property
     def is_compacted(self) -> bool:

@@ -12,7 +12,7 @@ from logkeep_engine.cli.kubectl.errors import NoSuchResource
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Resource, Where
 from logkeep_engine.cli.kubectl.status import resource_named
 from logkeep_engine.cli.options import Debug, spread
-from logkeep_engine.cli.output import say
+from logkeep_engine.cli.output import print_lines, say
 from logkeep_engine.contract.names import LABEL_ROLE, LABEL_RUN, ROLE_DRIVER
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def logs(
         if tail is not None:
             query["tailLines"] = str(tail)
         for line in cluster.log_lines(pod, query):
-            print(line, flush=follow)
+            print_lines(f"{line}\n", flush=follow)
 
 
 def _run_of(found: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from logkeep_engine.cli.kubectl.errors import NoSuchResource
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
 from logkeep_engine.cli.kubectl.waiting import follow
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, refuse, spread
-from logkeep_engine.cli.output import print_json, say
+from logkeep_engine.cli.output import print_json, print_lines, say
 from logkeep_engine.contract.names import BACKUP, RESTORE
 from logkeep_engine.contract.spec import (
     API_VERSION,
@@ -194,7 +194,7 @@ def _print(body: dict[str, Any], output: Output) -> None:
     if output is Output.JSON:
         print_json(body)
     else:
-        print(yaml.safe_dump(body, sort_keys=False, allow_unicode=False), end="", flush=True)
+        print_lines(yaml.safe_dump(body, sort_keys=False, allow_unicode=False), flush=True)
 
 
 def _line(body: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form
 from logkeep_engine.cli.options import Debug, SecurityOptions, Server, spread
-from logkeep_engine.cli.output import print_json
+from logkeep_engine.cli.output import print_json, print_line
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.errors import SpecError
 
@@ -100,14 +100,14 @@ def _print(comparison: RecordComparison, limit: int, form: Form) -> None:
         if len(first) < limit:
             first.append(difference)
             if not form.json:
-                print(difference)
+                print_line(difference)
     counts = comparison.counts
     if form.json:
         print_json({"same": counts.same, **counts.to_json(), "differences": [item.to_json() for item in first]})
         return
     if comparison.found > len(first):
-        print(f"and {comparison.found - len(first)} more")
-    print(
+        print_line(f"and {comparison.found - len(first)} more")
+    print_line(
         f"{'same' if counts.same else 'different'}: {counts.partitions} partitions compared, "
         f"{counts.equal} records equal, {counts.different} different, {counts.only_a} only in A, "
         f"{counts.only_b} only in B; partitions only in A {counts.partitions_only_a}, "

@@ -10,7 +10,7 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form, Interval, Sources, Yes
 from logkeep_engine.cli.options import Debug, Server, spread
-from logkeep_engine.cli.output import print_json
+from logkeep_engine.cli.output import print_json, print_line
 from logkeep_engine.contract.names import ExitCode
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ def index_check(
                 documents.append(_index_json(index))
             else:
                 for fault in index.faults:
-                    print(f"{index.name}: {fault}", flush=True)
+                    print_line(f"{index.name}: {fault}", flush=True)
         if form.json:
             print_json(documents)
         else:
-            print(f"{count} indexes, {faulty} with faults")
+            print_line(f"{count} indexes, {faulty} with faults")
         if faulty:
             raise typer.Exit(int(ExitCode.FAILED))
 
@@ -97,7 +97,7 @@ def index_rebuild(
             for item in done:
                 _print_rebuilt(item)
             if not done:
-                print("nothing to do")
+                print_line("nothing to do")
         if left:
             raise typer.Exit(int(ExitCode.FAILED))
 
@@ -106,11 +106,11 @@ def _print_rebuilt(item: Mapping[str, Any]) -> None:
     why = "; ".join(item["faults"]) or item["state"]
     if item["done"]:
         kept = f", the old one is {item['kept']}" if "kept" in item else ""
-        print(f"{item['index']}: written anew ({why}){kept}")
+        print_line(f"{item['index']}: written anew ({why}){kept}")
     elif item["canBeMade"]:
-        print(f"{item['index']}: would be written anew ({why})")
+        print_line(f"{item['index']}: would be written anew ({why})")
     else:
-        print(f"{item['index']}: cannot be made ({why})")
+        print_line(f"{item['index']}: cannot be made ({why})")
 
 
 def _survey(sources: Sequence[str], chosen: Chosen, server: Server, interval: int | None) -> Iterator[Index]:

@@ -4,7 +4,6 @@ them."""
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,7 @@ from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.log.options import EXIT_CODES, FormOfLines, Where, leave_if_damaged
 from logkeep_engine.cli.log.times import moment
 from logkeep_engine.cli.options import Debug, Server, spread
-from logkeep_engine.cli.output import json_text, print_json, stdout, table, visible
+from logkeep_engine.cli.output import print_json, print_json_line, print_line, stdout, table
 
 if TYPE_CHECKING:
     from logkeep_engine.toolbox.offsets import StateRecord, StateTopic
@@ -53,7 +52,10 @@ def offsets(
         logs = _logs(source, kind, server)
         if history:
             for entry in _history(logs, group, problems):
-                print(json_text(entry.to_json()) if form.json else _history_line(entry))
+                if form.json:
+                    print_json_line(entry.to_json())
+                else:
+                    print_line(_history_line(entry))
         else:
             kept = _kept(logs, group, problems)
             if form.json:
@@ -107,8 +109,7 @@ def _history_line(entry: Any) -> str:
     when = moment(entry.timestamp) if entry.timestamp is not None else "-"
     fate = " aborted" if entry.aborted else " undecided" if entry.undecided else ""
     key = json.dumps(record.key, ensure_ascii=False)
-    line = f"{entry.topic}-{entry.partition} offset: {entry.offset} {when}{fate} {record.kind} {key} {value}"
-    return visible(line) if sys.stdout.isatty() else line
+    return f"{entry.topic}-{entry.partition} offset: {entry.offset} {when}{fate} {record.kind} {key} {value}"
 
 
 def _print_state(records: Sequence[StateRecord]) -> None:
@@ -149,4 +150,4 @@ def _print_state(records: Sequence[StateRecord]) -> None:
             )
         out.print(shown)
     if not records:
-        print("nothing is kept")
+        print_line("nothing is kept")

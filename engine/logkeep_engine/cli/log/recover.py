@@ -10,7 +10,7 @@ import typer
 from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.log.options import EXIT_CODES, Chosen, Form, Interval, Where, Yes
 from logkeep_engine.cli.options import Debug, Server, spread
-from logkeep_engine.cli.output import print_json
+from logkeep_engine.cli.output import print_json, print_line
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.values import human_bytes
 
@@ -63,23 +63,23 @@ def recover_log(
 def _print_plan(plan: Mapping[str, Any], whole: bool, done: bool) -> None:
     name = plan["segment"]
     if whole:
-        print(f"{name}: whole, {plan['validBytes']} bytes, next offset {plan['nextOffset']}")
+        print_line(f"{name}: whole, {plan['validBytes']} bytes, next offset {plan['nextOffset']}")
         return
     kept = f"; kept: {', '.join(plan['kept'])}" if done and plan["kept"] else ""
     if not any((plan["cutBytes"], plan["dropped"], plan["validBytes"])):
-        print(f"{name}: {'taken away' if done else 'would be taken away'}: {plan['reason']}{kept}")
+        print_line(f"{name}: {'taken away' if done else 'would be taken away'}: {plan['reason']}{kept}")
         return
     if not plan["cutBytes"] and not plan["dropped"]:
         made = "its indexes were made" if done else "its indexes would be made"
         size = f"{plan['validBytes']} bytes"
-        print(f"{name}: whole, {size}, next offset {plan['nextOffset']}; {made}: {plan['reason']}{kept}")
+        print_line(f"{name}: whole, {size}, next offset {plan['nextOffset']}; {made}: {plan['reason']}{kept}")
         return
     size = f"{plan['cutBytes']} bytes ({human_bytes(plan['cutBytes'])})"
     if plan["dropped"]:
-        print(f"{name}: {'dropped' if done else 'would be dropped'}, {size}: {plan['reason']}{kept}")
+        print_line(f"{name}: {'dropped' if done else 'would be dropped'}, {size}: {plan['reason']}{kept}")
         return
     verb = "cut" if done else "would be cut"
-    print(
+    print_line(
         f"{name}: {verb} at position {plan['position']}, {size} go, the next offset is {plan['nextOffset']}: "
         f"{plan['reason']}{kept}"
     )

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from logkeep_engine.cli.log.times import moment
-from logkeep_engine.cli.output import json_text, stdout, table, visible
+from logkeep_engine.cli.output import print_json_line, print_line, stdout, table, visible
 
 if TYPE_CHECKING:
     from logkeep_engine.toolbox.rows import Row
@@ -32,13 +32,14 @@ class Rows:
             self.damages += 1
         self.undecodable += ("keyProblem" in row.fields) + ("payloadProblem" in row.fields)
         if self._json:
-            print(json_text(row.to_json()))
+            print_json_line(row.to_json())
         elif self._console is None:
-            print(_printable(row.text()))
+            for line in row.lines():
+                print_line(line)
         elif row.kind in (RowKind.FILE, RowKind.DAMAGE):
             self.end()
-            lines = "\n".join(map(visible, _printable(row.text()).split("\n")))
-            self._console.print(lines, style="bold" if row.kind is RowKind.FILE else "red")
+            for line in row.lines():
+                self._console.print(visible(line), style="bold" if row.kind is RowKind.FILE else "red")
         else:
             if self._gathered and (len(self._gathered) == ROWS or self._gathered[0].kind is not row.kind):
                 self.end()
@@ -55,12 +56,6 @@ class Rows:
             shown.add_row(*(row.get(name, "") for name in columns))
         self._console.print(shown)
         self._gathered = []
-
-
-def _printable(text: str) -> str:
-    r"""Show bytes that are no text, such as those of a header key, as \udcff. To print them raw is an error, or prints
-    garbage."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _cells(row: Row) -> dict[str, str]:
@@ -94,4 +89,4 @@ def _cell(name: str, value: Any) -> str:
         return "-"
     if name in ("timestamp", "lastTimestamp") and isinstance(value, int):
         return moment(value)
-    return _printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.cost.facts import StoredObjects
 from logkeep_engine.archive.care.cost.requests import CatalogObjects
-from logkeep_engine.archive.catalog.cluster_state import state_path
+from logkeep_engine.archive.catalog.cluster_state import CLUSTER_STATE
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT
 from logkeep_engine.storage import ObjectInfo, Storage
 
@@ -44,7 +44,7 @@ class ObjectsBeside:
             checkpoints=len(folded),
             bundles=sum(names.parse_bundle(info.path) is not None for info in self.catalog),
             beats=sum(path.endswith(f"/{HEARTBEAT}") for path in paths),
-            states=sum(path == state_path(path.split("/")[1]) for path in paths if path.count("/") > 1),
+            states=sum(path.count("/") == 2 and path.endswith(f"/{CLUSTER_STATE}") for path in paths),
             runs=len(paths),
             bytes=sum(info.size for info in self.catalog),
         )
