@@ -99,8 +99,8 @@ class _Requests(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def start_executor(pod: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """Do what `entrypoint.sh executor` does, with the environment of the pod's container."""
+def start_executor(pod: dict[str, Any], address: str = "127.0.0.1") -> subprocess.Popen[bytes]:
+    """Do what `entrypoint.sh executor` does, with the environment of the pod's container, in a pod of this address."""
     container = pod["spec"]["containers"][0]
     told = {item["name"]: item["value"] for item in container["env"] if item.get("value") is not None}
     environ = {**os.environ, **told}
@@ -111,7 +111,7 @@ def start_executor(pod: dict[str, Any]) -> subprocess.Popen[bytes]:
         "--executor-id": told["SPARK_EXECUTOR_ID"],
         "--cores": told["SPARK_EXECUTOR_CORES"],
         "--app-id": told["SPARK_APPLICATION_ID"],
-        "--hostname": "127.0.0.1",
+        "--hostname": address,
         "--resourceProfileId": told["SPARK_RESOURCE_PROFILE_ID"],
         "--podName": pod["metadata"]["name"],
     }
@@ -150,24 +150,11 @@ def driver_jvm(folder: Path, archive: Path) -> Iterator[None]:
 def run_job(folder: Path, executor_classes: Path) -> None:
     """Run a job; the executor writes the names of its classes to the file."""
     api = Api()
-    settings = {
-        "spark.app.name": "classes",
-        "spark.authenticate": "true",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+    own = {
         "spark.executor.extraJavaOptions": " ".join([*SMALL, f"-XX:DumpLoadedClassList={executor_classes}"]),
-        "spark.executor.instances": "1",
-        "spark.executor.memory": "512m",
-        "spark.kubernetes.container.image": "none",
-        "spark.kubernetes.driver.pod.name": "driver",
-        "spark.kubernetes.executor.enableApiWatcher": "false",
-        "spark.kubernetes.namespace": "default",
         "spark.local.dir": str(folder),
-        "spark.master": f"k8s://http://127.0.0.1:{api.server_port}",
-        "spark.task.reaper.enabled": "true",
-        "spark.ui.enabled": "false",
     }
-    context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list((settings(api) | own).items())))
     try:
         total = context.accumulator(0)
         context.parallelize([1, 2], 2).foreach(total.add)
@@ -177,6 +164,26 @@ def run_job(folder: Path, executor_classes: Path) -> None:
         context.stop()
         for process in api.executors:
             process.wait(120)
+
+
+def settings(api: Api) -> dict[str, str]:
+    """Spark's settings for one executor, which this API starts."""
+    return {
+        "spark.app.name": "classes",
+        "spark.authenticate": "true",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.extraJavaOptions": " ".join(SMALL),
+        "spark.executor.instances": "1",
+        "spark.executor.memory": "512m",
+        "spark.kubernetes.container.image": "none",
+        "spark.kubernetes.driver.pod.name": "driver",
+        "spark.kubernetes.executor.enableApiWatcher": "false",
+        "spark.kubernetes.namespace": "default",
+        "spark.master": f"k8s://http://127.0.0.1:{api.server_port}",
+        "spark.task.reaper.enabled": "true",
+        "spark.ui.enabled": "false",
+    }
 
 
 def load(executor_classes: Path) -> None:

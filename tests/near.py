@@ -116,7 +116,7 @@ PACKAGES: Mapping[str, Near] = {
             *_broker(
                 "control_plane", "fetch", "follower_reads", "kept_pool", "limits", "positions", "produce", "survey"
             ),
-            *_broker("share_groups"),
+            *_broker("ipv6", "share_groups"),
             *_simulated("partition_log", "protocol", "unlisted_topics"),
         ),
     ),
@@ -142,7 +142,7 @@ PACKAGES: Mapping[str, Near] = {
     "spark": Near(
         (*_engine("spark", "tasks*"), "engine/pyspark_logkeep"),
         _unit("spark/*", "test_leases.py", "test_progress.py"),
-        _broker("spark_*", "limits", "task_memory"),
+        _broker("ipv6", "spark_*", "limits", "task_memory"),
     ),
     "storage": Near(
         _engine("storage*"),

@@ -37,7 +37,6 @@ def main() -> int:
         standalone=True,
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,
-        liveness_endpoint=f"http://0.0.0.0:{settings.probe_port}/healthz" if settings.probe_port else None,
         stop_flag=operator.stop,
         memo=operator,
     )

@@ -33,6 +33,7 @@ from logkeep_operator.places import DriverPlaces
 from logkeep_operator.reach import Reach, retry_pause
 from logkeep_operator.resources import ANNOTATION_RESOURCE, LABEL_KIND
 from logkeep_operator.seen import News
+from logkeep_operator.serving import probe_handler, serve
 from logkeep_operator.settings import Settings
 from logkeep_operator.watches import watch
 from logkeep_operator.workqueue import WorkQueue
@@ -166,6 +167,12 @@ class Operator:
                     await self.listed[namespace].wait()
             await asyncio.sleep(LISTED_DELAY)
 
+    def look(self) -> str:
+        """Say whether this replica acts. Raises OperatorError, and with this fails the liveness probe, when the work
+        does not go on."""
+        self.check()
+        return "acts" if self.tasks else "waits"
+
     def check(self) -> None:
         """Raises OperatorError when the work does not go on: the pod must be restarted. A replica that waits for the
         Lease is well as long as it looks after it."""
@@ -198,6 +205,8 @@ async def startup(settings: kopf.OperatorSettings, memo: Operator, **_: Any) -> 
     configure(settings)
     if memo.settings.metrics_port:
         memo.metrics.serve(memo.settings.metrics_port)
+    if memo.settings.probe_port:
+        serve(memo.settings.probe_port, probe_handler(memo.look, asyncio.get_running_loop()))
     memo.beginning = asyncio.create_task(memo.begin())
 
 
@@ -219,13 +228,6 @@ async def cleanup(memo: Operator, **_: Any) -> None:
     memo.listers.shutdown(wait=False)
     if memo.election is not None:
         await asyncio.to_thread(memo.election.end)
-
-
-@kopf.on.probe(id="work")
-async def probe(memo: Operator, **_: Any) -> str:
-    """Fail, and with this the liveness probe, when the work does not go on."""
-    memo.check()
-    return "acts" if memo.tasks else "waits"
 
 
 def owner_key(child: str, body: Mapping[str, Any]) -> Key | None:

@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, MetricsHandler
 
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import DrillStatus, Key, Status
+from logkeep_operator.serving import serve
 
 
 class Metrics:
@@ -106,7 +107,7 @@ class Metrics:
 
     def serve(self, port: int) -> None:
         """Serve /metrics from a thread of its own."""
-        start_http_server(port, registry=self.registry)
+        serve(port, MetricsHandler.factory(self.registry))
 
     def run_started(self, key: Key) -> None:
         """A run has been started for the first time."""

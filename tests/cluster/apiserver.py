@@ -64,7 +64,7 @@ class ControlPlane:
             [
                 f"--etcd-servers={self._etcd}",
                 f"--secure-port={self.port}",
-                f"--bind-address={self.host}",
+                f"--bind-address={self.host if self.netns else '::'}",  # on loopback of both families
                 f"--tls-cert-file={server.cert}",
                 f"--tls-private-key-file={server.key}",
                 f"--client-ca-file={self.authority.cert}",
@@ -137,7 +137,7 @@ class ControlPlane:
             f"DNS:{name}" for name in ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
         )
         return self.authority.issue(
-            "apiserver", "/CN=kube-apiserver", f"{names},IP:127.0.0.1,IP:{self.host},IP:{first}"
+            "apiserver", "/CN=kube-apiserver", f"{names},IP:127.0.0.1,IP:::1,IP:{self.host},IP:{first}"
         )
 
     def _ready(self) -> bool:

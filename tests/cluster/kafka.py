@@ -288,7 +288,7 @@ class KafkaBroker:
         return self._address("SASL_SSL")
 
     def _address(self, listener: str) -> str:
-        return f"{self.host}:{self._ports[listener]}"
+        return system.host_port(self.host, self._ports[listener])
 
     @property
     def data_dir(self) -> Path:
@@ -371,7 +371,7 @@ class KafkaBroker:
         self._keystore = both
 
     def _listeners(self) -> dict[str, str]:
-        listeners = ",".join(f"{name}://{self.host}:{port}" for name, port in self._ports.items())
+        listeners = ",".join(f"{name}://{self._address(name)}" for name in self._ports)
         advertised = ",".join(part for part in listeners.split(",") if not part.startswith("CONTROLLER"))
         settings = {
             "log.dirs": str(self.data_dir),

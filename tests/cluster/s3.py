@@ -46,7 +46,7 @@ class S3Server:
             command: list[str | Path] = [
                 tools.versitygw(),
                 "--port",
-                f"{self.host}:{self.port}",
+                system.host_port(self.host, self.port),
                 "--iam-dir",
                 accounts,
                 "posix",
@@ -69,7 +69,7 @@ class S3Server:
     @property
     def endpoint(self) -> str:
         """The server's URL."""
-        return f"http://{self.host}:{self.port}"
+        return f"http://{system.host_port(self.host, self.port)}"
 
     @property
     def data_dir(self) -> Path:

@@ -112,13 +112,18 @@ def _claims() -> IO[str]:
 
 
 def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError:
             return False
     return True
+
+
+def host_port(host: str, port: int) -> str:
+    """An address as URLs and settings have it: that of IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def accepts(host: str, port: int) -> bool:

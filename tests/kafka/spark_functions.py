@@ -16,6 +16,11 @@ def double(item: int, context: TaskContext) -> int:
     return 2 * item
 
 
+def doubled_and_reported(item: int, context: TaskContext) -> int:
+    context.report([PartitionUpdate("orders", item, item, item, 1, 1)])
+    return 2 * item
+
+
 def waits_for(item: str, context: TaskContext) -> bool:
     """Ends when there is a file of this name, if any is named; False if it has not come in a minute."""
     until = time.monotonic() + 60

@@ -127,6 +127,16 @@ def _cron(text: str) -> str:
     return text
 
 
+def url_host(host: str) -> str:
+    """A host as URLs have it: an address of IPv6 is in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def host_port(host: str, port: int | str) -> str:
+    """An address as `bootstrapServers` has it."""
+    return f"{url_host(host)}:{port}"
+
+
 CronExpression = Annotated[str, Field(max_length=256), AfterValidator(_cron)]
 TimeZoneName = Annotated[str, Field(min_length=1, max_length=64)]
 Duration = Annotated[str, AfterValidator(_duration)]

@@ -31,6 +31,7 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
+from logkeep_engine.contract.values import host_port
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError
 from logkeep_engine.kafka import protocol
 from logkeep_engine.kafka.buffers import Buffers
@@ -258,7 +259,7 @@ class BrokerPool:
     def name(self, node: int) -> str:
         """For messages: `broker 3 (host:9092)`."""
         address = self._brokers.get(node) or self._bootstrap.get(node)
-        where = f"{address[0]}:{address[1]}" if address else "address unknown"
+        where = host_port(*address) if address else "address unknown"
         return where if node < 0 else f"broker {node} ({where})"
 
     def _raise_if_refused(self, node: int, error: BaseException) -> None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from logkeep_engine.contract.names import ENV_POD_IP, ENV_POD_NAME, ENV_POD_NAMESPACE
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
+from logkeep_engine.contract.values import host_port, url_host
 from logkeep_engine.errors import SpecError
 from logkeep_engine.spark import daemon
 
@@ -74,9 +75,9 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
         # The engine relies on these, so a resource cannot change them.
         "spark.speculation": "false",
         "spark.dynamicAllocation.enabled": "false",
-        "spark.master": f"k8s://https://{_host(api_host)}:{api_port}",
+        "spark.master": f"k8s://https://{host_port(api_host, api_port)}",
         "spark.submit.deployMode": "client",
-        "spark.driver.host": address,
+        "spark.driver.host": url_host(address),
         "spark.driver.bindAddress": address,
         "spark.kubernetes.namespace": environ[ENV_POD_NAMESPACE],
         "spark.kubernetes.driver.pod.name": pod,
@@ -134,10 +135,6 @@ def uses_s3(spec: KafkaBackupSpec | KafkaRestoreSpec) -> bool:
     """Whether the tasks of this resource will talk to S3."""
     storages = (spec.storage,) if isinstance(spec, KafkaBackupSpec) else (spec.source.storage, spec.state)
     return any(storage is not None and storage.uri.startswith("s3:") for storage in storages)
-
-
-def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _pod_name_prefix(pod: str) -> str:

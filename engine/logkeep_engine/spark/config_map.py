@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.objects import api_path
 from logkeep_engine.contract.run import Progress, RunResult
+from logkeep_engine.contract.values import host_port
 from logkeep_engine.report import ConfigMapChanges
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class ConfigMaps:
     def __init__(self, environ: Mapping[str, str] = os.environ, account: Path | None = None) -> None:
         host, port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
         account = ACCOUNT if account is None else account
-        self._url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+        self._url = f"https://{host_port(host, port)}"
         self._token = account / "token"
         self._pool = _pool(self._url, account / "ca.crt")
 

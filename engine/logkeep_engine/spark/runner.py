@@ -59,7 +59,7 @@ class SparkRunner:
     def __init__(self, sc: SparkContext) -> None:
         self._sc = sc
         self._max_failures = int(sc.getConf().get("spark.task.maxFailures", str(MAX_FAILURES)) or MAX_FAILURES)
-        self._host = sc.getConf().get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+        self._host = (sc.getConf().get("spark.driver.host") or "127.0.0.1").strip("[]")
         self._budgets = Budgets()
 
     @property
