@@ -40,8 +40,8 @@ COMMIT_SHARE = 10  # a run spends at most a tenth of its time committing
 class ArchivingRun(DriverRun):
     """A run that writes an archive. `faults`: all of an archive or a folder that was refused."""
 
-    def __init__(self, run_id: str, kind: str, reporter: Reporter) -> None:
-        super().__init__(run_id, kind, reporter.start_time)
+    def __init__(self, run_id: str, kind: str, reporter: Reporter, requested_by: str | None = None) -> None:
+        super().__init__(run_id, kind, reporter.start_time, requested_by)
         self.faults: tuple[str, ...] = ()
         self._reporter = reporter
         self._archive: Archive | None = None

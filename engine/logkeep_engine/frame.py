@@ -31,10 +31,11 @@ def with_clear_text_warnings(result: RunResult, spec: KafkaBackupSpec | KafkaRes
 class DriverRun(ABC):
     """One run, with what is known of it so far."""
 
-    def __init__(self, run_id: str, kind: str, start_time: float) -> None:
+    def __init__(self, run_id: str, kind: str, start_time: float, requested_by: str | None = None) -> None:
         self._run_id = run_id
         self._kind = kind
         self._start_time = start_time
+        self._requested_by = requested_by
 
     def perform(self) -> RunResult:
         """Do the run, and return its result.
@@ -71,6 +72,7 @@ class DriverRun(ABC):
             exit_code=int(ExitCode.FAILED),
             start_time=self._start_time,
             end_time=time.time(),
+            requested_by=self._requested_by,
         )
 
     @abstractmethod

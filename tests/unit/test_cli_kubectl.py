@@ -60,7 +60,7 @@ FULL = backup(
                           {"topic": "orders", "partition": 0, "deadline": "2026-11-29T12:00:00Z"}]},
     coverage={"protected": 3, "leftOut": 30, "vanished": 1, "topicsLeftOut": ["a", "b"], "topicsVanished": ["gone"]},
     history=[{"runId": "r1", "outcome": "Succeeded", "startTime": NIGHT, "endTime": "2026-11-22T02:10:00Z",
-              "records": 5, "bytes": 2048, "message": "done"},
+              "records": 5, "bytes": 2048, "requestedBy": "KafkaBackupRun team/one", "message": "done"},
              {"runId": "r0", "outcome": "Failed", "durationSeconds": 412, "executors": 0}],
 )  # fmt: skip
 
@@ -256,6 +256,7 @@ def test_a_suspended_backup_has_no_next_run() -> None:
 
 def test_the_history_has_seconds_whoever_wrote_it() -> None:
     assert [row[3] for row in lines.history(FULL, NOW)] == ["600", "412"]
+    assert [row[7] for row in lines.history(FULL, NOW)] == ["KafkaBackupRun team/one", "-"]
     assert [row[6] for row in lines.history(FULL, NOW)] == ["-", "0"]
 
 

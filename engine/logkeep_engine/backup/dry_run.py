@@ -47,7 +47,7 @@ class BackupDryRun(DriverRun):
     def __init__(
         self, request: RunRequest, spec: KafkaBackupSpec, reporter: Reporter, environ: Mapping[str, str]
     ) -> None:
-        super().__init__(request.run_id, request.kind, time.time())
+        super().__init__(request.run_id, request.kind, time.time(), request.requested_by)
         self._spec = spec
         self._reporter = reporter
         self._environ = environ

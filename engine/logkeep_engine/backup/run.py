@@ -119,7 +119,7 @@ class BackupRun(ArchivingRun):
         timing: Timing | None = None,
         expect: Expect | None = None,
     ) -> None:
-        super().__init__(request.run_id, request.kind, reporter)
+        super().__init__(request.run_id, request.kind, reporter, request.requested_by)
         self._timing = timing
         self._spec = spec
         self._runner_factory = runner_factory

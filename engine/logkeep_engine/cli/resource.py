@@ -25,7 +25,7 @@ from logkeep_engine.cli.running import (
     seconds,
 )
 from logkeep_engine.collector import paused
-from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.contract.names import BACKUP, COMMAND_LINE
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError
@@ -80,6 +80,7 @@ def run_resource(
                     exit_code=1,
                     start_time=started,
                     end_time=time.time(),
+                    requested_by=request.requested_by,
                 )
                 print_json(json.loads(failed(begun, error).to_json()))
             if isinstance(error, KeyboardInterrupt):
@@ -131,6 +132,7 @@ def _read(
         namespace=str(metadata.get("namespace", "")),
         run_id=run_id,
         spec=spec,
+        requested_by=COMMAND_LINE,
     )
     return request, typed
 

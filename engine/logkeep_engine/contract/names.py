@@ -50,6 +50,8 @@ ENV_STATE_S3_CA_FILE = "LOGKEEP_STATE_S3_CA_FILE"
 ENV_ERASURES_DIR = "LOGKEEP_ERASURES_DIR"
 ENV_TASK_MEMORY = "LOGKEEP_TASK_MEMORY"
 ENV_POD_NAME = "LOGKEEP_POD_NAME"
+COMMAND_LINE = "command line"
+"""The `RunRequest.requested_by` of a run that somebody starts by hand. Users and hosts are not told."""
 ENV_POD_IP = "LOGKEEP_POD_IP"
 ENV_POD_NAMESPACE = "LOGKEEP_POD_NAMESPACE"
 

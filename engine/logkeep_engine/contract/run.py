@@ -108,11 +108,12 @@ class RunRequest(_Document):
     `progress_config_map` is None outside Kubernetes. `spark_conf` holds what the operator sets, the resource's
     `spark.conf` included. `remembered_as` is the name under which the outcome of a restore is found by later resources,
     None if it is not. `topics_config_map` is there if the restore emits its topics. With `reconcile` a backup looks for
-    stale keys when all is archived.
+    stale keys when all is archived. `requested_by` says what asked for the run, in words: where it comes from an
+    annotation, it is a claim of whoever may write the resource.
     """
 
     # Backups and the command line have none of the first two, and few backups the last.
-    _LEFT_OUT = frozenset({"remembered_as", "topics_config_map", "reconcile"})
+    _LEFT_OUT = frozenset({"remembered_as", "topics_config_map", "reconcile", "requested_by"})
 
     kind: str
     name: str
@@ -124,6 +125,7 @@ class RunRequest(_Document):
     remembered_as: str | None = None
     topics_config_map: str | None = None
     reconcile: bool | None = None
+    requested_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -310,14 +312,14 @@ class DrillFacts:
 class RunResult(_Document):
     """How a run ended. `loss` holds at most MAX_LIST facts, `loss_total` counts all; `loss_offsets` is the sum of
     their lengths. `earlier_run` is the run that has done the same restore before, and `earlier_end` is its end: then
-    this run has done nothing, and the facts are those of the earlier one.
+    this run has done nothing, and the facts are those of the earlier one. `requested_by` is that of the request.
     """
 
     # Only a backup has the first two, few restores have an earlier run, and only some have the others.
     _LEFT_OUT = frozenset(
         {
             *("coverage", "archive", "earlier_run", "earlier_end"),
-            *("verification", "drill", "dry_run", "emitted", "cluster_state", "reconciled"),
+            *("verification", "drill", "dry_run", "emitted", "cluster_state", "reconciled", "requested_by"),
         }
     )
 
@@ -354,6 +356,7 @@ class RunResult(_Document):
     drill: DrillFacts | None = None  # a drill that has restored everything has it
     emitted: EmittedFacts | None = None
     reconciled: ReconcileFacts | None = None
+    requested_by: str | None = None
 
     @classmethod
     def from_json(cls, text: Text) -> Self:

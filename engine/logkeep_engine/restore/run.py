@@ -154,7 +154,7 @@ class RestoreRun(DriverRun):
         *,
         only_verify: bool = False,
     ) -> None:
-        super().__init__(request.run_id, request.kind, time.time())
+        super().__init__(request.run_id, request.kind, time.time(), request.requested_by)
         self._remembered_as = request.remembered_as
         self._topics_config_map = request.topics_config_map
         self._spec = spec

@@ -59,8 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         try:
             request = _read(arguments.request)
-            result = replace(result, run_id=request.run_id, kind=request.kind)
-            log.info("run %s of %s %s/%s starts", request.run_id, request.kind, request.namespace, request.name)
+            result = replace(result, run_id=request.run_id, kind=request.kind, requested_by=request.requested_by)
+            log.info(
+                "run %s of %s %s/%s starts, requested by %s",
+                *(request.run_id, request.kind, request.namespace, request.name, request.requested_by or "an operator"),
+            )
             nursery: Nursery | None = None
             try:
                 spec = _parsed(request)

@@ -76,6 +76,7 @@ class RunStatus(StatusPart):
     id: str = ""
     key: str = ""
     job: str | None = None
+    requested_by: str | None = None
     attempt: int | None = None
     start_time: str | None = None
     end_time: str | None = None
@@ -353,6 +354,7 @@ class EmittedStatus(StatusPart):
 class HistoryEntry(StatusPart):
     run_id: str = ""
     outcome: str = ""
+    requested_by: str | None = None
     start_time: str | None = None
     end_time: str | None = None
     records: int | None = None

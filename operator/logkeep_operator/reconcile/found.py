@@ -39,6 +39,7 @@ class FoundRun:
             id=self.id,
             key=self.origin.key or self.id,
             job=self.job.name if self.job is not None else job_name(resource_name, self.id),
+            requested_by=self.origin.requested_by,
             start_time=timestamp(self.created or now),
         )
 

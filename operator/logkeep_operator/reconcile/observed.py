@@ -16,6 +16,7 @@ from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.reconcile.checked import D, Unreadable, read
 from logkeep_operator.resources import (
     ANNOTATION_PREVIOUS_RUN,
+    ANNOTATION_REQUESTED_BY,
     ANNOTATION_RUN_ASKED,
     ANNOTATION_RUN_KEY,
     ANNOTATION_RUN_SCHEDULED,
@@ -44,13 +45,14 @@ class RunOrigin:
     previous: str | None = None
     scheduled: str | None = None
     asked: str | None = None
+    requested_by: str | None = None
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> RunOrigin:
         """Read the origin from a child's annotations."""
         said = metadata.get("annotations") or {}
         names = (ANNOTATION_RUN_KEY, ANNOTATION_RUN_TRIGGER, ANNOTATION_PREVIOUS_RUN, ANNOTATION_RUN_SCHEDULED)
-        return cls(*(said.get(name) for name in (*names, ANNOTATION_RUN_ASKED)))
+        return cls(*(said.get(name) for name in (*names, ANNOTATION_RUN_ASKED, ANNOTATION_REQUESTED_BY)))
 
     def annotations(self) -> dict[str, str]:
         """The annotations that hold the origin."""
@@ -60,6 +62,7 @@ class RunOrigin:
             ANNOTATION_PREVIOUS_RUN: self.previous,
             ANNOTATION_RUN_SCHEDULED: self.scheduled,
             ANNOTATION_RUN_ASKED: self.asked,
+            ANNOTATION_REQUESTED_BY: self.requested_by,
         }
         return {name: value for name, value in said.items() if value is not None}
 

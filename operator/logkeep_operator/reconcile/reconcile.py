@@ -270,7 +270,13 @@ class _Reconciliation(Starting):
 
     def _start(self) -> Plan:
         outcome = self.outcome(self.wanted.id)
-        known = RunStatus(id=self.wanted.id, key=self.wanted.key, job=self._job_name(), start_time=timestamp(self.now))
+        known = RunStatus(
+            id=self.wanted.id,
+            key=self.wanted.key,
+            job=self._job_name(),
+            requested_by=self.requested_by(self.wanted),
+            start_time=timestamp(self.now),
+        )
         if isinstance(self.spec, KafkaRestoreSpec):  # a value that is there from the beginning asks for nothing
             self.status = replace(self.status, last_handled_retry=self.resource.retry)
         if outcome is not None:
@@ -283,7 +289,8 @@ class _Reconciliation(Starting):
             return self._wait(waiting)
         self.started = True
         due = f" It was due at {timestamp(self.times.due)}." if self.times.due is not None else ""
-        self.event("Normal", "RunStarted", f"Run {known.id} is started as Job {known.job}.{due}", known.id)
+        told = f"Run {known.id} is started as Job {known.job}, requested by {known.requested_by}.{due}"
+        self.event("Normal", "RunStarted", told, known.id)
         self.status = replace(
             self.status,
             run=known,

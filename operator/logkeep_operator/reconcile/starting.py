@@ -12,6 +12,7 @@ from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.asked import asked_hash
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess
+from logkeep_operator.reconcile.requested import requested_by
 from logkeep_operator.reconcile.runs import WantedRun, is_dry_run, wanted_run
 from logkeep_operator.reconcile.schedule import goes_on, scheduled_times, with_times
 from logkeep_operator.reconcile.stale_keys import reconciles
@@ -109,7 +110,15 @@ class Starting(Step):
         ids = [self.before.run.id] if self.before.run is not None else []
         ids += [entry.run_id for entry in self.before.history]
         previous = next((run_id for run_id in ids if run_id != wanted.id), "")
-        return RunOrigin(wanted.key, wanted.trigger, previous, wanted.scheduled, wanted.asked).annotations()
+        by = self.requested_by(wanted)
+        return RunOrigin(wanted.key, wanted.trigger, previous, wanted.scheduled, wanted.asked, by).annotations()
+
+    def requested_by(self, wanted: WantedRun) -> str:
+        """Say what asked for the run, as it was told when the run was started first: its Job may be gone since."""
+        last = self.before.run
+        if last is not None and last.id == wanted.id and last.requested_by is not None:
+            return last.requested_by
+        return requested_by(self.observed, wanted)
 
     def _wait_for_others(self, run_id: str) -> None:
         """Wait until no other driver lives: none of an earlier run, and none of this run whose Job is gone."""

@@ -64,6 +64,7 @@ def _entry(
     return HistoryEntry(
         run_id=run.id,
         outcome=outcome.value,
+        requested_by=run.requested_by,
         start_time=run.start_time,
         end_time=timestamp(end),
         records=result.records if result is not None else progress.records if progress is not None else None,

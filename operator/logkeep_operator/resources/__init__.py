@@ -5,6 +5,7 @@ from logkeep_operator.resources.allowed import NotAllowed, check_allowed
 from logkeep_operator.resources.checks import check_spec
 from logkeep_operator.resources.names import (
     ANNOTATION_PREVIOUS_RUN,
+    ANNOTATION_REQUESTED_BY,
     ANNOTATION_RESOURCE,
     ANNOTATION_RUN_ASKED,
     ANNOTATION_RUN_KEY,
@@ -37,6 +38,7 @@ from logkeep_operator.resources.run import (
 
 __all__ = [
     "ANNOTATION_PREVIOUS_RUN",
+    "ANNOTATION_REQUESTED_BY",
     "ANNOTATION_RESOURCE",
     "ANNOTATION_RUN_ASKED",
     "ANNOTATION_RUN_KEY",

@@ -20,6 +20,7 @@ ANNOTATION_RUN_KEY = "logkeep.dev/run-key"
 ANNOTATION_RUN_TRIGGER = "logkeep.dev/run-trigger"
 ANNOTATION_RUN_SCHEDULED = "logkeep.dev/run-scheduled"
 ANNOTATION_PREVIOUS_RUN = "logkeep.dev/previous-run"
+ANNOTATION_REQUESTED_BY = "logkeep.dev/requested-by"
 ANNOTATION_RUN_ASKED = "logkeep.dev/run-asked"
 ANNOTATION_SUSPENDED = "logkeep.dev/suspended"  # of a Job: whether the operator has suspended it, true or false
 MANAGED_BY = "logkeep"

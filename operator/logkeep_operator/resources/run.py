@@ -19,6 +19,7 @@ from logkeep_operator.resources.access import driver_account
 from logkeep_operator.resources.credentials import Access, KafkaAccess, access
 from logkeep_operator.resources.driver_conf import DriverConf, driver_conf
 from logkeep_operator.resources.names import (
+    ANNOTATION_REQUESTED_BY,
     ANNOTATION_RESOURCE,
     ANNOTATION_RUN_TRIGGER,
     ANNOTATION_SUSPENDED,
@@ -130,6 +131,7 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
         remembered_as=run.remembered_as,
         topics_config_map=topics_name(key.name, run.id) if emits_topics(run.spec) else None,
         reconcile=run.reconcile or None,
+        requested_by=run.annotations.get(ANNOTATION_REQUESTED_BY),
     )
     return {
         "apiVersion": "v1",

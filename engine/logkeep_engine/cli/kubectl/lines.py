@@ -179,6 +179,8 @@ def _run(status: Body, now: datetime) -> list[Row]:
     rows = [("run", f"{run.get('id')} {outcome}"), ("began", ago(run.get("startTime"), now))]
     if run.get("endTime"):
         rows.append(("ended", ago(run.get("endTime"), now)))
+    if run.get("requestedBy"):
+        rows.append(("requested by", str(run["requestedBy"])))
     if isinstance(part(status, "progress"), Mapping) and run.get("outcome") != DRY_RUN:
         rows.append(("progress", progress_line(part(status, "progress"))))
         if part(status, "progress").get("point"):
@@ -375,7 +377,7 @@ def _coverage(status: Body) -> list[Row]:
     return [("topics", ", ".join(told) or "none")]
 
 
-HISTORY = ("run", "outcome", "began", "seconds", "records", "bytes", "executors", "message")
+HISTORY = ("run", "outcome", "began", "seconds", "records", "bytes", "executors", "requested by", "message")
 
 
 def history(body: Body, now: datetime) -> list[tuple[str, ...]]:
@@ -392,6 +394,7 @@ def history(body: Body, now: datetime) -> list[tuple[str, ...]]:
                 _shown(entry.get("records")),
                 NOTHING if size is None else human_bytes(float(size)),
                 _shown(entry.get("executors")),
+                _shown(entry.get("requestedBy")),
                 _shown(entry.get("message")),
             )
         )
