@@ -60,6 +60,10 @@ def test_topics_that_the_spec_does_not_choose_are_left_alone_and_told(two: Days,
     file = tmp_path / "backup.yaml"
     file.write_text(json.dumps({"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaBackup",
                                 "metadata": {"name": "test"}, "spec": two.spec}))  # fmt: skip
+    dry = logkeep("backup", "-f", str(file), "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert "would remove nothing" in " ".join(dry.stdout.split())
+    assert "leaves 1 topic of the archive alone" in dry.stderr
     done = logkeep("retention", "-f", str(file))
     assert done.returncode == 0, done.stderr
     assert "leaves 1 topic of the archive alone" in done.stderr
@@ -68,6 +72,10 @@ def test_topics_that_the_spec_does_not_choose_are_left_alone_and_told(two: Days,
     assert "spec.topics does not choose it" in " ".join(shown.stdout.split())
     two.spec["retention"]["topics"] = "All"
     assert [item["topic"] for item in planned(two)["topicsShown"]] == [f"{two.topic}-other"]
+    file.write_text(file.read_text().replace('"maxAge"', '"topics": "All", "maxAge"'))
+    shown = " ".join(logkeep("backup", "-f", str(file), "--dry-run").stdout.split())
+    assert "retention would remove 1 segment of 1 topic" in shown
+    assert f"{two.topic}-other 1 1 0" in shown
     assert back_up(two.spec, "all").message.startswith("retention removed 1 segment")
     assert names(two) == set()
 
