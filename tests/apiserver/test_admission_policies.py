@@ -44,13 +44,13 @@ class Driver:
     executor: Pod
 
     def makes(self, pod: Pod) -> str:
-        """What the API server says to a pod, which it does not keep."""
+        """The answer of the API server to a pod, which it does not keep."""
         command: list[str | Path] = [tools.kubectl(), "--kubeconfig", self.kubeconfig, "-n", self.namespace.name]
         done = system.run([*command, "create", "--dry-run=server", "-f", "-"], stdin=json.dumps(pod), check=False)
         return done.stdout + done.stderr
 
     def writes(self, name: str, **metadata: Any) -> str:
-        """What the API server says to a change of a ConfigMap, "" if it makes it."""
+        """The answer of the API server to a change of a ConfigMap, "" if it makes it."""
         try:
             self.config_maps.patch(name, self.namespace.name, {"data": {"x": "y"}, "metadata": metadata}, 30)
         except ApiException as refused:
