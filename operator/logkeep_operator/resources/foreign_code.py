@@ -1,5 +1,5 @@
-"""The words that a resource may say of its pods without bringing code of its own into them: settings of Spark, variables, mounts
-and volumes that no program takes for code.
+"""This module lists what a resource may say of its pods without bringing code of its own into them: settings of Spark,
+variables, mounts and volumes that no program takes for code.
 
 These are lists of what is harmless. A list of what is harmful would never end: beside `spark.jars`, code comes in by
 `spark.kubernetes.decommission.script`, by `PYTHONPATH` with a ConfigMap, by `AWS_CONFIG_FILE` (botocore runs its
