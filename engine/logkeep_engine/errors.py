@@ -46,6 +46,12 @@ class Refused(LogkeepError):
     exit_code = ExitCode.REFUSED
 
 
+class RequestReplaced(Refused):
+    """A run's Job has mounted another request than the one that it was made for."""
+
+    code = "RequestReplaced"
+
+
 class SpecError(Refused):
     """A field of the resource is wrong; the message starts with the field's path."""
 

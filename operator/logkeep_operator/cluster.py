@@ -181,6 +181,10 @@ class KubernetesCluster:
             return False
         return True
 
+    def find(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """The object, None if there is none."""
+        return self._get(kind, namespace, name)
+
     def apply(self, body: Mapping[str, Any]) -> None:
         """Apply the object on the server's side: our fields get the given values, fields of others stay."""
         metadata = body["metadata"]

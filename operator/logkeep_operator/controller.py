@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from http import HTTPStatus
+from typing import Any
 
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.objects import is_name
@@ -19,7 +21,7 @@ from logkeep_operator.api import Key, Resource
 from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.asking import AskedRuns
 from logkeep_operator.cluster import KubernetesCluster
-from logkeep_operator.errors import ApiError, ApiRefused, Conflict
+from logkeep_operator.errors import ApiError, ApiRefused, Conflict, NameTaken
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.places import DriverPlaces
 from logkeep_operator.reconcile import (
@@ -41,14 +43,16 @@ from logkeep_operator.reconcile import (
     holds_place,
     is_at_rest,
     job_state,
-    own_children,
+    own_config_maps,
+    own_jobs,
     own_pods,
     reconcile,
     refused,
     wake_after_rest,
 )
+from logkeep_operator.reconcile.step import API_REFUSED, NAME_TAKEN
 from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
-from logkeep_operator.resources import EARLIER_ACCESS, ROLE_DRIVER, access_objects
+from logkeep_operator.resources import EARLIER_ACCESS, ROLE_DRIVER, access_objects, difference
 from logkeep_operator.seen import Seen
 from logkeep_operator.settings import Concurrency, EngineSettings
 from logkeep_operator.snapshot import ResourceReader, ResourceSnapshot
@@ -189,15 +193,14 @@ class Controller:
         """The resource and what belongs to it. Children of an earlier resource of the same name are left out."""
         key = resource.key
         source = source if source is not None else self._cluster
-        own_jobs = own_children(source.children("Job", key), resource.uid)
-        jobs = {job.run_id: job for job in map(job_state, own_jobs)}
+        jobs = {job.run_id: job for job in map(job_state, own_jobs(source.children("Job", key), resource))}
         pods = own_pods(source.children("Pod", key), key.name)
         name = _backup_of(resource)
         return Observed(
             resource=resource,
             jobs=jobs,
             pods=pods,
-            documents=documents(own_children(source.children("ConfigMap", key), resource.uid)),
+            documents=documents(own_config_maps(source.children("ConfigMap", key), resource)),
             backup=source.resource(Key(BACKUP, key.namespace, name)) if name is not None else None,
             warnings=_warnings(source, key, jobs, pods, now),
             kafka=_strimzi_kafka(source, resource),
@@ -211,7 +214,8 @@ class Controller:
             except ApiRefused as error:
                 # The status must say why nothing happens; the work queue tries again, later and later.
                 self.places.leave(key)
-                self._finish(resource, refused(resource, str(error), self._cluster.now()))
+                reason = NAME_TAKEN if isinstance(error, NameTaken) else API_REFUSED
+                self._finish(resource, refused(resource, reason, str(error), self._cluster.now()))
                 raise
             except ApiError:
                 if plan.waits_since is not None:
@@ -251,7 +255,8 @@ class Controller:
             case EnsureAccess():
                 self._ensure_access(action.namespace)
             case Create():
-                cluster.create(action.body)
+                if not cluster.create(action.body):
+                    self._compare(action.body)
             case SuspendJob():
                 cluster.suspend_job(namespace, action.name, action.suspend)
             case DeleteJob():
@@ -264,16 +269,48 @@ class Controller:
                 except ApiRefused as error:  # it is in nobody's way, and the next look tries again
                     log.warning("%s/%s: this executor is not needed and stays: %s", namespace, action.name, error)
 
+    def _compare(self, wanted: dict[str, Any]) -> None:
+        """Raises NameTaken if the object that has the name of a run's child is another one."""
+        kind, metadata = wanted["kind"], wanted["metadata"]
+        found = self._cluster.find(kind, metadata["namespace"], metadata["name"])
+        if found is None:
+            raise Conflict(f"{kind} {metadata['name']} was there and is gone")
+        wrong = difference(wanted, found)
+        if wrong is not None:
+            raise NameTaken(
+                f"{kind} {metadata['name']} is there already and is not the one that this run needs: {wrong}. Nothing "
+                f"is started. Find out who has made it, and delete it: kubectl -n {metadata['namespace']} delete "
+                f"{kind.lower()} {metadata['name']}"
+            )
+
     def _ensure_access(self, namespace: str) -> None:
+        """Make the accounts of drivers and executors, and the binding that gives drivers their rights. An account that
+        is there has nothing that decides over rights; annotations (a cloud's role, say) are the user's."""
         for body in access_objects(namespace, self._engine.driver_role):
             if body["kind"] == "ServiceAccount":
-                self._cluster.create(body)  # whose annotations (a cloud's role, say) are the user's
+                self._cluster.create(body)
             else:
-                self._cluster.apply(body)
+                self._bind(body)
         if namespace not in self._cleaned:
             for kind, name in EARLIER_ACCESS:
                 self._cluster.delete(kind, namespace, name)
             self._cleaned.add(namespace)
+
+    def _bind(self, body: dict[str, Any]) -> None:
+        """Apply a RoleBinding. Its subjects become ours, and the API lets nobody change the role of one."""
+        try:
+            self._cluster.apply(body)
+        except ApiRefused as error:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+                raise
+            metadata = body["metadata"]
+            raise NameTaken(
+                f"RoleBinding {metadata['name']} is there already and binds another role than "
+                f"{body['roleRef']['name']}, so drivers would have other rights: {error} Nothing is started. Find out "
+                f"who has made it, and delete it: kubectl -n {metadata['namespace']} delete rolebinding "
+                f"{metadata['name']}",
+                error.status,
+            ) from error
 
 
 def _backup_of(resource: Resource) -> str | None:

@@ -50,6 +50,10 @@ class ApiRefused(ApiError):
     once changes nothing."""
 
 
+class NameTaken(ApiRefused):
+    """There is an object of that name already, and it is not the one that the operator would make."""
+
+
 class LeaseExpired(OperatorError):
     """This replica of the operator held the Lease, and another may act now."""
 

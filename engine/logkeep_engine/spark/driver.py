@@ -23,7 +23,8 @@ from logkeep_engine import interrupt
 from logkeep_engine.collector import paused
 from logkeep_engine.contract.names import BACKUP, PATH_TERMINATION_LOG, RESTORE, TERMINATION_MESSAGE_MAX_BYTES, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.run import MAX_LIST, ContractError, RunRequest, RunResult
+from logkeep_engine.contract.request_files import ARGUMENT_HASH, ARGUMENT_RUN
+from logkeep_engine.contract.run import MAX_LIST, RunRequest, RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.contract.visible import log_with_times
 from logkeep_engine.errors import LogkeepError, SpecError
@@ -34,6 +35,7 @@ from logkeep_engine.spark.conf import master_conf, planned_for, uses_s3
 from logkeep_engine.spark.config_map import ConfigMapSink
 from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.spark.placing import PlacedSession
+from logkeep_engine.spark.requests import read_request
 from logkeep_engine.spark.session import Session
 
 log = logging.getLogger("logkeep")
@@ -45,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one request to its end and return the process's exit code."""
     parser = argparse.ArgumentParser(prog="logkeep-driver", description="Run one backup or restore.")
     parser.add_argument("--request", required=True, type=Path, help="the run request, a JSON file")
+    parser.add_argument(ARGUMENT_HASH, help="SHA-256 of all files of the request's folder: no other is run")
+    parser.add_argument(ARGUMENT_RUN, default="", help="the run's id, for the result of a request that is refused")
     parser.add_argument(
         "--master", help="local, local[N] or local[*]; by default Kubernetes, from inside the driver's pod"
     )
@@ -53,17 +57,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     interrupt.on(signal.SIGTERM, once=True)  # as Ctrl-C: no `except Exception` on the way swallows it
     started = time.time()
     result = RunResult(
-        run_id="", kind="", outcome="Failed", exit_code=int(ExitCode.FAILED), start_time=started, end_time=started
+        run_id=arguments.run_id,
+        kind="",
+        outcome="Failed",
+        exit_code=int(ExitCode.FAILED),
+        start_time=started,
+        end_time=started,
     )
     reporter: Reporter | None = None
     with contextlib.ExitStack() as stack:
         try:
+<<<<<<< HEAD
             request = _read(arguments.request)
             result = replace(result, run_id=request.run_id, kind=request.kind, requested_by=request.requested_by)
             log.info(
                 "run %s of %s %s/%s starts, requested by %s",
                 *(request.run_id, request.kind, request.namespace, request.name, request.requested_by or "an operator"),
             )
+=======
+            request = read_request(arguments.request, arguments.request_hash, stack)
+            result = replace(result, run_id=request.run_id, kind=request.kind)
+            log.info("run %s of %s %s/%s starts", request.run_id, request.kind, request.namespace, request.name)
+>>>>>>> 46c16d66 (Run only the request that a Job was made for)
             nursery: Nursery | None = None
             try:
                 spec = _parsed(request)
@@ -85,15 +100,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _tell(result, reporter, Path(os.environ.get(ENV_TERMINATION_LOG, PATH_TERMINATION_LOG)))
     return result.exit_code
-
-
-def _read(path: Path) -> RunRequest:
-    try:
-        return RunRequest.from_json(path.read_bytes())
-    except (OSError, ContractError) as error:
-        raise SpecError(
-            f"The run request {path} cannot be read: {error}.", hint="Operator and engine must fit together."
-        ) from error
 
 
 def _reporter(request: RunRequest) -> Reporter:

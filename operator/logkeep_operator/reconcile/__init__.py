@@ -11,7 +11,8 @@ from logkeep_operator.reconcile.observed import (
     RunOrigin,
     documents,
     job_state,
-    own_children,
+    own_config_maps,
+    own_jobs,
     own_pods,
 )
 from logkeep_operator.reconcile.plan import (
@@ -63,7 +64,8 @@ __all__ = [
     "holds_place",
     "is_at_rest",
     "job_state",
-    "own_children",
+    "own_config_maps",
+    "own_jobs",
     "own_pods",
     "place_of",
     "reconcile",

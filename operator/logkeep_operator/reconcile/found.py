@@ -13,33 +13,36 @@ from datetime import UTC, datetime
 
 from logkeep_operator.api import HistoryEntry, RunStatus, Status
 from logkeep_operator.api.status import MAX_HISTORY, timestamp
-from logkeep_operator.reconcile.observed import Documents, JobState, Observed, RunOrigin
-from logkeep_operator.resources import job_name
+from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True)
 class FoundRun:
-    """A run known from its Job, or from its result when the Job is gone."""
+    """A run known from its Job. ConfigMaps alone tell of none: whoever may create them could invent runs."""
 
     id: str
     origin: RunOrigin
-    job: JobState | None
+    job: JobState
     created: datetime | None
 
     @property
     def live(self) -> bool:
         """Whether the run's Job may still have a driver."""
-        return self.job is not None and not self.job.finished
+        return not self.job.finished
 
-    def status(self, resource_name: str, now: datetime) -> RunStatus:
+    def status(self, now: datetime) -> RunStatus:
         """The run as the status would have named it. A run without a key belongs to no spec."""
         return RunStatus(
             id=self.id,
             key=self.origin.key or self.id,
+<<<<<<< HEAD
             job=self.job.name if self.job is not None else job_name(resource_name, self.id),
             requested_by=self.origin.requested_by,
+=======
+            job=self.job.name,
+>>>>>>> 46c16d66 (Run only the request that a Job was made for)
             start_time=timestamp(self.created or now),
         )
 
@@ -51,13 +54,10 @@ def unknown_runs(observed: Observed) -> list[FoundRun]:
     known = {entry.run_id for entry in status.history} | ({status.run.id} if status.run is not None else set())
     followed = known | ({""} if len(status.history) < MAX_HISTORY else set())
     found = []
-    for run_id in {*observed.jobs, *observed.documents} - known - {""}:
-        job, documents = observed.jobs.get(run_id), observed.documents.get(run_id, Documents())
-        if job is None and documents.result is None:
-            continue  # its Job was never made, or has left nothing to tell
-        origin = job.origin if job is not None else documents.origin
-        run = FoundRun(run_id, origin, job, job.created if job is not None else documents.created)
-        if run.live or status.run is None or origin.previous in followed:
+    for run_id in observed.jobs.keys() - known - {""}:
+        job = observed.jobs[run_id]
+        run = FoundRun(run_id, job.origin, job, job.created)
+        if run.live or status.run is None or job.origin.previous in followed:
             found.append(run)
     return sorted(found, key=lambda run: (run.created or _LONG_AGO, run.id), reverse=True)
 

@@ -3,12 +3,13 @@ them from the API's JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
+from logkeep_engine.contract.request_files import hash_of_job
 from logkeep_engine.contract.run import Progress, RunResult
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Resource
@@ -26,7 +27,12 @@ from logkeep_operator.resources import (
     LABEL_RUN,
     ROLE_DRIVER,
     ROLE_EXECUTOR,
+    is_progress_name,
     job_name,
+    owned_by,
+    progress_name,
+    request_name,
+    topics_name,
 )
 
 _BY_OPERATOR = {"true": True, "false": False}
@@ -71,6 +77,7 @@ class RunOrigin:
 class JobState:
     """A Job. `failure` has reason and message of the condition Failed or FailureTarget. `started` is the time at which
     the Job controller saw it begin, or go on after a suspension, `ended` the time at which it saw the end.
+    `request_hash` is that of the request which its driver takes.
     `by_operator` says whether the operator has suspended it, None if an earlier version has not noted that."""
 
     name: str
@@ -87,6 +94,7 @@ class JobState:
     started: datetime | None = None
     ended: datetime | None = None
     origin: RunOrigin = RunOrigin()
+    request_hash: str | None = None
 
     @property
     def finished(self) -> bool:
@@ -186,6 +194,7 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         started=parse_timestamp(status.get("startTime")),
         ended=parse_timestamp(status.get("completionTime") or (failed or {}).get("lastTransitionTime")),
         origin=RunOrigin.of(metadata),
+        request_hash=hash_of_job(body),
     )
 
 
@@ -219,9 +228,34 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
     )
 
 
-def own_children(bodies: Sequence[Mapping[str, Any]], uid: str) -> list[Mapping[str, Any]]:
-    """The objects that the resource of this uid owns."""
-    return [body for body in bodies if any(owner.get("uid") == uid for owner in _owners(body))]
+def own_jobs(bodies: Iterable[Mapping[str, Any]], resource: Resource) -> list[Mapping[str, Any]]:
+    """The Jobs of the resource's runs: it is their controller, and they have the names that such Jobs have."""
+    return [body for body in _own(bodies, resource) if _name(body) == job_name(resource.key.name, _run_id(body))]
+
+
+def own_config_maps(bodies: Iterable[Mapping[str, Any]], resource: Resource) -> list[Mapping[str, Any]]:
+    """The ConfigMaps of the resource's runs. None with another name is believed, nor is it deleted."""
+    names = (request_name, progress_name, topics_name)
+    return [
+        body
+        for body in _own(bodies, resource)
+        if _name(body) in {name(resource.key.name, _run_id(body)) for name in names}
+    ]
+
+
+def _own(bodies: Iterable[Mapping[str, Any]], resource: Resource) -> Iterator[Mapping[str, Any]]:
+    owner, namespace = resource.owner_reference(), resource.key.namespace
+    for body in bodies:
+        if body["metadata"].get("namespace") == namespace and owned_by(body, owner):
+            yield body
+
+
+def _name(body: Mapping[str, Any]) -> str:
+    return str(body["metadata"].get("name", ""))
+
+
+def _run_id(body: Mapping[str, Any]) -> str:
+    return str((body["metadata"].get("labels") or {}).get(LABEL_RUN, ""))
 
 
 def own_pods(bodies: Sequence[Mapping[str, Any]], resource_name: str) -> list[PodState]:
@@ -255,12 +289,12 @@ def _owners(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def documents(config_maps: Sequence[Mapping[str, Any]]) -> dict[str, Documents]:
-    """Read the documents, by run id. A document of another run counts as absent, and so does one that cannot be
-    read."""
+    """Read the documents, by run id. Only the ConfigMap for progress has some. A document of another run counts as
+    absent, and so does one that cannot be read."""
     found: dict[str, Documents] = {}
     for body in config_maps:
-        run_id = (body["metadata"].get("labels") or {}).get(LABEL_RUN, "")
-        data = body.get("data") or {}
+        run_id = _run_id(body)
+        data = (body.get("data") or {}) if is_progress_name(_name(body)) else {}
         before = found.get(run_id, Documents())
         progress, wrong_progress = _read(Progress, data.get(KEY_PROGRESS), run_id)
         result, wrong_result = _read(RunResult, data.get(KEY_RESULT), run_id)

@@ -120,9 +120,10 @@ def _rests(resource: Resource, now: datetime) -> bool:
     return wanted_run(resource, spec).id == run.id
 
 
-def refused(resource: Resource, message: str, now: datetime) -> Plan:
-    """Tell that the API refused something that the run needs (a quota, an admission webhook, a missing permission)."""
-    return Step(Observed(resource), now).refused(message)
+def refused(resource: Resource, reason: str, message: str, now: datetime) -> Plan:
+    """Tell that something which the run needs was not made: the API refused it (a quota, an admission webhook, a
+    missing permission), or its name is taken."""
+    return Step(Observed(resource), now).refused(reason, message)
 
 
 def _has_restored(resource: Resource) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
+from logkeep_engine.contract.request_files import hash_of_config_map
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Condition, RunStatus
@@ -81,20 +83,46 @@ class Starting(Step):
         """Make everything that a run needs, in an order in which a crash leaves nothing half made. Raises Waiting."""
         self._wait_for_others(wanted.id)
         run = self.run_to_start(wanted.id, self._origin(wanted))
-        if self.job(wanted.id) is None:
+        found = self.job(wanted.id)
+        if found is None:
             self.take_turn()
         if needs_access_objects(self.spec.spark):
             self.actions.append(EnsureAccess(self.resource.key.namespace))
-        request = request_name(self.resource.key.name, wanted.id)
-        if self.job(wanted.id) is None and request in self.documents(wanted.id).config_maps:
-            # Driver and executors of the new Job get what the spec says now; the old request cannot be changed.
-            self.actions.append(DeleteConfigMap(request))
-        self.actions += [Create(body) for body in (*config_maps(run), job(run))]
+        if found is not None:
+            self.actions += [Create(body) for body in self._lost_config_maps(run, found)]
+        else:
+            old = self._useless_config_maps(wanted.id)
+            kept = set(self.documents(wanted.id).config_maps) - set(old)
+            bodies = [body for body in config_maps(run) if body["metadata"]["name"] not in kept]
+            self.actions += [DeleteConfigMap(name) for name in old]
+            self.actions += [Create(body) for body in (*bodies, job(run))]
         told = {entry.run_id for entry in self.before.history}
         for run_id, documents in self.observed.documents.items():
             # A report that the history does not know is of a run that a newer status tells of: this one is old.
             if run_id != wanted.id and (run_id in told or documents.result is None):
                 self.actions += [DeleteConfigMap(name) for name in documents.config_maps]
+
+    def _useless_config_maps(self, run_id: str) -> list[str]:
+        """The ConfigMaps of a run without a Job that are not for the Job which is made now. Driver and executors get
+        what the spec says now, and an old request cannot be changed. Before the status tells of the run, nothing that
+        is there is its driver's."""
+        names, run = self.documents(run_id).config_maps, self.before.run
+        if run is None or run.id != run_id:
+            return list(names)
+        return [name for name in names if name == request_name(self.resource.key.name, run_id)]
+
+    def _lost_config_maps(self, run: RunToStart, found: JobState) -> list[dict[str, Any]]:
+        """The ConfigMaps of a run with a Job that are not there. Raises Waiting if the request cannot be made again as
+        it was, since then the Job must go: its driver takes no other."""
+        there = self.documents(run.id).config_maps
+        lost = [body for body in config_maps(run) if body["metadata"]["name"] not in there]
+        request = request_name(self.resource.key.name, run.id)
+        changed = [b for b in lost if b["metadata"]["name"] == request and hash_of_config_map(b) != found.request_hash]
+        if changed and not found.finished:
+            self.actions.append(DeleteJob(found.name, found.uid))
+            message = f"ConfigMap {request} was deleted and the spec has changed since; Job {found.name} is made again."
+            raise Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS)
+        return [body for body in lost if body not in changed]
 
     def take_turn(self) -> None:
         """Go on if it is the run's turn to have a driver. Raises Waiting."""
@@ -161,9 +189,10 @@ class Starting(Step):
         if set(config_map_names(self.resource.key.name, run.id, self.spec)) <= set(there):
             return
         again = self.run_to_start(run.id, self.observed.jobs[run.id].origin.annotations())
-        lost = {body["metadata"]["name"]: body for body in config_maps(again) if body["metadata"]["name"] not in there}
-        self.actions += [Create(body) for body in lost.values()]
-        message = f"ConfigMap {' and '.join(lost)} of the run was deleted and is made again."
+        lost = self._lost_config_maps(again, self.observed.jobs[run.id])
+        self.actions += [Create(body) for body in lost]
+        names = [body["metadata"]["name"] for body in lost]
+        message = f"ConfigMap {' and '.join(names)} of the run was deleted and is made again."
         self.event("Warning", "ConfigMapRecreated", message, run.id)
 
     def note_reasons(self) -> None:

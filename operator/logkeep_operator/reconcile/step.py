@@ -36,6 +36,7 @@ from logkeep_operator.reconcile.stale_keys import reconcile_status, stale_keys_c
 from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
 INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
+API_REFUSED, NAME_TAKEN = "ApiRefused", "NameTaken"
 _SAID_MAX = 256  # of a run in the history
 _STATES = ("Ready", "Reconciling", "Stalled", conditions.SCHEDULED_RUN)
 _REPLACED = "Another run was asked for before this one was over; what it had committed stays."
@@ -129,11 +130,11 @@ class Step:
         refuses in its spec."""
         return self.done(self.before.phase or Phase.SUCCEEDED, ())
 
-    def refused(self, message: str) -> Plan:
+    def refused(self, reason: str, message: str) -> Plan:
         """Plan for an object that could not be made. The controller tries again."""
-        self.trouble_event("ApiRefused", message)
+        self.trouble_event(reason, message)
         phase = self.before.phase if self.before.phase in (Phase.RUNNING, Phase.SUSPENDED) else Phase.PENDING
-        return self.done(phase, conditions.reconciling("ApiRefused", message))
+        return self.done(phase, conditions.reconciling(reason, message))
 
     def stop_unfinished(self) -> None:
         """End the run that goes on and is not wanted any more. Its Job is deleted; what it committed stays."""
@@ -176,7 +177,7 @@ class Step:
         trigger = found.origin.trigger
         scheduled = found.origin.scheduled if found.origin.scheduled is not None else self.before.last_schedule_time
         asked = found.origin.asked if found.origin.asked is not None else self.before.last_handled_backup_runs
-        run = found.status(self.resource.key.name, self.now)
+        run = found.status(self.now)
         self.status = replace(
             self.status,
             run=run,
@@ -196,7 +197,7 @@ class Step:
     def _enter(self, found: FoundRun) -> Plan:
         """Enter the run into the history only, since the status has another run."""
         outcome = self.outcome(found.id)
-        run = found.status(self.resource.key.name, self.now)
+        run = found.status(self.now)
         if outcome is None:
             outcome = JobOutcome(StatusOutcome.REPLACED, "RunReplaced", _REPLACED)
         end = self._end_of(found.id, outcome)
@@ -245,6 +246,12 @@ class Step:
         return self.observed.documents.get(run_id, Documents())
 
     def outcome(self, run_id: str) -> JobOutcome | None:
+        """How the run has ended, None while it goes on. A run that neither the status nor a Job tells of has no end:
+        whoever may create ConfigMaps can compute the names of its own, and write an end there beforehand."""
+        run = self.before.run
+        told = (run is not None and run.id == run_id) or any(entry.run_id == run_id for entry in self.before.history)
+        if not told and run_id not in self.observed.jobs:
+            return None
         drivers = self.observed.pods_of(run_id, ROLE_DRIVER)
         return decide(self.job(run_id), self.documents(run_id), drivers, self.now)
 

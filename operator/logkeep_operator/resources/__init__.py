@@ -21,12 +21,15 @@ from logkeep_operator.resources.names import (
     MANAGED_BY,
     ROLE_DRIVER,
     ROLE_EXECUTOR,
+    is_progress_name,
     job_name,
     progress_name,
     request_name,
     resource_labels,
     run_labels,
+    topics_name,
 )
+from logkeep_operator.resources.ours import difference, owned_by
 from logkeep_operator.resources.run import (
     GRACE_SECONDS,
     RunToStart,
@@ -63,12 +66,16 @@ __all__ = [
     "check_spec",
     "config_map_names",
     "config_maps",
+    "difference",
+    "is_progress_name",
     "job",
     "job_name",
     "needs_access_objects",
+    "owned_by",
     "progress_name",
     "request_config_map",
     "request_name",
     "resource_labels",
     "run_labels",
+    "topics_name",
 ]

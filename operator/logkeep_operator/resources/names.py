@@ -49,6 +49,11 @@ def progress_name(resource_name: str, run_id: str) -> str:
     return f"{job_name(resource_name, run_id)}-progress"
 
 
+def is_progress_name(name: str) -> bool:
+    """Whether a ConfigMap of a run is the one that the driver writes progress and result to."""
+    return name.endswith("-progress")
+
+
 def topics_name(resource_name: str, run_id: str) -> str:
     """The ConfigMap that the driver writes the KafkaTopics of a restore to."""
     return f"{job_name(resource_name, run_id)}-topics"

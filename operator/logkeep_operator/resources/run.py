@@ -10,6 +10,7 @@ from typing import Any
 from logkeep_engine.contract import names
 from logkeep_engine.contract.emitting import Emit
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
+from logkeep_engine.contract.request_files import ARGUMENT_HASH, ARGUMENT_RUN, hash_of_config_map
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
 from logkeep_engine.contract.storage import StorageSpec
@@ -245,7 +246,7 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
         "name": ROLE_DRIVER,
         "image": spark.image or run.engine.image,
         "imagePullPolicy": settings.pull_policy or run.engine.pull_policy,
-        "args": ["driver", "--request", f"{names.PATH_REQUEST_DIR}/{names.KEY_REQUEST}"],
+        "args": ["driver", "--request", f"{names.PATH_REQUEST_DIR}/{names.KEY_REQUEST}", *_identity(run)],
         "env": [
             _from_pod(names.ENV_POD_NAME, "metadata.name"),
             _from_pod(names.ENV_POD_IP, "status.podIP"),
@@ -277,6 +278,11 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
             *(volume for _, volume in erasures),
         ],
     }
+
+
+def _identity(run: RunToStart) -> list[str]:
+    """The arguments by which the driver knows its request from another one."""
+    return [ARGUMENT_RUN, run.id, ARGUMENT_HASH, hash_of_config_map(request_config_map(run))]
 
 
 def _erasures(spec: KafkaBackupSpec | KafkaRestoreSpec) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

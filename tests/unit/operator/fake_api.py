@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -15,10 +16,8 @@ from logkeep_engine.contract.objects import api_path
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
-from logkeep_operator.settings import EngineSettings
 from tests.unit.operator.test_cluster_calls import KINDS_BY_PLURAL, listed
-
-ENGINE = EngineSettings("registry.example/engine:1")
+from tests.unit.operator.world import ENGINE
 
 
 class Write(NamedTuple):
@@ -38,6 +37,8 @@ class FakeApi:
         self.writes: list[Write] = []
         self.asked: list[str] = []
         self.instead: dict[str, bytes] = {}  # answers to GETs, by path
+        self.refused: dict[str, tuple[int, dict[str, Any]]] = {}  # answers to PATCHes, by path
+        self.comes_back: dict[str, Callable[[], object]] = {}  # what makes an object just before it is created, by path
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
 
     def __enter__(self) -> Self:
@@ -132,6 +133,8 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
             path, body = self.taken("POST")
             key = f"{path}/{body['metadata']['name']}"
             body["metadata"].setdefault("uid", f"uid-{body['metadata']['name']}")
+            if key in api.comes_back:
+                api.comes_back[key]()
             if key in api.objects:
                 api.writes.pop()
                 return self.reply(409, {"reason": "AlreadyExists", "message": "it already exists"})
@@ -144,8 +147,8 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
             self.reply(200, body)
 
         def do_PATCH(self) -> None:
-            _, body = self.taken("PATCH")
-            self.reply(200, body)
+            path, body = self.taken("PATCH")
+            self.reply(*api.refused.get(path, (200, body)))
 
         def do_DELETE(self) -> None:
             path, _ = self.taken("DELETE")

@@ -34,6 +34,9 @@ def run_of(spark: dict[str, Any], engine: EngineSettings = ENGINE, **more: Any) 
 def pod_of(made: RunToStart, role: str) -> dict[str, Any]:
     if role == "driver":
         template: dict[str, Any] = job(made)["spec"]["template"]
+        arguments = template["spec"]["containers"][0]["args"]
+        assert arguments[-2] == "--request-hash"
+        arguments[-1] = "that of the request, with the executors' template in it"
     else:
         template = yaml.safe_load(request_config_map(made)["data"][contract.KEY_EXECUTOR_TEMPLATE])
     return template

@@ -66,8 +66,8 @@ def test_a_result_that_lies_is_not_believed(change: dict[str, Any]) -> None:
     world = started("KafkaRestore")
     told = json.loads(world.result(cluster_state=FACTS).to_json())
     text = json.dumps({**told, "clusterState": {**told["clusterState"], **change}})
-    data = {"metadata": {"name": "c", "labels": {"logkeep.dev/run": world.run_id}}, "data": {"result.json": text}}
-    found = documents([data])[world.run_id]
+    metadata = {"name": "c-progress", "labels": {"logkeep.dev/run": world.run_id}}
+    found = documents([{"metadata": metadata, "data": {"result.json": text}}])[world.run_id]
     assert found.result is None
     assert found.unreadable
 

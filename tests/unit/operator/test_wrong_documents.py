@@ -17,6 +17,7 @@ from logkeep_engine.contract.run import TopicCoverage
 from logkeep_operator.api import Phase
 from logkeep_operator.api.status import MAX_LISTED
 from logkeep_operator.reconcile import documents
+from logkeep_operator.resources import progress_name
 from tests.examples import scaled
 from tests.unit.operator.world import World, restore_spec
 
@@ -36,7 +37,7 @@ def started(kind: str = "KafkaBackup") -> World:
 
 def written(world: World, **texts: str) -> None:
     """The driver writes these texts to its ConfigMap (as `progress` and `result`)."""
-    (name, *_) = world.documents[world.run_id].config_maps
+    name = progress_name("nightly", world.run_id)
     data = {f"{key}.json": text for key, text in texts.items()}
     body = {"metadata": {"name": name, "labels": {"logkeep.dev/run": world.run_id}}, "data": data}
     known = world.documents[world.run_id].config_maps

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from logkeep_engine.contract.request_files import hash_of_job
 from logkeep_engine.contract.run import PartitionProgress, Progress, RunResult
 from logkeep_operator.api import Key, Resource, Status
 from logkeep_operator.api.asked import AskedRun
@@ -129,8 +130,8 @@ class World:
                     run_id = body["metadata"]["labels"]["logkeep.dev/run"]
                     if body["kind"] == "Job" and run_id not in self.jobs:
                         name = body["metadata"]["name"]
-                        known_job = JobState(name, f"uid-of-{name}", run_id, created=self.now, origin=origin(body))
-                        self.jobs[run_id] = known_job
+                        made = JobState(name, f"uid-of-{name}", run_id, created=self.now, origin=origin(body))
+                        self.jobs[run_id] = replace(made, request_hash=hash_of_job(body))
                     if body["kind"] == "ConfigMap":
                         self.create_config_map(run_id, body)
                 case DeleteJob(name=name):
