@@ -67,18 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     reporter: Reporter | None = None
     with contextlib.ExitStack() as stack:
         try:
-<<<<<<< HEAD
-            request = _read(arguments.request)
+            request = read_request(arguments.request, arguments.request_hash, stack)
             result = replace(result, run_id=request.run_id, kind=request.kind, requested_by=request.requested_by)
             log.info(
                 "run %s of %s %s/%s starts, requested by %s",
                 *(request.run_id, request.kind, request.namespace, request.name, request.requested_by or "an operator"),
             )
-=======
-            request = read_request(arguments.request, arguments.request_hash, stack)
-            result = replace(result, run_id=request.run_id, kind=request.kind)
-            log.info("run %s of %s %s/%s starts", request.run_id, request.kind, request.namespace, request.name)
->>>>>>> 46c16d66 (Run only the request that a Job was made for)
             nursery: Nursery | None = None
             try:
                 spec = _parsed(request)

@@ -37,12 +37,8 @@ class FoundRun:
         return RunStatus(
             id=self.id,
             key=self.origin.key or self.id,
-<<<<<<< HEAD
-            job=self.job.name if self.job is not None else job_name(resource_name, self.id),
-            requested_by=self.origin.requested_by,
-=======
             job=self.job.name,
->>>>>>> 46c16d66 (Run only the request that a Job was made for)
+            requested_by=self.origin.requested_by,
             start_time=timestamp(self.created or now),
         )
 
