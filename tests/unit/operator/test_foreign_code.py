@@ -1,4 +1,4 @@
-"""The words that a resource may say of its pods: case 05, line by line, without and with the chart's engine.allowed.code."""
+"""The words that a resource may say of its pods: case 05, line by line, without and with engine.allowed.code."""
 
 from __future__ import annotations
 
