@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from logkeep_engine.contract.dry_run import DryRunReport
+from logkeep_engine.contract.emitting import EmittedFacts
 from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import (
     ClusterStateFacts,
@@ -137,6 +138,8 @@ def _result(document: RunResult) -> None:
         _cluster_state(document.cluster_state)
     if document.drill is not None:
         _drill(document.drill)
+    if document.emitted is not None:
+        _emitted(document.emitted)
     if document.dry_run is not None:
         _dry_run(document.dry_run)
 
@@ -211,6 +214,12 @@ def _drill(facts: DrillFacts) -> None:
     _times(recoverySeconds=facts.recovery_seconds, verifiedSeconds=facts.verified_seconds)
     _integers(partitions=facts.partitions, records=facts.records, bytes=facts.bytes)
     _integers(total=facts.total, cycle=facts.cycle, drilled=facts.drilled, runs=facts.runs)
+
+
+def _emitted(facts: EmittedFacts) -> None:
+    _text("emitted.configMap", facts.config_map, MAX_ID)
+    _text("emitted.key", facts.key, MAX_ID)
+    _integers(topics=facts.topics)
 
 
 def _loss(fact: LossFact) -> None:
