@@ -21,7 +21,8 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError, ObjectMissing
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError, ObjectMissing, ObjectTooLarge
+from logkeep_engine.log.memory import task_bytes
 from logkeep_engine.storage import Storage
 
 
@@ -141,8 +142,8 @@ def _compare_checkpoint(
     """Compare a checkpoint with the state. Returns the hash of its content if its bytes are those of the state."""
     name = f"{archive.storage.uri}/{path}"
     try:
-        sha256 = comparison.sha256_if_same(archive.storage.read(path), archive.info.archive_id, name)
-    except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
+        sha256 = comparison.sha256_if_same(archive.storage.read(path, most=task_bytes()), archive.info.archive_id, name)
+    except (ArchiveDamaged, ArchiveMismatch, ObjectMissing, ObjectTooLarge) as error:
         damage.append(_catalog_damage(archive, path, error))
         return None
     if sha256 is None:  # it may say the same in other words
@@ -161,7 +162,7 @@ def _read_checkpoints(archive: Archive, paths: dict[int, list[str]], damage: lis
 def _read_checkpoint(archive: Archive, path: str, damage: list[Damage]) -> ArchiveState | None:
     try:
         return archive.read_checkpoint(path)
-    except (ArchiveDamaged, ArchiveMismatch, ObjectMissing) as error:
+    except (ArchiveDamaged, ArchiveMismatch, ObjectMissing, ObjectTooLarge) as error:
         damage.append(_catalog_damage(archive, path, error))
         return None
 

@@ -11,6 +11,7 @@ that it is right: each commit has a hash of its own.
 from __future__ import annotations
 
 import hashlib
+import io
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import cramjam
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import documents
 from logkeep_engine.log.memory import checkpoint_most
+from logkeep_engine.storage import WHOLE_BYTES
 
 FRAME_BYTES = 1 << 20  # the content of a frame: whoever reads one commit reads a frame
 _KEYS = {"format", "archiveId", "first", "last", "frames", "sha256"}
@@ -115,6 +117,8 @@ def _places(frames: Iterable[Any], first: int, start: int) -> tuple[FramePlace, 
     counts, lengths = zip(*frames, strict=True)
     if min(*counts, *lengths, 1) < 1:
         raise ValueError("an empty frame")
+    if max(lengths) > WHOLE_BYTES:
+        raise ValueError(f"a frame of {max(lengths)} bytes")
     numbers, places = list(accumulate(counts, initial=first)), list(accumulate(lengths, initial=start))
     return tuple(map(FramePlace, numbers, numbers[1:], places, places[1:]))
 
@@ -132,8 +136,13 @@ def lines(frame: bytes | memoryview, place: FramePlace, name: str) -> list[bytes
     return documents.building(build, name)
 
 
-def check_whole(data: bytes, bundle: Bundle, name: str) -> None:
-    """Raises ArchiveDamaged if the object `data` is not the one that was written."""
-    start, stop = bundle.frames[0].start, bundle.frames[-1].stop
-    if stop != len(data) or hashlib.sha256(memoryview(data)[start:]).hexdigest() != bundle.sha256:
+def frames_in(stream: io.BufferedIOBase, bundle: Bundle, name: str) -> Iterator[tuple[FramePlace, bytes]]:
+    """The frames, one after the other, of the object whose bytes behind its line come from a stream. Raises
+    ArchiveDamaged at the end if the object is not the one that was written."""
+    hashed = hashlib.sha256()
+    for place in bundle.frames:
+        frame = stream.read(place.stop - place.start)
+        hashed.update(frame)
+        yield place, frame
+    if stream.read(1) or hashed.hexdigest() != bundle.sha256:
         raise documents.damaged(name, "its SHA-256 does not fit its content")

@@ -10,6 +10,7 @@ writer that was suspended for so long that it found its number free again (`writ
 
 from __future__ import annotations
 
+import io
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -148,13 +149,12 @@ class CommitReader:
     def check_bundle(self, number: int) -> None:
         """Read a bundle whole, also if it was read before. Raises ArchiveDamaged for anything wrong with it."""
         name = f"{self._storage.uri}/{names.bundle_path(number)}"
-        data = self._storage.read(names.bundle_path(number))
-        head = bundle.load(data, number, name)
-        bundle.check_whole(data, head, name)
-        for place in head.frames:
-            found = bundle.lines(memoryview(data)[place.start : place.stop], place, name)
-            for commit, line in zip(place.numbers, found, strict=True):
-                self.parse(commit, line)
+        path = names.bundle_path(number)
+        head = bundle.load(self._storage.read_range(path, 0, _HEAD_BYTES), number, name)
+        with io.BufferedReader(self._storage.reader(path, start=head.frames[0].start)) as stream:
+            for place, frame in bundle.frames_in(stream, head, name):
+                for commit, line in zip(place.numbers, bundle.lines(frame, place, name), strict=True):
+                    self.parse(commit, line)
 
     def parse(self, number: int, data: bytes) -> Commit:
         """The commit in `data`, which was read as that of this number."""

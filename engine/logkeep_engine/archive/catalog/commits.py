@@ -37,7 +37,8 @@ from logkeep_engine.archive.catalog.facts import (
     PassiveFacts,
     RunOutcome,
 )
-from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.errors import ArchiveMismatch, ObjectTooLarge
+from logkeep_engine.storage import WHOLE_BYTES
 
 _HEAD = {  # the keys that every commit has, and their attributes
     "archiveId": "archive_id",
@@ -106,6 +107,15 @@ def dump_commit(commit: Commit) -> bytes:
             document["erasure"] = {key: getattr(commit.erasure, key) for key in _ERASURE}
     body = dumps(document)
     return body[:-1] + _SHA_KEY + hashlib.sha256(body).hexdigest().encode() + b'"}'
+
+
+def check_size(data: bytes, name: str) -> None:
+    """Raises ObjectTooLarge for a commit that no reader would read."""
+    if len(data) > WHOLE_BYTES:
+        raise ObjectTooLarge(
+            f"{name} would have {len(data)} bytes; a commit has at most {WHOLE_BYTES}. It was not written.",
+            hint="Divide the topics and consumer groups among several KafkaBackups, each with an archive of its own.",
+        )
 
 
 def _extensions(commit: Commit) -> dict[str, Any]:

@@ -444,6 +444,7 @@ class Writer:
             raise ValueError(f"run {self.run_id} has ended")
         path = names.commit_path(commit.number)
         data = commits.dump_commit(commit)
+        commits.check_size(data, f"{self.archive.storage.uri}/{path}")
         self._pending = commit
         try:
             self.archive.storage.create(path, data)

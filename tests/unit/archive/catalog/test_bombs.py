@@ -14,6 +14,7 @@ import cramjam
 import pytest
 
 from logkeep_engine.archive import names
+from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import bundle, checkpoint, commits, documents
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome
@@ -165,6 +166,31 @@ def test_a_checkpoint_that_is_too_large_is_left_out(storage: Storage, caplog: py
     os.truncate(Path(storage.uri.removeprefix("file://")) / path, 40 * GIB)
     assert Archive.open(storage).load().commit == 2
     assert "the commits hold the same" in caplog.text
+
+
+def test_verify_names_a_checkpoint_that_is_too_large(storage: Storage) -> None:
+    path = with_checkpoint(storage, [])
+    os.truncate(Path(storage.uri.removeprefix("file://")) / path, 40 * GIB)
+    (fault,) = verify(Archive.open(storage)).faults
+    assert fault.object == f"{storage.uri}/{path}"
+    assert f"has {40 * GIB} bytes or more; an object of its kind has at most" in fault.what
+
+
+@pytest.mark.parametrize("frames", [[[1000, 40 * GIB]], [[500, 9], [500, 300 << 20]]])
+def test_a_bundle_may_not_have_a_frame_that_nobody_would_read(frames: list[list[int]]) -> None:
+    head = {"format": 1, "archiveId": "a", "first": 0, "last": 999, "frames": frames, "sha256": "x"}
+    with pytest.raises(ArchiveDamaged, match=r"a\.bundle: ValueError: a frame of \d+ bytes"):
+        bundle.load(json.dumps(head).encode() + b"\n", 0, "catalog/a.bundle")
+
+
+def test_a_commit_that_nobody_would_read_is_not_written(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = storage.list(names.CATALOG)
+    monkeypatch.setattr(commits, "WHOLE_BYTES", 1000)
+    with begin(storage, run_id="run-2") as writer:
+        monkeypatch.setattr(commits, "WHOLE_BYTES", 10)
+        with pytest.raises(ObjectTooLarge, match=r"would have \d+ bytes; a commit has at most 10\. It was not written"):
+            writer.end(RunOutcome.SUCCEEDED, "done", [])
+    assert len(storage.list(names.CATALOG)) == len(before) + 1
 
 
 def test_what_a_catalog_says_is_far_from_the_bounds() -> None:
