@@ -105,8 +105,8 @@ class CreatedTopics:
         `fresh`, only topics that still carry the working configuration are changed: an earlier start has finished the
         others, or the run has not created them, whatever its state says."""
         created = [topic for topic in plan.topics if topic.created]
-        told = [] if fresh else self._told_others(created)
-        warnings, set_keys = self._set_own_configs([topic for topic in created if fresh or self._is_working(topic)])
+        told, working = ([], created) if fresh else self._divided(created)
+        warnings, set_keys = self._set_own_configs(working)
         warnings = [*told, *warnings]
         configs, late = applied_topic_configs(self._control, set_keys)
         warnings += [
@@ -126,24 +126,21 @@ class CreatedTopics:
                 )
         return warnings
 
-    def _is_working(self, topic: TopicPlan) -> bool:
-        """Whether a topic carries the working configuration, by the key that is taken from it last."""
-        configs = self._control.topic_configs([topic.target]).get(topic.target, {})
-        return configs.get(MARK_KEY) == self._working(topic)[MARK_KEY]
-
-    def _told_others(self, created: Sequence[TopicPlan]) -> list[str]:
-        """The warnings about topics that are not touched, and have another configuration than they should get."""
+    def _divided(self, created: Sequence[TopicPlan]) -> tuple[list[str], list[TopicPlan]]:
+        """The topics of these that still carry the working configuration, by the key that is taken from it last, and
+        warnings about others that do not have the configuration that they should get."""
         configs = self._control.topic_configs([topic.target for topic in created])
-        warnings = []
+        warnings, working = [], []
         for topic in created:
             there = configs.get(topic.target, {})
-            other = sorted(key for key, value in self.own(topic).items() if there.get(key) != value)
-            if other and there.get(MARK_KEY) != self._working(topic)[MARK_KEY]:
+            if there.get(MARK_KEY) == self._working(topic)[MARK_KEY]:
+                working.append(topic)
+            elif other := sorted(key for key, value in self.own(topic).items() if there.get(key) != value):
                 warnings.append(
                     f"topic {topic.target}: its configuration is not the one that this restore has given it, so it was "
                     f"left as it is; {', '.join(other)} would be others"
                 )
-        return warnings
+        return warnings, working
 
     def _set_own_configs(self, created: Sequence[TopicPlan]) -> tuple[list[str], dict[str, dict[str, str | None]]]:
         """Set on each topic its own configuration. Returns a warning for each key that could not be set, and, by
