@@ -17,7 +17,7 @@ from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.point import PointSpec
-from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RestoreOffsets
 from logkeep_engine.errors import StateAltered
 from logkeep_engine.restore import point as points
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -157,10 +157,11 @@ def refuse_other_point(plan: RestorePlan, derived: PointPlan | None, name: str) 
 def refuse_other_ways(plan: RestorePlan, spec: KafkaRestoreSpec, name: str) -> None:
     """Raises StateAltered for a plan that appends, replaces, or leaves records out, where the spec does not say so."""
     how = spec.if_topic_exists
-    if how in (IfTopicExists.FAIL, IfTopicExists.REPLACE):
-        written = sorted(topic.target for topic in plan.topics if not topic.created)
-        if written:
-            raise _altered(name, f"it appends to {shown(written)}, and spec.ifTopicExists is {how.value}")
+    written = sorted(topic.target for topic in plan.topics if not topic.created)
+    if written and how in (IfTopicExists.FAIL, IfTopicExists.REPLACE):
+        raise _altered(name, f"it appends to {shown(written)}, and spec.ifTopicExists is {how.value}")
+    if written and spec.offsets is RestoreOffsets.SAME:  # it would remove what lies in front of the archived records
+        raise _altered(name, f"it writes to {shown(written)}, which it has not created, and spec.offsets is Same")
     if how in (IfTopicExists.FAIL, IfTopicExists.APPEND):
         replaced = sorted(topic.target for topic in plan.topics if topic.replaces)
         if replaced:

@@ -149,6 +149,14 @@ def test_a_run_that_replaces_may_not_append(archive: Archive) -> None:
         derived(context(archive, spec), with_topic(planned(archive, spec), replaces="d" * 22), NAME)
 
 
+def test_records_keep_their_offsets_in_topics_that_the_restore_creates_only(archive: Archive) -> None:
+    """Else it would remove the records of a live topic that lie in front of the archived ones."""
+    spec = parsed(ifTopicExists="Resume", offsets="Same")
+    derived(context(archive, spec), planned(archive, spec), NAME)
+    with pytest.raises(StateAltered, match=r"it writes to orders, which it has not created, and spec\.offsets is Same"):
+        derived(context(archive, spec), with_topic(planned(archive, spec), created=False), NAME)
+
+
 def test_what_only_the_stored_plan_knows_is_taken_from_it(archive: Archive) -> None:
     """The ends and limits of a topic that was there before, and producer ids."""
     spec = parsed(ifTopicExists="Append")
