@@ -1,4 +1,4 @@
-"""A store that sends its clients elsewhere gets no request sent there."""
+"""No store and no proxy has requests with keys sent elsewhere than to the endpoint."""
 
 from __future__ import annotations
 
@@ -69,3 +69,18 @@ def test_no_request_follows_a_redirect(status: int, code: str, request_: Callabl
                 request_(storage)
             assert set(seen) == {"a token"}
         assert stolen == []
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_no_proxy_reads_what_goes_to_an_endpoint_without_tls(
+    request_: Callable[[Storage], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with store(403, "AccessDenied", {}) as (proxy, read), store(403, "AccessDenied", {}) as (endpoint, seen):
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy)
+        with pytest.raises(LogkeepError):
+            request_(open_uri("s3://bucket/x", endpoint, "us-east-1", KEYS))
+        assert seen == ["a token"]
+        assert read == []

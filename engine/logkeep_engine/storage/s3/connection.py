@@ -113,6 +113,8 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
         # The checksum of `requests` is thirty times as fast as what botocore would compute by itself.
         "request_checksum_calculation": "when_required",
     }
+    if place.endpoint is not None and place.endpoint.startswith("http:"):
+        config["proxies"] = {}  # a proxy would read tokens and records; one of a pod is what its resource names
     session = _prepared(get_session(), place)
 
     def client(connect_timeout: float, read_timeout: float) -> Any:
