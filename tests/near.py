@@ -55,6 +55,7 @@ PACKAGES: Mapping[str, Near] = {
             "generations",
             "object_lock",
             "retention*",
+            "rolled_back",
             "transactions",
             "toolbox_s3",
         ),

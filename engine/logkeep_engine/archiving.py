@@ -22,6 +22,7 @@ from typing import Self
 from logkeep_engine.archive.care.bundling import bundle_old_commits
 from logkeep_engine.archive.care.clock import checked_now
 from logkeep_engine.archive.care.leftovers import may_have_leftovers, remove_leftovers
+from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition, Receipt
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -89,11 +90,14 @@ class ArchivingRun(DriverRun):
             info = self._archive.info
             result = replace(result, archive_id=info.archive_id, cluster_id=info.cluster_id)
         if self._writer is not None:
-            run = self._writer.state.runs[self._run_id]
+            state = self._writer.state
+            run, anchor = state.runs[self._run_id], newest(state)
             result = replace(
                 result,
                 epoch=self._writer.epoch,
-                commit=self._writer.state.commit,
+                commit=state.commit,
+                anchor=str(anchor) if anchor is not None else None,
+                taken_over=self._writer.archive.claim.consent,
                 records=run.records,
                 bytes=run.bytes,
                 segments=run.segments,

@@ -395,6 +395,19 @@ class ArchiveDamaged(Refused):
         return (*super().__reduce__(), {"faults": self.faults})
 
 
+class ArchiveRolledBack(Refused):
+    """The archive lacks a commit that was known, or its history up to that commit is another one. Nothing was
+    written."""
+
+    code = "ArchiveRolledBack"
+
+
+class ArchiveOwned(Refused):
+    """Another KafkaBackup, or another name on the command line, writes the archive. Nothing was written."""
+
+    code = "ArchiveOwned"
+
+
 class SegmentsRemoved(Refused):
     """Segments that a run has planned to read were removed since, and their objects are deleted."""
 

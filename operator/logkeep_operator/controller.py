@@ -55,6 +55,7 @@ from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
 from logkeep_operator.resources import EARLIER_ACCESS, ROLE_DRIVER, access_objects, difference
 from logkeep_operator.seen import Seen
 from logkeep_operator.settings import Concurrency, EngineSettings
+from logkeep_operator.sharing import SharedArchives
 from logkeep_operator.snapshot import ResourceReader, ResourceSnapshot
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Controller:
         self._wake = wake
         self.places = places if places is not None else DriverPlaces(Concurrency(), ())
         self.seen = Seen()
+        self.sharing = SharedArchives()
         self.asked = AskedRuns(cluster)
         self._cleaned: set[str] = set()  # namespaces in which nothing of an earlier version's access is left
 
@@ -109,6 +111,7 @@ class Controller:
                     return None
                 self._metrics.seen(key, resource.status, resource.created)
                 self.seen.note(resource)
+                self.sharing.note(resource)
                 if not asked and is_at_rest(resource, now):
                     self.places.leave(key)
                     return wake_after_rest(resource, now)
@@ -122,6 +125,7 @@ class Controller:
         """Forget a resource that is gone, and answer those who ask for a run of it."""
         self._metrics.gone(key)
         self.seen.forget(key)
+        self.sharing.forget(key)
         self.places.forget(key)
         self.asked.carry_out(key.namespace, answers_without_backup(asked, key, now))
 
@@ -157,6 +161,8 @@ class Controller:
         # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
         found = [(key, 0.0) for key in self._metrics.shown(namespace) if key not in snapshot.resources]
         found += [(key, 0.0) for key, some in asked.items() if self._lacks_backup(snapshot, key, some, now)]
+        for resource in snapshot.resources.values():
+            self.sharing.note(resource)
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
             if key not in snapshot.wanted:
@@ -204,6 +210,7 @@ class Controller:
             backup=source.resource(Key(BACKUP, key.namespace, name)) if name is not None else None,
             warnings=_warnings(source, key, jobs, pods, now),
             kafka=_strimzi_kafka(source, resource),
+            archive_owner=self.sharing.owner_instead_of(resource) if key.is_backup else None,
         )
 
     def _carry_out(self, resource: Resource, plan: Plan) -> float | None:
@@ -232,6 +239,7 @@ class Controller:
         key = resource.key
         if plan.status is not None:
             self.seen.note(resource, plan.status)
+            self.sharing.note(resource, plan.status)
             self._cluster.write_status(resource, plan.status)
             self._metrics.seen(key, plan.status, resource.created)
         if plan.started:

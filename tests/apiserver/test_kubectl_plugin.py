@@ -256,6 +256,20 @@ def test_inspect_reads_the_archive_with_the_secret_that_the_resource_names(
     assert f"There is no Secret 'keys' in namespace {archived.name}." in gone.stderr
 
 
+def test_inspect_warns_of_an_archive_that_lacks_what_the_status_knows(archived: Namespace, s3: S3Server) -> None:
+    logkeep, allowed = administrator(archived), ("--allow-endpoint", s3.endpoint)
+    archived.apply("KafkaRestore", "again", restore_spec())
+    seen = logkeep.json("inspect", "nightly", *allowed)["anchor"]
+    uri = archived.get("kbak", "nightly")["spec"]["storage"]["uri"]
+    for anchor, warned in ((seen, False), (f"9:{seen[2:]}", True), (f"2:{'0' * 64}", True)):
+        archived.patch("kbak", "nightly", {"status": {"archive": {"uri": uri, "anchor": anchor}}}, "status")
+        for name in ("nightly", "krst/again"):
+            shown = logkeep("inspect", name, *allowed)
+            assert shown.exit_code == 0, shown.output
+            assert (f"known: {anchor}" in shown.stderr) is warned
+            assert "orders" in shown.stdout
+
+
 def test_inspect_of_an_archive_on_a_volume_says_where_to_read_it(namespace: Namespace) -> None:
     make(namespace, storage={"uri": "file:///archive/a", "volume": {"claimName": "disk"}})
     done = administrator(namespace)("inspect", "nightly")

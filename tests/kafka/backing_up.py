@@ -16,6 +16,7 @@ from pyspark import SparkContext
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing
@@ -39,6 +40,9 @@ from tests.data.topics import commit_positions, create_topic, end_transaction, w
 WATCH = Timing(heartbeat=0.2, watch=2.0, poll=0.1)
 """How the runs of tests watch others in the archive: those that died are not waited for as long as in production."""
 
+
+FOR_TEST = ArchiveClaim(acts_for="test")
+"""The claim of whoever writes once into an archive of these backups, which are all of one name."""
 
 POD = {
     "LOGKEEP_POD_NAME": "nightly-x7k2p",
@@ -242,7 +246,7 @@ class Backups:
 
     @property
     def archive(self) -> Archive:
-        return Archive.open(self.storage)
+        return Archive.open(self.storage, FOR_TEST)
 
     def state(self) -> ArchiveState:
         return self.archive.load()

@@ -25,6 +25,7 @@ from tests.cluster.s3 import S3Server
 from tests.command import environment, logkeep
 from tests.data.compare import compare_topics
 from tests.data.topics import Record, create_topic, produce, random_records, topic_names
+from tests.kafka.backing_up import FOR_TEST
 from tests.kafka.restores import back_up, backup_spec, restore_spec
 from tests.unit.archive.build import FAST
 
@@ -34,7 +35,7 @@ UNREACHABLE = "127.0.0.1:1"
 
 def resource(kind: str, spec: Mapping[str, Any], **more: Any) -> str:
     return yaml.safe_dump(
-        {"apiVersion": "logkeep.dev/v1alpha1", "kind": kind, "metadata": {"name": "it"}, "spec": dict(spec), **more}
+        {"apiVersion": "logkeep.dev/v1alpha1", "kind": kind, "metadata": {"name": "test"}, "spec": dict(spec), **more}
     )
 
 
@@ -286,7 +287,7 @@ class TestStorage:
         assert_refused(logkeep("backup", "-f", "-", stdin=text), "belongs to Kafka cluster another-cluster-id-000")
 
     def test_an_archive_that_another_run_is_writing(self, kafka: KafkaBroker, archived: Path, orders: str) -> None:
-        archive = Archive.open(open_uri(archived.as_uri()))
+        archive = Archive.open(open_uri(archived.as_uri()), FOR_TEST)
         with begin_run(archive, "alive", wait=FAST):
             text = resource("KafkaBackup", backup_spec(kafka, archived, orders))
             done = logkeep("backup", "-f", "-", stdin=text)

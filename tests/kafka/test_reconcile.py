@@ -27,7 +27,7 @@ from logkeep_engine.tasks import TaskRunner
 from logkeep_engine.toolbox.against import compare
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
-from tests.kafka.backing_up import Backups, Topics, numbers
+from tests.kafka.backing_up import FOR_TEST, Backups, Topics, numbers
 from tests.kafka.keyed import contents, wait_until_cleaned_away
 from tests.kafka.raw import plain
 from tests.kafka.restores import ThreadRunner, bring_back, committed, restore_spec
@@ -267,7 +267,7 @@ def test_records_that_were_erased_from_the_archive_are_not_missing(
     backups.run(unique, **({"compactedTopics": "Log"} if log else {"snapshots": made}))
     assert bool(backups.state().snapshots) is not log
     asked = ErasureAsked(unique, (b"erased",))
-    done = erase("erasure", backups.storage, asked, backups.runner, Reporter("erasure"))
+    done = erase("erasure", backups.storage, asked, backups.runner, Reporter("erasure"), FOR_TEST)
     assert (done.outcome, done.records) == ("Succeeded", 2 if log else 3)
     found = only(reconcile(backups, unique))
     assert (found.verdict, found.counts.keys) == (KeyVerdict.SAME, 1)

@@ -34,7 +34,7 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, random_records, topic_names
-from tests.kafka.backing_up import Topics, numbers
+from tests.kafka.backing_up import FOR_TEST, Topics, numbers
 from tests.kafka.raw import batches as whole_batches
 from tests.kafka.raw import eventually
 from tests.kafka.restores import (
@@ -751,7 +751,7 @@ class TestViews:
         produce(kafka.bootstrap, unique, numbered(10))
         back_up(backup_spec(kafka, tmp_path, unique))
         storage = open_uri(tmp_path.as_uri())
-        archive = Archive.open(storage)
+        archive = Archive.open(storage, FOR_TEST)
         (topic,) = archive.load().topics.values()
         with begin_run(archive, "dead-run") as writer:
             entry = write_segment(storage, [batch(10, 5)], topic=topic, epoch=2)

@@ -17,7 +17,7 @@ from logkeep_engine.errors import SpecError
 from logkeep_engine.storage import Storage, open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, create_topic, end_transaction
-from tests.kafka.backing_up import WATCH
+from tests.kafka.backing_up import FOR_TEST, WATCH
 from tests.kafka.restores import Seen, back_up, backup_spec, bring_back, committed, restore_spec
 
 OFTEN = {"snapshots": {"maxRecordBytesBetweenSnapshots": "1", "minCleanableRatio": 0}}
@@ -83,7 +83,7 @@ def test_a_compacted_topic_comes_back_as_a_consumer_has_seen_it_at_every_point(
         result = back_up(backup_spec(kafka, tmp_path, unique, **OFTEN), f"backup-{number}")
         assert (result.message, result.warnings) == ("made snapshots of 1 partition", ())
         at_end.append(committed(kafka, unique))
-    archive, everything = Archive.open(storage), at_end[-1]
+    archive, everything = Archive.open(storage, FOR_TEST), at_end[-1]
     key = (entry_of(storage, unique).topic_id, 0)
     ends = [item.end for item in archive.load().snapshots[key]]
     report = verify(archive)

@@ -16,8 +16,10 @@ from logkeep_engine.archive.care.cost.requests import puts
 from logkeep_engine.archive.care.rates import MeasuredRun, expected_time
 from logkeep_engine.archive.care.retention_report import planned_retention
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.claim import claim_of
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.catalog.owner import check_owner
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.backup.coverage import gone_warnings, selection_warnings, unmatched_error
 from logkeep_engine.backup.divergence import diverged
@@ -48,6 +50,7 @@ class BackupDryRun(DriverRun):
         self, request: RunRequest, spec: KafkaBackupSpec, reporter: Reporter, environ: Mapping[str, str]
     ) -> None:
         super().__init__(request.run_id, request.kind, time.time(), request.requested_by)
+        self._request = request
         self._spec = spec
         self._reporter = reporter
         self._environ = environ
@@ -69,7 +72,7 @@ class BackupDryRun(DriverRun):
         self._done = replace(begun, dry_run=report, message=report.told("archive"), end_time=time.time())
 
     def _find_out(self, begun: RunResult) -> tuple[RunResult, DryRunReport]:
-        spec = self._spec
+        spec, claim = self._spec, claim_of(self._request)
         storage = open_storage(spec.storage, self._environ)
         storage.check()
         connection = connection_from(spec.cluster, self._environ)
@@ -78,9 +81,10 @@ class BackupDryRun(DriverRun):
             begun = replace(begun, cluster_id=cluster_id)
             connection = replace(connection, cluster_id=cluster_id)
             control.only(cluster_id)
-            archive, state = Archive.open_to_go_on(storage, cluster_id, spec.format), ArchiveState()
+            archive, state = Archive.open_to_go_on(storage, cluster_id, spec.format, claim), ArchiveState()
             if archive is not None:
                 begun, state = replace(begun, archive_id=archive.info.archive_id), archive.load()
+                check_owner(archive, state)
             known = archive or Archive(storage, ArchiveInfo("", cluster_id, "", "", segments=spec.format))
             plan = BackupPlanner(self._run_id, spec, known, control, connection).make(state)
         self._refuse(plan)

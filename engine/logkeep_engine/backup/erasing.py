@@ -63,7 +63,7 @@ class AskedErasures:
             unless = ", unless the archive has them as done" if writer is None else ""
             return (
                 f"spec.erasures: {waiting}: not done, since the run has failed before{unless}. The next run that comes "
-                "to its end does it; `logkeep erase` with --run-id erasure-NAME does it at once.",
+                "to its end does it; `logkeep erase` with --run-id erasure-NAME and --owner does it at once.",
             )
         try:
             told, failures = self._carry_out(writer.archive)
@@ -94,16 +94,17 @@ class AskedErasures:
 
     def _erase(self, archive: Archive, item: Erasure) -> str:
         where = f"spec.erasures: {item.name}"
-        keys = different(self._keys(item, where, archive.storage.uri))
+        keys = different(self._keys(item, where, archive))
         asked = ErasureAsked(item.topic, keys, item.asked_by or "")
-        result = erase(item.run_id, archive.storage, asked, self.runner_factory, Reporter(item.run_id))
+        result = erase(item.run_id, archive.storage, asked, self.runner_factory, Reporter(item.run_id), archive.claim)
         if result.outcome != "Succeeded":
             raise ErasureFailed(f"{where}: {result.message}").that_ends_with(result.exit_code)
         erased = f"{so_many(result.records, 'record')} out of {so_many(result.segments, 'segment')}"
         return f"erasure {item.name} took {erased} of topic {item.topic}"
 
-    def _keys(self, item: Erasure, where: str, uri: str) -> list[bytes]:
-        reference = item.keys_secret_ref
+    def _keys(self, item: Erasure, where: str, archive: Archive) -> list[bytes]:
+        reference, uri, owner = item.keys_secret_ref, archive.storage.uri, archive.info.owner
+        for_owner = f" --owner {owner.label}" if owner is not None else ""
         folder = self.environ.get(ENV_ERASURES_DIR)
         path = Path(folder or PATH_ERASURES_DIR) / item.name / FILE_ERASED_KEYS
         source = f"key {reference.key} of Secret {reference.name}"
@@ -114,8 +115,8 @@ class AskedErasures:
                 f"{where}: {path}: {error.strerror}" if folder else f"{where}: there is no {source}",
                 hint=f"{'Write' if folder else 'Create the Secret with'} the keys to erase, one on each line. On the "
                 f"command line, {ENV_ERASURES_DIR} names a folder that has them in {item.name}/{FILE_ERASED_KEYS}; or "
-                f"use `logkeep erase {uri} --topic {item.topic} --run-id {item.run_id} --keys-file FILE`: by this run "
-                "id the archive knows that it is done.",
+                f"use `logkeep erase {uri} --topic {item.topic} --run-id {item.run_id} --keys-file FILE{for_owner}`: "
+                "by this run id the archive knows that it is done.",
             ) from None
         except (ValueError, LogkeepError) as error:
             raise ErasureFailed(f"{where}: {error}", hint="Write one key on each line.") from None

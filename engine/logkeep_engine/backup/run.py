@@ -17,6 +17,7 @@ from functools import partial
 from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.retaining import RetentionDone, empty_holds, retain, with_spec_holds
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.claim import claim_of
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Gap, Partition, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
@@ -122,6 +123,7 @@ class BackupRun(ArchivingRun):
         super().__init__(request.run_id, request.kind, reporter, request.requested_by)
         self._timing = timing
         self._spec = spec
+        self._request = request
         self._runner_factory = runner_factory
         self._expect = expect
         self._environ = environ
@@ -147,12 +149,13 @@ class BackupRun(ArchivingRun):
 
     def execute(self) -> None:
         self._reporter.phase("Planning")
+        claim = claim_of(self._request)
         storage = open_storage(self._spec.storage, self._environ)
         storage.check()
         connection = self._connection()
         with ControlPlane(connection) as control:
             cluster_id = control.cluster_id()
-            self._archive = Archive.create_or_open(storage, cluster_id, self._spec.format)
+            self._archive = Archive.create_or_open(storage, cluster_id, self._spec.format, claim=claim)
             connection = replace(connection, cluster_id=cluster_id)
             control.only(cluster_id)
             self._connected = connection

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.options import Debug, ExpectCommit, Output, OutputFormat, spread
 from logkeep_engine.cli.resource import File, run_resource
 from logkeep_engine.cli.running import DryRun, SparkOptions
 from logkeep_engine.contract.names import BACKUP
+
+TakeOver = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N:SHA256",
+        help="Take the archive over from its owner, or as it is though commits are lost: name its newest commit, as "
+        "the error does; 'new' where an archive is gone.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -18,7 +29,13 @@ def register(app: typer.Typer) -> None:
 
 @spread
 def backup(
-    file: File, spark: SparkOptions, dry_run: DryRun = False, output: OutputFormat = Output.TEXT, debug: Debug = False
+    file: File,
+    spark: SparkOptions,
+    expect_commit: ExpectCommit = None,
+    take_over: TakeOver = None,
+    dry_run: DryRun = False,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
 ) -> None:
     """Archive the topics of a KafkaBackup.
 
@@ -26,4 +43,5 @@ def backup(
     LOGKEEP_KAFKA_CA_FILE, LOGKEEP_KAFKA_CERT_FILE, LOGKEEP_KAFKA_KEY_FILE, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
     LOGKEEP_ERASURES_DIR (a folder with the keys to erase, in NAME/keys) instead.
     """
-    run_resource(BACKUP, file, spark, output, debug, changes={"dryRun": True} if dry_run else {})
+    changes = {"dryRun": True} if dry_run else {}
+    run_resource(BACKUP, file, spark, output, debug, changes=changes, anchor=expect_commit, take_over=take_over)

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner
 from logkeep_engine.contract.names import BACKUP, RESTORE
 from logkeep_engine.contract.spec import API_VERSION
 from logkeep_engine.errors import SpecError
@@ -79,6 +80,19 @@ def read_document(file: str, kind: str) -> dict[str, Any]:
             f"{name}: {len(found)} documents of kind {kind}", hint="A run is for one resource: split the file."
         )
     return check_envelope(found[0], name)
+
+
+def claim_of_file(document: Mapping[str, Any], acts_for: str | None) -> ArchiveClaim:
+    """The claim of who runs the KafkaBackup in a file. `acts_for`: the owner of the archive for whom this is done."""
+    return ArchiveClaim(owner=owner_in(document), acts_for=acts_for)
+
+
+def owner_in(document: Mapping[str, Any]) -> Owner:
+    """The writer that a document names: the resource itself, as `kubectl get -o yaml` shows it with its uid; else a
+    name of the command line, which need not be there."""
+    metadata = document.get("metadata") or {}
+    name, namespace, uid = (str(metadata.get(key) or "") for key in ("name", "namespace", "uid"))
+    return Owner(namespace, name, uid) if namespace and uid and name else Owner("", name or "cli", "")
 
 
 def _other_command(documents: Sequence[Mapping[str, Any]]) -> str:

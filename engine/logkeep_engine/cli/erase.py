@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, spread
+from logkeep_engine.cli.options import ActsFor, Debug, Output, OutputFormat, Server, Uri, spread
 from logkeep_engine.cli.output import facts, print_json, say, stdout
 from logkeep_engine.cli.running import SparkOptions, end, leave, on_spark, rows_of_counts, say_warnings, seconds
 from logkeep_engine.contract.keys import KeyEncoding
@@ -53,6 +53,7 @@ def erase(
     keys_file: KeysFile = None,
     encoding: Encoding = KeyEncoding.TEXT,
     asked_by: AskedBy = "",
+    owner: ActsFor = None,
     spark: SparkOptions,
     server: Server,
     output: OutputFormat = Output.TEXT,
@@ -63,6 +64,7 @@ def erase(
     All other records stay, with their offsets. First erase the keys in Kafka: a backup archives what is there.
     """
     with errors(debug):
+        from logkeep_engine.archive.catalog.claim import ArchiveClaim
         from logkeep_engine.contract.keys import different
         from logkeep_engine.erasure.run import ErasureAsked
         from logkeep_engine.erasure.run import erase as perform
@@ -72,7 +74,7 @@ def erase(
         run = spark.run_id_or_new()
         job = partial(perform, run, storage, asked)
         with on_spark(run, ERASURE, spark.master, s3=storage.uri.startswith("s3://")) as (session, reporter):
-            result = job(session.runner, reporter)
+            result = job(session.runner, reporter, ArchiveClaim(acts_for=owner))
             end(session, reporter, result)
         _print(result, output)
         leave(result)

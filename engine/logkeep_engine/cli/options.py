@@ -24,6 +24,7 @@ from logkeep_engine.errors import SpecError
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.archive import Archive
+    from logkeep_engine.archive.catalog.claim import ArchiveClaim
     from logkeep_engine.kafka.connection import KafkaConnection
     from logkeep_engine.storage import Storage
 
@@ -75,6 +76,21 @@ Confirm = Annotated[
 Uri = Annotated[
     str, typer.Argument(help="The archive: s3://bucket/prefix or file:///path.", metavar="URI", show_default=False)
 ]
+ActsFor = Annotated[
+    str | None,
+    typer.Option(
+        "--owner",
+        metavar="NAME",
+        help="Write once for the owner of the archive, as inspect names it: NAMESPACE/NAME of a KafkaBackup, or NAME.",
+    ),
+]
+ExpectCommit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N:SHA256",
+        help="A commit that the archive must have, as inspect or a KafkaBackup's status.archive.anchor names it.",
+    ),
+]
 Endpoint = Annotated[str | None, typer.Option(help="URL of an S3 server other than AWS.")]
 Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
 SecurityProtocol = Annotated[
@@ -97,13 +113,13 @@ class Server:
 
         return open_uri(uri, self.endpoint, self.region)
 
-    def archive(self, uri: str) -> Archive:
-        """The archive at a URI. Raises ArchiveMissing, and what the storage raises."""
-        from logkeep_engine.archive.catalog.archive import Archive
+    def archive(self, uri: str, claim: ArchiveClaim | None = None) -> Archive:
+        """The archive at a URI. Raises ArchiveMissing, ArchiveRolledBack, and what the storage raises."""
+        from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
 
         storage = self.storage(uri)
         storage.check()
-        return Archive.open(storage)
+        return Archive.open(storage, claim or NO_CLAIM)
 
 
 @dataclass(frozen=True)

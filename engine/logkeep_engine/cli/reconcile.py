@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, spread
+from logkeep_engine.cli.options import ActsFor, Debug, Output, OutputFormat, spread
 from logkeep_engine.cli.output import print_json, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.cli.running import SparkOptions, on_spark
@@ -52,6 +52,7 @@ def reconcile(
     topic: TopicNames = None,
     keys_file: KeysFile = None,
     heal: Heal = False,
+    owner: ActsFor = None,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -64,17 +65,18 @@ def reconcile(
     with errors(debug):
         from logkeep_engine.backup.reconcile.report import MOST_OFFSETS
         from logkeep_engine.backup.reconcile.step import reconcile_archive
-        from logkeep_engine.cli.documents import read_document
+        from logkeep_engine.cli.documents import claim_of_file, read_document
         from logkeep_engine.spark.conf import planned_for, uses_s3
 
-        spec = planned_for(spark.master, parse_backup(read_document(file, BACKUP)["spec"]))
+        document = read_document(file, BACKUP)
+        spec, claim = planned_for(spark.master, parse_backup(document["spec"])), claim_of_file(document, acts_for=owner)
         run_id = spark.run_id_or_new()
         keys = _new_file(keys_file) if keys_file is not None else None
         with on_spark(run_id, BACKUP, spark.master, s3=uses_s3(spec)) as (session, reporter):
             most = _MOST_KEYS if keys is not None else MOST_OFFSETS
             only = frozenset(topic or ())
             report, archive, state = reconcile_archive(
-                run_id, spec, session.runner, reporter, os.environ, only=only, most=most, heal=heal
+                run_id, spec, session.runner, reporter, os.environ, only=only, most=most, heal=heal, claim=claim
             )
         if keys is not None:
             with os.fdopen(keys, "w", encoding="utf-8") as out:

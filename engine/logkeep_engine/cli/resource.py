@@ -51,12 +51,15 @@ def run_resource(
     changes: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
     only_verify: bool = False,
+    anchor: str | None = None,
+    take_over: str | None = None,
 ) -> None:
     """Run the one resource of `kind` in a file, and end the command as the run ended. `changes` are fields of its spec
     that options have set, `defaults` those that the command sets where the file does not. With `only_verify` nothing
-    is restored: what a run has restored is compared."""
+    is restored: what a run has restored is compared. `anchor` and `take_over` are as in the request of a run."""
     with errors(debug):
         request, spec = _read(kind, file, spark, changes or {}, defaults or {})
+        request = replace(request, anchor=anchor, take_over=take_over)
         if isinstance(spec, KafkaBackupSpec) and spec.dry_run:
             _print_end(_dry_backup(request, spec), output, moves_groups=False)
             return
@@ -115,7 +118,7 @@ def _dry_backup(request: RunRequest, spec: KafkaBackupSpec) -> RunResult:
 def _read(
     kind: str, file: str, spark: SparkOptions, changes: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[RunRequest, KafkaBackupSpec | KafkaRestoreSpec]:
-    from logkeep_engine.cli.documents import read_document
+    from logkeep_engine.cli.documents import owner_in, read_document
 
     document = read_document(file, kind)
     spec = {**defaults, **document["spec"], **changes}
@@ -125,14 +128,15 @@ def _read(
         from logkeep_engine.restore.state import archive_place
 
         archive_place(typed)
-    metadata = document.get("metadata") or {}
+    metadata, owner = document.get("metadata") or {}, owner_in(document)
     request = RunRequest(
         kind=kind,
-        name=str(metadata.get("name", "cli")),
+        name=owner.name,
         namespace=str(metadata.get("namespace", "")),
         run_id=run_id,
         spec=spec,
         requested_by=COMMAND_LINE,
+        uid=owner.uid or None,
     )
     return request, typed
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, Server, Uri, pattern, spread
+from logkeep_engine.cli.options import ActsFor, Debug, Output, OutputFormat, Server, Uri, pattern, spread
 from logkeep_engine.cli.output import byte_count, print_json, print_line, say, stdout, table
 from logkeep_engine.cli.resource import File
 from logkeep_engine.contract.names import BACKUP
@@ -40,7 +40,13 @@ def register(app: typer.Typer) -> None:
 
 
 @spread
-def retention(file: File, dry_run: DryRun = False, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
+def retention(
+    file: File,
+    dry_run: DryRun = False,
+    owner: ActsFor = None,
+    output: OutputFormat = Output.TEXT,
+    debug: Debug = False,
+) -> None:
     """Remove from the archive of a KafkaBackup what its spec.retention does not keep, now and without a backup.
 
     The last backup must have succeeded. Nothing of Kafka is asked. Secrets that the file refers to are not read from
@@ -50,16 +56,20 @@ def retention(file: File, dry_run: DryRun = False, output: OutputFormat = Output
         from logkeep_engine.archive.care.retaining import run_retention
         from logkeep_engine.archive.care.retention_report import preview
         from logkeep_engine.archive.catalog.archive import Archive
+        from logkeep_engine.archive.catalog.owner import check_owner
         from logkeep_engine.backup.selection import retention_rules
-        from logkeep_engine.cli.documents import read_document
+        from logkeep_engine.cli.documents import claim_of_file, read_document
         from logkeep_engine.contract.spec import parse_backup
         from logkeep_engine.storage import open_storage
 
-        spec = parse_backup(read_document(file, BACKUP)["spec"])
+        document = read_document(file, BACKUP)
+        spec = parse_backup(document["spec"])
         storage = open_storage(spec.storage, os.environ)
         storage.check()
-        archive, rules = Archive.open(storage), retention_rules(spec)
+        claim = claim_of_file(document, acts_for=owner)
+        archive, rules = Archive.open(storage, claim), retention_rules(spec)
         if dry_run:
+            check_owner(archive, archive.load())
             found = preview(archive, rules, spec.retention.hold)
             if output is Output.JSON:
                 print_json(found.to_json())
@@ -84,6 +94,7 @@ def hold(
     topic: Topics = None,
     run: Runs = None,
     release: Release = False,
+    owner: ActsFor = None,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -92,9 +103,10 @@ def hold(
     """
     with errors(debug):
         from logkeep_engine.archive.care.retaining import change_holds
+        from logkeep_engine.archive.catalog.claim import ArchiveClaim
         from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 
-        archive = server.archive(uri)
+        archive = server.archive(uri, ArchiveClaim(acts_for=owner))
         for text in topic or ():
             pattern("--topic", text)
         try:

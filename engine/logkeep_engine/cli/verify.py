@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logkeep_engine.cli.errors import EXIT_CODES, errors
-from logkeep_engine.cli.options import Debug, Output, OutputFormat, SecurityOptions, Server, Uri, refuse, spread
+from logkeep_engine.cli.options import (
+    Debug,
+    ExpectCommit,
+    Output,
+    OutputFormat,
+    SecurityOptions,
+    Server,
+    Uri,
+    refuse,
+    spread,
+)
 from logkeep_engine.cli.output import print_json, print_line
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.values import human_bytes, so_many
@@ -21,6 +31,7 @@ from logkeep_engine.errors import SpecError
 if TYPE_CHECKING:
     from logkeep_engine.archive.care.verify import Unread, VerifyReport
     from logkeep_engine.archive.catalog.archive import Archive
+    from logkeep_engine.contract.anchor import Anchor
     from logkeep_engine.kafka.connection import KafkaConnection
     from logkeep_engine.toolbox.against import AgainstReport
 
@@ -53,6 +64,7 @@ def verify(
         str | None,
         typer.Option(metavar="1/N", help="The share of an incremental verification; 1/30 without it."),
     ] = None,
+    expect_commit: ExpectCommit = None,
     security: SecurityOptions,
     output: OutputFormat = Output.TEXT,
     debug: Debug = False,
@@ -69,7 +81,10 @@ def verify(
             connection = security.connection("--against", against)
         else:
             security.refuse_without("--against")
-        _verify(server.archive(uri), workers, output, connection, parts)
+        from logkeep_engine.archive.catalog.claim import anchor_of
+
+        anchor = anchor_of(expect_commit, "--expect-commit")
+        _verify(server.archive(uri), workers, output, connection, parts, anchor)
 
 
 def _parts(share: str) -> int:
@@ -81,7 +96,12 @@ def _parts(share: str) -> int:
 
 
 def _verify(
-    archive: Archive, workers: int, output: Output, connection: KafkaConnection | None, parts: int | None
+    archive: Archive,
+    workers: int,
+    output: Output,
+    connection: KafkaConnection | None,
+    parts: int | None,
+    anchor: Anchor | None,
 ) -> None:
     from logkeep_engine.archive.care.increments import VerifyCycle
     from logkeep_engine.archive.care.leases import READING, reading
@@ -92,7 +112,7 @@ def _verify(
     cycle = None if parts is None else VerifyCycle.load(archive, parts)
     run_id = f"{READING}verify-{secrets.token_hex(4)}"
     with reading(archive.storage, run_id, archive.listing().last), VerifyShown() as shown:
-        report = verify_archive(archive, on_progress=shown.show, workers=workers, cycle=cycle)
+        report = verify_archive(archive, on_progress=shown.show, workers=workers, cycle=cycle, anchor=anchor)
     if connection is not None:
         from logkeep_engine.toolbox.against import compare
 

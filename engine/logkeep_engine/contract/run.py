@@ -109,11 +109,15 @@ class RunRequest(_Document):
     `spark.conf` included. `remembered_as` is the name under which the outcome of a restore is found by later resources,
     None if it is not. `topics_config_map` is there if the restore emits its topics. With `reconcile` a backup looks for
     stale keys when all is archived. `requested_by` says what asked for the run, in words: where it comes from an
-    annotation, it is a claim of whoever may write the resource.
+    annotation, it is a claim of whoever may write the resource. `uid` is the resource's, None on the command line.
+    `anchor` is the newest commit of the archive that is known (`contract.anchor`), and `take_over` the user's consent
+    to take the archive over.
     """
 
     # Backups and the command line have none of the first two, and few backups the last.
-    _LEFT_OUT = frozenset({"remembered_as", "topics_config_map", "reconcile", "requested_by"})
+    _LEFT_OUT = frozenset(
+        {"remembered_as", "topics_config_map", "reconcile", "requested_by", "uid", "anchor", "take_over"}
+    )
 
     kind: str
     name: str
@@ -126,6 +130,9 @@ class RunRequest(_Document):
     topics_config_map: str | None = None
     reconcile: bool | None = None
     requested_by: str | None = None
+    uid: str | None = None
+    anchor: str | None = None
+    take_over: str | None = None
 
 
 @dataclass(frozen=True)
@@ -318,7 +325,7 @@ class RunResult(_Document):
     # Only a backup has the first two, few restores have an earlier run, and only some have the others.
     _LEFT_OUT = frozenset(
         {
-            *("coverage", "archive", "earlier_run", "earlier_end"),
+            *("coverage", "archive", "anchor", "taken_over", "earlier_run", "earlier_end"),
             *("verification", "drill", "dry_run", "emitted", "cluster_state", "reconciled", "requested_by"),
         }
     )
@@ -348,6 +355,8 @@ class RunResult(_Document):
     offset_map: str = ""  # URI of the folder with a restore's offset maps
     coverage: TopicCoverage | None = None  # a backup that got as far as planning has it
     archive: ArchiveReport | None = None  # a backup that has tried everything has it
+    anchor: str | None = None  # `commit` with the history up to it, of a run that has written the archive
+    taken_over: str | None = None  # the consent that the run was given, once it writes the archive
     earlier_run: str | None = None
     earlier_end: float | None = None
     verification: VerificationFacts | None = None

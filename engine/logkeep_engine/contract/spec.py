@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from logkeep_engine.contract.anchor import AnchorText
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.compacted import CompactedTopics, Generations, Snapshots
 from logkeep_engine.contract.drill import DrillSpec
@@ -288,10 +289,12 @@ TopicId = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class SourceSpec(Model):
-    """`topicIds`: topic id by topic name, where another incarnation is wanted than the newest that has records."""
+    """`topicIds`: topic id by topic name, where another incarnation is wanted than the newest that has records.
+    `expectCommit`: a commit that the archive must have, instead of the one that the KafkaBackup's status knows."""
 
     backup_ref: BackupRef | None = None
     storage: StorageSpec | None = None
+    expect_commit: AnchorText | None = None
     topic_ids: dict[str, TopicId] = Field(default={})
 
     @model_validator(mode="after")

@@ -20,7 +20,8 @@ from logkeep_engine.archive.care.removal import purge, write_indexes
 from logkeep_engine.archive.care.retaining import refuse_unfinished
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.care.topics_on_hold import hold_on
-from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
+from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.facts import (
     ErasureEntry,
     GenerationChange,
@@ -71,6 +72,7 @@ def erase(
     asked: ErasureAsked,
     runner_factory: Callable[[], TaskRunner],
     reporter: Reporter,
+    claim: ArchiveClaim = NO_CLAIM,
 ) -> RunResult:
     """Take the records of the keys out of all segments of the topic, of all its incarnations and branches, and delete
     what held them.
@@ -78,7 +80,7 @@ def erase(
     Never raises for what happens in a run: every error becomes a result with its exit code. The same `run_id` again
     goes on where the run stopped; of a run that has succeeded it gives the result once more.
     """
-    return _ErasureRun(run_id, storage, asked, runner_factory, reporter).perform()
+    return _ErasureRun(run_id, storage, asked, runner_factory, reporter, claim).perform()
 
 
 class _ErasureRun(ArchivingRun):
@@ -89,8 +91,10 @@ class _ErasureRun(ArchivingRun):
         asked: ErasureAsked,
         runner_factory: Callable[[], TaskRunner],
         reporter: Reporter,
+        claim: ArchiveClaim,
     ) -> None:
         super().__init__(run_id, ERASURE, reporter)
+        self._claim = claim
         self._storage = storage
         self._asked = asked
         self._runner_factory = runner_factory
@@ -104,7 +108,7 @@ class _ErasureRun(ArchivingRun):
         if not self._asked.keys:
             raise SpecError("there is no key to erase", hint="Name at least one.")
         self._storage.check()
-        archive = self._archive = Archive.open(self._storage)
+        archive = self._archive = Archive.open(self._storage, self._claim)
         state = archive.load()
         earlier = state.runs.get(self._run_id)
         if earlier is not None and earlier.kind != ERASURE:

@@ -156,6 +156,7 @@ class RestoreRun(DriverRun):
     ) -> None:
         super().__init__(request.run_id, request.kind, time.time(), request.requested_by)
         self._remembered_as = request.remembered_as
+        self._anchor = request.anchor
         self._topics_config_map = request.topics_config_map
         self._spec = spec
         self._runner_factory = runner_factory
@@ -369,7 +370,7 @@ class RestoreRun(DriverRun):
         """The archive, and the place of the run's state."""
         archive_place(self._spec)
         self._reporter.phase("Planning")
-        archive = archive_to_restore(self._spec, self._environ)
+        archive = archive_to_restore(self._spec, self._environ, self._anchor)
         return archive, open_state(self._run_id, self._spec, archive.storage, self._environ)
 
     def _check_run_id(self, state: RestoreState) -> None:

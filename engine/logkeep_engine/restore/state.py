@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.claim import ArchiveClaim, anchor_of
 from logkeep_engine.archive.names import RUNS, check_run_id, run_file
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS
@@ -169,12 +170,13 @@ def archive_place(spec: specs.KafkaRestoreSpec) -> StorageSpec:
     return spec.source.storage
 
 
-def archive_to_restore(spec: specs.KafkaRestoreSpec, environ: Mapping[str, str]) -> Archive:
-    """The archive of the restore, in a place that answers. Raises SpecError as `archive_place`, and what the storage
-    raises."""
+def archive_to_restore(spec: specs.KafkaRestoreSpec, environ: Mapping[str, str], anchor: str | None = None) -> Archive:
+    """The archive of the restore, in a place that answers. It must have the commit that the spec names; if it names
+    none, that of `anchor`. Raises SpecError as `archive_place`, and what the storage raises."""
+    claim = ArchiveClaim(anchor_of(spec.source.expect_commit or anchor))
     storage = open_storage(archive_place(spec), environ)
     storage.check()
-    return Archive.open(storage)
+    return Archive.open(storage, claim)
 
 
 def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Storage, environ: Mapping[str, str]) -> RestoreState:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api.part import StatusPart
 
 
@@ -73,13 +74,19 @@ class RetainedStatus(StatusPart):
 
 @dataclass(frozen=True)
 class ArchiveStatus(StatusPart):
-    """The numbers are those of a KafkaBackup. `size` and `growth` say `stored_bytes` and `bytes_per_day` to people."""
+    """The numbers are those of a KafkaBackup. `size` and `growth` say `stored_bytes` and `bytes_per_day` to people.
+    `anchor` names the newest known commit with all before it, and never goes back by itself. `write_time` is the end
+    of the last run that wrote the archive, `taken_over` the value of the annotation `logkeep.dev/take-over` that was
+    used."""
 
     id: str | None = None
     uri: str | None = None
     cluster_id: str | None = None
     epoch: int | None = None
     commit: int | None = None
+    anchor: str | None = None
+    write_time: str | None = None
+    taken_over: str | None = None
     topics: int | None = None
     segments: int | None = None
     objects: int | None = None
@@ -92,6 +99,16 @@ class ArchiveStatus(StatusPart):
     snapshots: tuple[SnapshotStatus, ...] = ()
     generations: tuple[GenerationStatus, ...] = ()
     retention: RetainedStatus | None = None
+
+    @property
+    def write_time_seconds(self) -> float | None:
+        """The same in seconds since the epoch."""
+        moment = parse_timestamp(self.write_time)
+        return None if moment is None else moment.timestamp()
+
+    def anchor_at(self, uri: str) -> str | None:
+        """The newest known commit of the archive at a URI, None if none is known there."""
+        return self.anchor if self.uri == uri else None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ KINDS: dict[str, str] = {kind: PLURALS[kind] for kind in (BACKUP, RESTORE)}
 ANNOTATION_RUN = "logkeep.dev/run"
 ANNOTATION_RETRY = "logkeep.dev/retry"
 ANNOTATION_RUN_AGAIN = "logkeep.dev/run-again"
+ANNOTATION_TAKE_OVER = "logkeep.dev/take-over"
 
 
 class Key(NamedTuple):
@@ -98,6 +99,14 @@ class Resource:
     def run_again(self) -> str | None:
         """The value of the annotation that asks a KafkaRestore to restore once more, from the beginning."""
         return self.annotations.get(ANNOTATION_RUN_AGAIN) or None
+
+    @property
+    def take_over(self) -> str | None:
+        """The value of the annotation that consents to take an archive over, until a run has used it. Then the same
+        value consents to nothing more."""
+        value = self.annotations.get(ANNOTATION_TAKE_OVER) or None
+        used = self.status.archive.taken_over if self.status.archive is not None else None
+        return None if value == used else value
 
     def owner_reference(self) -> dict[str, Any]:
         """The owner reference of a child: Kubernetes deletes the child with this resource."""

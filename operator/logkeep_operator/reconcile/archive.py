@@ -42,15 +42,7 @@ def with_archive(status: Status, result: RunResult, uri: str) -> Status:
     retention, if it had none. After a run that failed both stand, since it has not changed them."""
     if result.archive_id:
         before = status.archive if status.archive is not None else ArchiveStatus()
-        archive = replace(
-            before,
-            id=result.archive_id,
-            uri=uri,
-            cluster_id=result.cluster_id or None,
-            epoch=result.epoch,
-            commit=result.commit if result.commit >= 0 else None,
-        )
-        status = replace(status, archive=archive)
+        status = replace(status, archive=_identified(before, result, uri))
     if result.archive is None:
         return status
     told, retained = result.archive.retention, result.archive.retained
@@ -67,6 +59,31 @@ def with_archive(status: Status, result: RunResult, uri: str) -> Status:
         ),
         recovery=_recovery(result.archive.recovery),
         retention=_retention(told) if told is not None else kept,
+    )
+
+
+def goes_back(before: ArchiveStatus | None, result: RunResult, uri: str) -> bool:
+    """Whether the result tells of an archive that lacks the newest commit that is known of it. A run that begins is
+    refused then; if one was not, its result changes nothing of what is known. A consent of the user does."""
+    if before is None or before.commit is None or before.uri != uri or result.taken_over is not None:
+        return False
+    return result.commit < before.commit or result.archive_id != before.id
+
+
+def _identified(before: ArchiveStatus, result: RunResult, uri: str) -> ArchiveStatus:
+    if goes_back(before, result, uri):
+        return before
+    wrote = result.commit >= 0
+    return replace(
+        before,
+        id=result.archive_id,
+        uri=uri,
+        cluster_id=result.cluster_id or None,
+        epoch=result.epoch,
+        commit=result.commit if wrote else None,
+        anchor=result.anchor or before.anchor_at(uri),
+        write_time=_time(result.end_time) if wrote else before.write_time,
+        taken_over=result.taken_over or before.taken_over,
     )
 
 

@@ -10,6 +10,7 @@ import re
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from logkeep_engine.contract.anchor import is_consent
 from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.emitting import EmittedFacts
 from logkeep_engine.contract.reconcile import ReconcileFacts
@@ -93,6 +94,15 @@ def _partition(shown: PartitionProgress) -> None:
     )
 
 
+def _anchors(document: RunResult) -> None:
+    """Check the anchor, which must be that of the commit, and the consent."""
+    for key, text in (("anchor", document.anchor), ("takenOver", document.taken_over)):
+        if text is not None and not (isinstance(text, str) and is_consent(text)):
+            raise Unreadable(f"{key} is {text!r:.100}")
+    if document.anchor is not None and document.anchor.partition(":")[0] != str(document.commit):
+        raise Unreadable(f"anchor is {document.anchor!r}, and commit {document.commit}")
+
+
 def _result(document: RunResult) -> None:
     _text("runId", document.run_id, MAX_ID)
     _text("kind", document.kind, MAX_ID)
@@ -116,6 +126,7 @@ def _result(document: RunResult) -> None:
         lossOffsets=document.loss_offsets,
     )
     _integer("commit", document.commit, -1)
+    _anchors(document)
     _text("archiveId", document.archive_id, MAX_ID)
     _text("clusterId", document.cluster_id, MAX_ID)
     _text("offsetMap", document.offset_map, MAX_URI)

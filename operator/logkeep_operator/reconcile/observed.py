@@ -12,7 +12,7 @@ from logkeep_engine.contract.names import KEY_PROGRESS, KEY_RESULT
 from logkeep_engine.contract.request_files import hash_of_job
 from logkeep_engine.contract.run import Progress, RunResult
 from logkeep_engine.contract.values import parse_timestamp
-from logkeep_operator.api import Resource
+from logkeep_operator.api import Key, Resource
 from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.reconcile.checked import D, Unreadable, read
 from logkeep_operator.resources import (
@@ -156,7 +156,7 @@ class Observed:
     """One resource and all that belongs to it. `backup` is the KafkaBackup that a restore's backupRef names, if it is
     there. `warnings` maps names of Jobs and pods to the newest Warning event about them; it is looked up only for those
     that do not get on. `kafka` is Strimzi's resource, None if the spec names none. `asked` are the KafkaBackupRuns of a
-    KafkaBackup, if some of them ask for something.
+    KafkaBackup, if some of them ask for something. `archive_owner` is another KafkaBackup that has the same archive.
     """
 
     resource: Resource
@@ -167,6 +167,7 @@ class Observed:
     warnings: Mapping[str, str] = field(default_factory=dict)
     kafka: FoundKafka | None = None
     asked: Sequence[AskedRun] = ()
+    archive_owner: Key | None = None
 
     def pods_of(self, run_id: str, role: str) -> list[PodState]:
         """The pods of one role of a run, oldest first."""

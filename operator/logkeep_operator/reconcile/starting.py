@@ -37,6 +37,7 @@ from logkeep_operator.settings import EngineSettings
 Spec = KafkaBackupSpec | KafkaRestoreSpec
 
 WAIT_SECONDS = 3.0
+OWNED_SECONDS = 60.0
 # A driver that reported success but does not go (a thread that hangs) would hold its pods for ever.
 STUCK_JOB_AFTER = timedelta(seconds=120)
 _NOTHING_WRONG = frozenset({"RunStarted", "Pending", "Running", "Queued", "WaitingForPreviousRun"})
@@ -81,6 +82,7 @@ class Starting(Step):
 
     def create(self, wanted: WantedRun) -> None:
         """Make everything that a run needs, in an order in which a crash leaves nothing half made. Raises Waiting."""
+        self._refuse_another_owner()
         self._wait_for_others(wanted.id)
         run = self.run_to_start(wanted.id, self._origin(wanted))
         found = self.job(wanted.id)
@@ -180,7 +182,27 @@ class Starting(Step):
         storage, raw = archive_place(self.observed, self.spec, self.engine, begun=begun)
         kafka = kafka_access(self.spec.cluster, self.resource.key.namespace, self.observed.kafka)
         reconcile = reconciles(self.before, self.spec, self.now)
-        return RunToStart(self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations, reconcile)
+        knows = self.resource if self.resource.key.is_backup else self.observed.backup
+        archive = knows.status.archive if knows is not None else None
+        anchor = archive.anchor_at(storage.uri) if archive is not None else None
+        return RunToStart(
+            self.resource, run_id, self.spec, storage, raw, self.engine, kafka, annotations, reconcile, anchor
+        )
+
+    def _refuse_another_owner(self) -> None:
+        """Raises Waiting if another KafkaBackup has the archive, and nobody has consented to take it over. A dry run
+        writes nothing, and says it itself."""
+        owner = self.observed.archive_owner
+        if owner is None or self.spec.dry_run or self.resource.take_over is not None:
+            return
+        near = owner.namespace == self.resource.key.namespace
+        who = f"KafkaBackup {owner.name}" if near else "a KafkaBackup of another namespace"
+        message = (
+            f"spec.storage: {who} writes this archive: no run is started. Name another storage.uri. To hand the "
+            "archive on, suspend or delete the other KafkaBackup first, and give this one the annotation "
+            "logkeep.dev/take-over with the status.archive.anchor of the other."
+        )
+        raise Waiting("ArchiveOwned", message, True, OWNED_SECONDS)
 
     def make_lost_config_maps(self, run: RunStatus) -> None:
         """Make ConfigMaps again that were deleted: a driver that starts again mounts its request, and a running driver

@@ -13,7 +13,7 @@ from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.status import MAX_HISTORY, moment_of, timestamp
 from logkeep_operator.reconcile import conditions
-from logkeep_operator.reconcile.archive import with_archive
+from logkeep_operator.reconcile.archive import goes_back, with_archive
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.drill import drill_status, is_drill
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
@@ -291,6 +291,12 @@ class Step:
             self.status = replace(self.status, dry_run=dry_run_status(result))
             return ()
         told = self.loss(result, succeeded, run)
+        if result.commit >= 0 and goes_back(self.status.archive, result, self.archive_uri()):
+            known = self.status.archive.anchor if self.status.archive is not None else None
+            message = (
+                f"The run has left commit {result.commit} in an archive of which {known} was known: it was rolled back."
+            )
+            self.event("Warning", "ArchiveRolledBack", message, run.id)
         self.status = replace(
             with_archive(self.status, result, self.archive_uri()),
             offset_map=result.offset_map or self.status.offset_map,

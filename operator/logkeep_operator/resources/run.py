@@ -44,7 +44,8 @@ GRACE_SECONDS = 60  # for a last commit and the result when the pod is told to g
 class RunToStart:
     """One run to be started. `storage` is the archive: for a restore with backupRef, that of the backup. `raw_storage`
     is the same as the user wrote it. `kafka` is what `spec.cluster` means. The run's children get `annotations` beside
-    that with the resource's name. With `reconcile` a backup looks for stale keys."""
+    that with the resource's name. With `reconcile` a backup looks for stale keys. `anchor` is the newest commit of the
+    archive that is known."""
 
     resource: Resource
     id: str
@@ -55,6 +56,7 @@ class RunToStart:
     kafka: KafkaAccess
     annotations: Mapping[str, str] = field(default_factory=dict)
     reconcile: bool = False
+    anchor: str | None = None
 
     @property
     def namespace(self) -> str:
@@ -133,6 +135,9 @@ def request_config_map(run: RunToStart) -> dict[str, Any]:
         topics_config_map=topics_name(key.name, run.id) if emits_topics(run.spec) else None,
         reconcile=run.reconcile or None,
         requested_by=run.annotations.get(ANNOTATION_REQUESTED_BY),
+        uid=run.resource.uid if key.is_backup else None,
+        anchor=run.anchor,
+        take_over=run.resource.take_over if key.is_backup else None,
     )
     return {
         "apiVersion": "v1",

@@ -150,6 +150,7 @@ def camel(name: str) -> str:
 SIZES = {
     f"archive.{name}"
     for name in (
+        *("anchor", "writeTime", "takenOver"),
         "topics",
         "segments",
         "objects",

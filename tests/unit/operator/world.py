@@ -86,6 +86,7 @@ class World:
         self.events: list[tuple[str, str]] = []
         self.created: list[dict[str, Any]] = []
         self.asked: list[AskedRun] = []
+        self.archive_owner: Key | None = None
         self.told: list[tuple[str, str]] = []  # events about the backup of a restore
 
     @property
@@ -121,7 +122,7 @@ class World:
         """Reconcile once and do what the plan says; with `conflict` the status is not taken, and without `answered` no
         KafkaBackupRun is told."""
         observed = Observed(self.resource, self.jobs, self.pods, self.documents, self.backup, self.warnings, self.kafka)
-        observed = replace(observed, asked=tuple(self.asked))
+        observed = replace(observed, asked=tuple(self.asked), archive_owner=self.archive_owner)
         plan = reconcile(observed, self.now, ENGINE, self.turns)
         for action in plan.actions:
             match action:

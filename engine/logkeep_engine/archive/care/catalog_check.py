@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from logkeep_engine import collector
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.increments import ComparedCheckpoint
+from logkeep_engine.archive.catalog.anchor import AnchorCheck
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.cluster_state import check_cluster_state, state_path
 from logkeep_engine.archive.catalog.commit_reader import CatalogListing
 from logkeep_engine.archive.catalog.comparison import CheckpointComparison
@@ -21,7 +23,15 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, LogkeepError, ObjectMissing, ObjectTooLarge
+from logkeep_engine.contract.anchor import Anchor
+from logkeep_engine.errors import (
+    ArchiveDamaged,
+    ArchiveMismatch,
+    ArchiveRolledBack,
+    LogkeepError,
+    ObjectMissing,
+    ObjectTooLarge,
+)
 from logkeep_engine.log.memory import task_bytes
 from logkeep_engine.storage import Storage
 
@@ -40,8 +50,9 @@ class CatalogCheck:
 
 
 @collector.paused()
-def check_catalog(archive: Archive, known: ArchiveState | None = None) -> CatalogCheck:
-    """Read all commits and checkpoints, or those behind a `known` state, and compare what they say."""
+def check_catalog(archive: Archive, known: ArchiveState | None = None, anchor: Anchor | None = None) -> CatalogCheck:
+    """Read all commits and checkpoints, or those behind a `known` state, and compare what they say, and all of it with
+    an `anchor`."""
     listing = archive.listing()
     state = known or ArchiveState()
     found = CatalogCheck(state, listing.objects)
@@ -54,7 +65,10 @@ def check_catalog(archive: Archive, known: ArchiveState | None = None) -> Catalo
         behind = sum(number > known.commit for number in listing.commits)
         found.objects = behind + sum(map(len, unread.values())) + 1
     try:
-        _fold(archive, listing, found, state, unread)
+        _fold(archive, listing, found, state, unread, AnchorCheck(ArchiveClaim(anchor)))
+        return found
+    except ArchiveRolledBack as error:
+        found.damage.append(_catalog_damage(archive, names.CATALOG, error))
         return found
     except (ArchiveDamaged, ArchiveMismatch, ValueError, KeyError) as error:
         bad = state.commit + 1
@@ -78,12 +92,18 @@ def check_catalog(archive: Archive, known: ArchiveState | None = None) -> Catalo
 
 
 def _fold(
-    archive: Archive, listing: CatalogListing, found: CatalogCheck, state: ArchiveState, unread: dict[int, list[str]]
+    archive: Archive,
+    listing: CatalogListing,
+    found: CatalogCheck,
+    state: ArchiveState,
+    unread: dict[int, list[str]],
+    check: AnchorCheck,
 ) -> None:
     """Add the commits to the state, and compare each checkpoint with it. Raises what reading and adding do."""
     comparison = CheckpointComparison(state)
     for commit in archive.read_commits(range(state.commit + 1, listing.last + 1)):
         state.apply(commit)
+        check.note(state)
         comparison.applied(commit)
         found.epochs.add(commit.epoch)
         if commit.cluster_state is not None:
@@ -95,6 +115,7 @@ def _fold(
             found.compared = found.compared if sha256 is None else ComparedCheckpoint(path, sha256)
     _read_checkpoints(archive, unread, found.damage)
     found.damage.extend(_checkpoints_ahead(archive, unread, state.commit))
+    check.check(archive.storage.uri, state, "", archive.load_at)
 
 
 def _checkpoints_ahead(archive: Archive, paths: Iterable[int], last: int) -> Iterator[Damage]:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from logkeep_engine.archive.care.as_json import AsJson
+from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.archive.catalog.compacted import first_exact
@@ -216,11 +217,23 @@ class ClusterStateInfo(AsJson):
 
 
 @dataclass(frozen=True)
+class OwnerInfo(AsJson):
+    """The KafkaBackup that writes an archive; on the command line a name, without namespace and uid."""
+
+    label: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
 class Description(AsJson):
     """An archive after commit `commit` (-1: no commit yet). `segment_format`: Kafka, Records or Avro. `imported`: it
     was made from what another tool wrote. `digests`: how many of the segments have a digest of which algorithm.
     `lost_commits`: what tells of commits that are gone from the catalog's end. `cluster_state` is that of the last
-    run that succeeded, null if it has archived none."""
+    run that succeeded, null if it has archived none. `anchor` names the commit with all before it (see
+    `archive.catalog.anchor`), null without commits. `owner` is who writes the archive, null if nobody owns it;
+    `taken_over`: the consent by which the owner has it."""
 
     archive_id: str
     cluster_id: str
@@ -241,6 +254,9 @@ class Description(AsJson):
     groups: tuple[GroupInfo, ...]
     lost_commits: tuple[str, ...]
     cluster_state: ClusterStateInfo | None = None
+    anchor: str | None = None
+    owner: OwnerInfo | None = None
+    taken_over: str = ""
 
 
 def describe(
@@ -261,6 +277,7 @@ def describe(
     highest: dict[str, int] = {}
     for topic_id, partition in (*state.coverage, *state.gaps):
         highest[topic_id] = max(partition, highest.get(topic_id, -1))
+    anchor, owner = newest(state), info.owner
     making = _Making(state, beginnings, complete, runs_by_epoch(state))
     described = tuple(
         making.topic(found, at, highest.get(found[at].topic_id, -1) + 1, chosen)
@@ -289,6 +306,9 @@ def describe(
         groups=_groups(state, topics),
         lost_commits=tuple(str(tail) for tail in lost_tails),
         cluster_state=None if cluster_state is None else ClusterStateInfo.of(cluster_state),
+        anchor=None if anchor is None else str(anchor),
+        owner=None if owner is None else OwnerInfo(owner.label, owner.namespace, owner.name, owner.uid),
+        taken_over=info.taken_over,
     )
 
 

@@ -59,6 +59,7 @@ from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.archive.writing.record_files import is_made_again
+from logkeep_engine.contract.anchor import Anchor
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.storage import Storage
 
@@ -120,15 +121,17 @@ def verify(
     on_progress: Callable[[VerifyProgress], None] | None = None,
     workers: int = 4,
     cycle: VerifyCycle | None = None,
+    anchor: Anchor | None = None,
 ) -> VerifyReport:
     """Check the archive, or its topics whose name `topics` says yes to (the catalog always), or what the next
-    verification of a `cycle` reads, which is stored then.
+    verification of a `cycle` reads, which is stored then. With an `anchor` all commits are read, and those up to it
+    must be the ones that were known.
 
     Memory: about four read blocks a worker. Raises storage errors, since an archive that cannot be read is not known to
     be damaged.
     """
-    known = None if cycle is None else cycle.known(archive)
-    catalog = check_catalog(archive, known)
+    known = None if cycle is None or anchor is not None else cycle.known(archive)
+    catalog = check_catalog(archive, known, anchor)
     state, faults = catalog.state, catalog.damage
     catalog_damaged = bool(faults)
     if state is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -19,14 +19,18 @@ import logkeep_engine
 from logkeep_engine import collector
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import checkpoint, documents
+from logkeep_engine.archive.catalog.anchor import AnchorCheck, gone
+from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.commit_reader import COPY, CatalogListing, CommitReader
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Commit
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, LostTail, find_lost_tails
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
+from logkeep_engine.contract.anchor import NEW
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
+    ArchiveBusy,
     ArchiveDamaged,
     ArchiveMismatch,
     ArchiveMissing,
@@ -40,28 +44,38 @@ from logkeep_engine.storage import NOTE_BYTES, ObjectInfo, Storage
 
 log = logging.getLogger(__name__)
 
+NO_CLAIM = ArchiveClaim()
+_CHANGE_ATTEMPTS = 10
+
 
 class Archive:
     """An archive at a storage. Readers `open` it and `load`; a backup `create_or_open`s it and begins a run (see
     `writer`)."""
 
-    def __init__(self, storage: Storage, info: ArchiveInfo) -> None:
+    def __init__(self, storage: Storage, info: ArchiveInfo, claim: ArchiveClaim = NO_CLAIM) -> None:
         self.storage = storage
         self.info = info
+        self.claim = claim
         self._commits = CommitReader(storage, info.archive_id)
 
     @classmethod
-    def open(cls, storage: Storage) -> Self:
-        """Open the archive. Raises ArchiveMissing if there is none, ArchiveMismatch if its format is another."""
+    def open(cls, storage: Storage, claim: ArchiveClaim = NO_CLAIM) -> Self:
+        """Open the archive. `claim` is what the caller knows of it; every load holds the catalog against its anchor.
+
+        Raises ArchiveMissing if there is none, or ArchiveRolledBack if the claim knows of one, and ArchiveMismatch if
+        its format is another.
+        """
         try:
             data = storage.read(names.ARCHIVE, most=NOTE_BYTES)
         except ObjectMissing as error:
             storage.check()  # a missing bucket is another error than an empty one
+            if claim.anchor is not None and claim.consent != NEW and not storage.list(names.CATALOG):
+                raise gone(storage.uri, claim.anchor) from error
             raise ArchiveMissing(
                 f"There is no archive at {storage.uri}: {names.ARCHIVE} does not exist.",
                 hint="Check the URI; the archive is made by the first backup.",
             ) from error
-        return cls(storage, documents.load_info(data, f"{storage.uri}/{names.ARCHIVE}"))
+        return cls(storage, documents.load_info(data, f"{storage.uri}/{names.ARCHIVE}"), claim)
 
     @classmethod
     def create_or_open(
@@ -71,6 +85,7 @@ class Archive:
         segments: FormatName = FormatName.KAFKA,
         *,
         imported: bool = False,
+        claim: ArchiveClaim = NO_CLAIM,
     ) -> Self:
         """The archive of Kafka cluster `cluster_id` in format `segments`, made if there is none. Who is going to write
         calls this. `imported`: the archive is made from what another tool wrote.
@@ -79,23 +94,25 @@ class Archive:
         store does not honour conditional creates, since then two runs could overwrite each other's commits.
         """
         try:
-            archive = cls.open(storage)
+            archive = cls.open(storage, claim)
         except ArchiveMissing:
-            _create(storage, cluster_id, segments, imported)
-            archive = cls.open(storage)
+            _create(storage, cluster_id, segments, imported, claim)
+            archive = cls.open(storage, claim)
         _check_goes_on(archive, cluster_id, segments, imported)
         _check_conditional_creates(archive)
         return archive
 
     @classmethod
-    def open_to_go_on(cls, storage: Storage, cluster_id: str, segments: FormatName = FormatName.KAFKA) -> Self | None:
+    def open_to_go_on(
+        cls, storage: Storage, cluster_id: str, segments: FormatName = FormatName.KAFKA, claim: ArchiveClaim = NO_CLAIM
+    ) -> Self | None:
         """The archive that `create_or_open` would open, None if it would make one. Nothing is written, also not to find
         out about conditional creates.
 
         Raises ArchiveMismatch, and ArchiveDamaged if archive.json is missing.
         """
         try:
-            archive = cls.open(storage)
+            archive = cls.open(storage, claim)
         except ArchiveMissing:
             _refuse_without_info(storage)
             return None
@@ -156,8 +173,29 @@ class Archive:
         """Write into archive.json that commits may be in bundles, so that versions which do not know bundles refuse the
         archive."""
         if not self.info.bundled:
-            self.info = replace(self.info, bundled=True)
-            self.storage.put(names.ARCHIVE, documents.dump_info(self.info))
+            self.change_info(lambda info: replace(info, bundled=True))
+
+    def read_info(self) -> None:
+        """Read archive.json again. Raises ObjectMissing, and what reading it the first time does."""
+        self.info = documents.load_info(self.storage.read(names.ARCHIVE), f"{self.storage.uri}/{names.ARCHIVE}")
+
+    def change_info(self, change: Callable[[ArchiveInfo], ArchiveInfo]) -> None:
+        """Change archive.json as `change` says of what is there, which another run may have changed. Raises what
+        `change` does, and ArchiveBusy if others change it all the time."""
+        for _ in range(_CHANGE_ATTEMPTS):
+            version = self.storage.version(names.ARCHIVE)
+            self.read_info()
+            wanted = change(self.info)
+            if wanted == self.info:
+                return
+            try:
+                with self.storage.writer(names.ARCHIVE, replaces=version) as out:
+                    out.write(documents.dump_info(wanted))
+            except ObjectExists:
+                continue  # it was changed meanwhile, or by this very call, whose answer was lost
+            self.info = wanted
+            return
+        raise ArchiveBusy(f"{self.storage.uri}/{names.ARCHIVE} is being changed by other runs.", hint="Try again.")
 
     def read_checkpoint(self, path: str) -> ArchiveState:
         """The state in a checkpoint. Raises ArchiveDamaged if it is cut short, altered, misnamed or another
@@ -188,14 +226,17 @@ class Archive:
         """The state now, as `load` gives it, and what has gathered since the last checkpoint."""
         with collector.paused():
             while True:
-                listing = self.listing()
+                listing, check = self.listing(), AnchorCheck(self.claim)
                 state, since = self._from_checkpoint(listing)
-                self._fold(state, since, listing, listing.last)
+                check.note(state)
+                self._fold(state, since, listing, listing.last, check)
                 # A store may list late what it already reads.
                 while (found := self._commits.unlisted(state.commit + 1)) is not None:
                     self._apply(state, found[0])
                     since.count(found[1])
+                    check.note(state)
                 if not self._commits.finds_bundles(state.commit):
+                    check.check(self.storage.uri, state, self.info.taken_over, self.load_at)
                     return state, since
                 # This reader was suspended: commits that it has read may not be those that were listed.
 
@@ -213,16 +254,28 @@ class Archive:
             except (ArchiveDamaged, ObjectMissing, ObjectTooLarge) as error:
                 log.warning("%s is left out, the commits hold the same: %s", info.path, error)
                 continue
+            if state.history is None:
+                log.info("%s is left out: it does not say the history of the archive", info.path)
+                continue
             since.checkpoint_bytes, since.read_back = info.size, number
             log.debug("%s: state after commit %d from its checkpoint", self.storage.uri, number)
             return state, since
         return ArchiveState(), since
 
-    def _fold(self, state: ArchiveState, since: SinceCheckpoint, listing: CatalogListing, last: int) -> None:
+    def _fold(
+        self,
+        state: ArchiveState,
+        since: SinceCheckpoint,
+        listing: CatalogListing,
+        last: int,
+        check: AnchorCheck | None = None,
+    ) -> None:
         """Add the commits after `state` up to commit `last`."""
         for commit in self.read_commits(range(state.commit + 1, last + 1)):
             self._apply(state, commit)
             since.count(listing.size_of(commit.number))
+            if check is not None:
+                check.note(state)
 
     def _apply(self, state: ArchiveState, commit: Commit) -> None:
         try:
@@ -264,7 +317,7 @@ def _refuse_without_info(storage: Storage) -> None:
         ) from None
 
 
-def _create(storage: Storage, cluster_id: str, segments: FormatName, imported: bool) -> None:
+def _create(storage: Storage, cluster_id: str, segments: FormatName, imported: bool, claim: ArchiveClaim) -> None:
     """Make an archive, unless another run makes it at the same time."""
     _refuse_without_info(storage)
     info = ArchiveInfo(
@@ -274,6 +327,8 @@ def _create(storage: Storage, cluster_id: str, segments: FormatName, imported: b
         f"logkeep {logkeep_engine.__version__}",
         segments=segments,
         imported=imported,
+        owner=claim.owner,
+        taken_over=NEW if claim.consent == NEW else "",
     )
     try:
         storage.create(names.ARCHIVE, documents.dump_info(info))

@@ -161,6 +161,11 @@ def _passive_in(document: dict[str, Any], name: str) -> PassiveFacts:
     )
 
 
+def sha256_of(data: bytes) -> str:
+    """The hash that the commit in `data` ends with."""
+    return data[-66:-2].decode("ascii", "replace")
+
+
 def load_commit(data: bytes, name: str) -> Commit:
     """Read the commit in `data`. Messages name the object as `name`."""
     # The format is checked first: it decides what the hash covers.
@@ -215,6 +220,7 @@ def load_commit(data: bytes, name: str) -> Commit:
             removed_snapshots=tuple(tables.REMOVED_SNAPSHOTS.read(document, "removedSnapshots", name)),
             replaced=tuple(tables.REPLACED.read(document, "replaced", name)),
             erasure=_erasure(document, name),
+            sha256=sha256_of(data),
         )
 
     return building(build, name)

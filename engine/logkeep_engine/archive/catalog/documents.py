@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
+from logkeep_engine.archive.catalog.claim import Owner
 from logkeep_engine.contract import nesting
+from logkeep_engine.contract.anchor import is_consent
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, BatchTooLarge, CorruptBatch, LogkeepError
 from logkeep_engine.log.compression import Codec, announced_zstd, decompress
@@ -34,7 +36,8 @@ class ArchiveInfo:
 
     `segments` is the format of the archive's segments: Kafka, Records or Avro. `imported`: the archive was made from
     something that another tool wrote; it has no cluster (`cluster_id` is "-"), and no backup goes on in it. `bundled`:
-    commits may be in bundles.
+    commits may be in bundles. `owner` is who writes it, None if nobody owns it; `taken_over` is the consent with which
+    the owner has it, "" if it has made it or found it without an owner.
     """
 
     archive_id: str
@@ -45,6 +48,8 @@ class ArchiveInfo:
     segments: FormatName = FormatName.KAFKA
     imported: bool = False
     bundled: bool = False
+    owner: Owner | None = None
+    taken_over: str = ""
 
 
 _INFO = {
@@ -66,13 +71,17 @@ def dump_info(info: ArchiveInfo) -> bytes:
         document["imported"] = True
     if info.bundled:
         document["bundled"] = True
+    if info.owner is not None:
+        document["owner"] = asdict(info.owner)
+    if info.taken_over:
+        document["takenOver"] = info.taken_over
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def load_info(data: bytes, name: str) -> ArchiveInfo:
     """Read `archive.json`. Messages name the object as `name`."""
     document = parse(data, name)
-    know(document, {"format", *_INFO, "segments", "imported", "bundled"}, name)
+    know(document, {"format", *_INFO, "segments", "imported", "bundled", "owner", "takenOver"}, name)
     try:
         facts = {attribute: document[key] for key, attribute in _INFO.items()}
     except KeyError as error:
@@ -83,7 +92,19 @@ def load_info(data: bytes, name: str) -> ArchiveInfo:
     bundled = document.get("bundled", False)
     if segments not in list(FormatName) or not isinstance(imported, bool) or not isinstance(bundled, bool):
         raise ArchiveMismatch(f"{name}: segments {segments!r}, imported {imported!r}, bundled {bundled!r}.", hint=NEWER)
-    return ArchiveInfo(**facts, segments=FormatName(segments), imported=imported, bundled=bundled)
+    owner, taken_over = building(lambda: _ownership(document), name)
+    known = ArchiveInfo(**facts, segments=FormatName(segments), imported=imported, bundled=bundled)
+    return replace(known, owner=owner, taken_over=taken_over)
+
+
+def _ownership(document: dict[str, Any]) -> tuple[Owner | None, str]:
+    """Whose the archive is, and by which consent. Raises ValueError and TypeError."""
+    said, taken_over = document.get("owner"), document.get("takenOver", "")
+    if taken_over and not (isinstance(taken_over, str) and is_consent(taken_over)):
+        raise ValueError(f"takenOver {taken_over!r}")
+    if said is not None and not (isinstance(said, dict) and all(isinstance(value, str) for value in said.values())):
+        raise TypeError("owner: not an object of strings")
+    return None if said is None else Owner(**said), taken_over
 
 
 NEWER = "It was written by a newer Logkeep: use that version or a later one."

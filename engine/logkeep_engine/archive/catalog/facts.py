@@ -343,7 +343,7 @@ class CommitKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One step of the archive's history. `token` is unique to the call that wrote it; `time` is ms since the epoch, for
-    people.
+    people. `sha256` is its own hash, "" before it is written.
 
     A Begin has `run_kind` and `taken_over`, the ids of the runs that began and never ended.
 
@@ -397,6 +397,7 @@ class Commit:
     removed_snapshots: tuple[RemovedSnapshot, ...] = ()
     replaced: tuple[ReplacedSegment, ...] = ()
     erasure: ErasureEntry | None = None
+    sha256: str = field(default="", compare=False)
 
     @property
     def ends_backup(self) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
+from logkeep_engine.archive.catalog.anchor import BEGINNING, extended
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, in_branch, rejoined
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
@@ -50,6 +51,11 @@ from logkeep_engine.archive.ranges import Range, add_range, without
 
 T = TypeVar("T")
 
+_COMPARED = (
+    *("epoch", "segments", "coverage", "gaps", "removed", "epochs", "leaders", "retention_holds", "branches"),
+    *("generations", "snapshots", "replaced", "groups"),
+)
+
 
 class ArchiveState:
     """The state that commits 0..`commit` add up to. `commit` is -1 and `epoch` 0 for a new archive; a run's first epoch
@@ -73,6 +79,7 @@ class ArchiveState:
     snapshots by (topic id, partition), by their ends: of compacted partitions
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
+    history   the digest over all commits up to `commit`, see `anchor`; None if it is not known
     """
 
     def __init__(self) -> None:
@@ -95,6 +102,7 @@ class ArchiveState:
         self.snapshots: dict[Partition, list[HeldSnapshot]] = {}
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
+        self.history: str | None = BEGINNING
 
     @property
     def running(self) -> list[RunEntry]:
@@ -114,22 +122,11 @@ class ArchiveState:
     def same_facts(self, other: ArchiveState) -> bool:
         """True if both say the same of everything but the number of their last commit."""
         return (
-            self.epoch == other.epoch
+            all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
+            and (None in (self.history, other.history) or self.history == other.history)
             and list(self.topics.values()) == list(other.topics.values())
-            and self.segments == other.segments
-            and self.coverage == other.coverage
-            and self.gaps == other.gaps
-            and self.removed == other.removed
             and same_unpurged(self.unpurged, other.unpurged)
-            and self.epochs == other.epochs
-            and self.leaders == other.leaders
-            and self.retention_holds == other.retention_holds
-            and self.branches == other.branches
-            and self.generations == other.generations
             and all(self._passive_held(key) == other._passive_held(key) for key in self.generations)
-            and self.snapshots == other.snapshots
-            and self.replaced == other.replaced
-            and self.groups == other.groups
             and len(self.runs) == len(other.runs)
             and all(map(RunEntry.agrees, self.runs.values(), other.runs.values()))
         )
@@ -340,7 +337,7 @@ class ArchiveState:
             raise ValueError(f"commit {commit.number} cannot follow commit {self.commit}")
         if commit.kind is CommitKind.BEGIN:
             self._begin(commit)
-            self.commit = commit.number
+            self._passed(commit)
             return
         run = self.runs.get(commit.run_id)
         if run is None or run.epoch != commit.epoch or self.epoch != commit.epoch:
@@ -373,7 +370,11 @@ class ArchiveState:
             if commit.ends_backup:
                 self.groups = commit.groups
         self.runs[run.run_id] = run
+        self._passed(commit)
+
+    def _passed(self, commit: Commit) -> None:
         self.commit = commit.number
+        self.history = extended(self.history, commit.sha256)
 
     def add_facts(
         self,

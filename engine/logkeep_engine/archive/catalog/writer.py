@@ -47,6 +47,7 @@ from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.known_topics import remembered
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
+from logkeep_engine.archive.catalog.owner import check_owner, confirm_owner, take
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.receipts import (
     ReceiptCheck,
@@ -65,6 +66,7 @@ from logkeep_engine.contract.names import BACKUP, HOLD, RECONCILIATION, RETENTIO
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveFenced,
+    ArchiveOwned,
     LogkeepError,
     ObjectExists,
     ReceiptRefused,
@@ -106,21 +108,24 @@ def begin_run(
     """Become the archive's writer, at the next epoch.
 
     A run of the same id that was begun and not ended is taken over at once. One of another id is watched for
-    `wait.watch` seconds: raises ArchiveBusy if its heartbeat changes, else it is taken over. If commits are gone
-    from the catalog's end (see `lost_tail`), the epoch is above theirs, and `writer.warnings` tell it.
-    """
+    `wait.watch` seconds: raises ArchiveBusy if its heartbeat changes, else it is taken over. Raises ArchiveOwned and
+    ArchiveRolledBack before it writes, see `owner`. If commits are gone from the catalog's end (see `lost_tail`), the
+    epoch is above theirs, and `writer.warnings` tell it."""
     names.check_run_id(run_id)
     timing = wait or Timing()
     for _ in range(_BEGIN_ATTEMPTS):
         state, since = archive.load_and_count()
+        check_owner(archive, state)
         others = [run for run in state.running if run.run_id != run_id]
         for run in others:
             _watch(archive, run, timing)
+        take(archive, state, kind)
         tails = archive.find_lost_tails(state, since)
         writer = Writer(archive, state, run_id, timing, checkpoints or CheckpointPolicy(), since, tails)
         try:
             writer._begin(kind, tuple(run.run_id for run in others))
         except ArchiveFenced:
+            archive.read_info()
             continue  # another run has written meanwhile: look at the archive again
         return writer
     raise ArchiveBusy(
@@ -129,16 +134,12 @@ def begin_run(
 
 
 def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
-    """Watch a run. Returns if it shows no life; raises ArchiveBusy if it does. No clock of another machine is
-    compared."""
+    """Watch a run: return if it shows no life, raise ArchiveBusy if it does. No other machine's clock is compared."""
     path = names.run_file(run.run_id, HEARTBEAT)
     first = archive.read_or_none(path)
     log.warning("run %s was begun and never ended; watching for %s s whether it is alive", run.run_id, timing.watch)
     deadline = time.monotonic() + timing.watch
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return
+    while (left := deadline - time.monotonic()) > 0:
         time.sleep(min(timing.poll, left))
         if archive.read_or_none(path) != first:
             raise ArchiveBusy(
@@ -153,10 +154,9 @@ class Writer:
 
     `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
     `before` is the run as its earlier attempts have left it, None if there were none. `read_back` is the last commit of
-    the checkpoint from which the state was read, -1 if there was none. After ArchiveFenced every call
-    raises it again. Leaving the context without `end` stops the heartbeat and leaves the run unended, as a crash does:
-    the next start of the same run goes on.
-    """
+    the checkpoint from which the state was read, -1 if there was none. After ArchiveFenced every call raises it again.
+    Leaving the context without `end` stops the heartbeat and leaves the run unended, as a crash does: the next start of
+    the same run goes on."""
 
     def __init__(
         self,
@@ -208,10 +208,9 @@ class Writer:
         `epochs` are leader epochs beside those of the receipts.
 
         A receipt is left out and named in the answer if the archive accounts for its offsets already (its task was
-        repeated). Raises
-        ReceiptRefused for one that contradicts the archive, ArchiveFenced if another run has taken over, and
-        StorageUnavailable if the store did not answer: then it is not known whether the commit is there, and the next
-        call finds out first.
+        repeated). Raises ReceiptRefused for one that contradicts the archive, ArchiveFenced if another run has taken
+        over, and StorageUnavailable if the store did not answer: then it is not known whether the commit is there, and
+        the next call finds out first.
         """
         with self._lock:
             self._confirm_last()
@@ -304,8 +303,8 @@ class Writer:
     ) -> int:
         """End the run; returns the number of its last commit. `groups` and `cluster_state` become visible if it
         succeeded. `partial`: it failed after it had tried everything, so restores may take what it has archived.
-        `erasure`: the run has erased records, and groups stay as they were. Stops
-        the heartbeat. Afterwards only `snapshot`, `remove`, `purged` and `change_generations` may be called."""
+        `erasure`: the run has erased records, and groups stay as they were. Stops the heartbeat. Afterwards only
+        `snapshot`, `remove`, `purged` and `change_generations` may be called."""
         if outcome not in (RunOutcome.SUCCEEDED, RunOutcome.FAILED):
             raise ValueError(f"a run cannot end as {outcome}")
         with self._lock:
@@ -423,6 +422,10 @@ class Writer:
         self._heartbeat.start()
         try:
             self._append(replace(self._draft(CommitKind.BEGIN), run_kind=kind, taken_over=taken_over))
+            confirm_owner(self.archive)
+        except ArchiveOwned as error:
+            self.give_up(error, error.message)
+            raise
         except BaseException:
             self.close()
             raise
@@ -445,6 +448,7 @@ class Writer:
         path = names.commit_path(commit.number)
         data = commits.dump_commit(commit)
         commits.check_size(data, f"{self.archive.storage.uri}/{path}")
+        commit = replace(commit, sha256=commits.sha256_of(data))
         self._pending = commit
         try:
             self.archive.storage.create(path, data)

@@ -14,7 +14,8 @@ from functools import partial
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.leases import reading
-from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
+from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import Partition, RunOutcome
 from logkeep_engine.archive.catalog.replacements import erased_ranges
@@ -225,6 +226,7 @@ def reconcile_archive(
     only: Collection[str] = (),
     most: int = MOST_OFFSETS,
     heal: bool = False,
+    claim: ArchiveClaim = NO_CLAIM,
 ) -> tuple[ReconcileReport, Archive, ArchiveState]:
     """Compare the archive of a backup as its last run has left it. Returns the report, and what was compared. With
     `heal` it becomes the archive's writer for a moment, if there is something to heal.
@@ -232,7 +234,7 @@ def reconcile_archive(
     backup has ended."""
     storage = open_storage(spec.storage, environ)
     storage.check()
-    archive = Archive.open(storage)
+    archive = Archive.open(storage, claim)
     seen = choose(archive)
     if not seen.finished:
         raise BackupUnfinished(

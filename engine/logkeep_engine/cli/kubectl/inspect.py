@@ -31,9 +31,10 @@ from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.references import S3SecretRef
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.storage import StorageSpec, StorageTls
-from logkeep_engine.errors import CredentialsMissing, SpecError, StorageRefused
+from logkeep_engine.errors import ArchiveRolledBack, CredentialsMissing, SpecError, StorageRefused
 
 if TYPE_CHECKING:
+    from logkeep_engine.archive.catalog.archive import Archive
     from logkeep_engine.cli.kubectl.calls import Kubernetes
     from logkeep_engine.storage import Storage
 
@@ -70,8 +71,10 @@ def inspect(
         with ExitStack() as files:
             storage = _open(cluster, spec, files)
             storage.check()
+            archive = Archive.open(storage)
+            _compare_with_status(archive, cluster, body, spec.uri)
             show(
-                Archive.open(storage),
+                archive,
                 output,
                 costs,
                 partitions=partitions,
@@ -79,6 +82,25 @@ def inspect(
                 cluster_state=cluster_state,
                 retention=_retention(body),
             )
+
+
+def _compare_with_status(archive: Archive, cluster: Kubernetes, body: Mapping[str, Any], uri: str) -> None:
+    """Warn if the archive lacks the commit that the resource's status, or that of the KafkaBackup which it names, knows
+    of it. It is shown all the same: people look at it to find out what has happened."""
+    from logkeep_engine.archive.catalog.anchor import AnchorCheck
+    from logkeep_engine.archive.catalog.claim import ArchiveClaim, anchor_of
+
+    backup = lines.part(body, "spec", "source", "backupRef", "name")
+    known = body if backup is None else cluster.get(BACKUP, str(backup))
+    anchor, at = lines.part(known, "status", "archive", "anchor"), lines.part(known, "status", "archive", "uri")
+    if not isinstance(anchor, str) or at != uri:
+        return
+    state, check = archive.load(), AnchorCheck(ArchiveClaim(anchor_of(anchor, "status.archive.anchor")))
+    check.note(state)
+    try:
+        check.check(archive.storage.uri, state, "", archive.load_at)
+    except ArchiveRolledBack as error:
+        say(f"warning: {error}")
 
 
 def _place(cluster: Kubernetes, body: Mapping[str, Any]) -> Mapping[str, Any]:

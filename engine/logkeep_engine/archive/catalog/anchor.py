@@ -1,0 +1,121 @@
+"""Whether a catalog is the one that was known before: the only module that holds it against an anchor.
+
+Each commit has a SHA-256 of itself. The history of an archive is one digest over these, in their order: after commit n
+it is the SHA-256 of the history after commit n - 1 and of the sha256 of commit n, both as 64 hex digits. Before commit
+0 it is empty.
+
+An anchor is the number of a commit and the history after it. Whoever has it outside of the bucket sees that commits up
+to it are gone, or that one of them was altered under a new hash, whatever else the bucket says. A reader computes the
+history from the commits that it reads anyway. It takes the history up to there from the checkpoint with which it
+begins, as it takes all facts from it; `logkeep verify` reads all commits and compares the checkpoints with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Protocol
+
+from logkeep_engine.archive.catalog.claim import ArchiveClaim
+from logkeep_engine.contract.anchor import NEW, Anchor
+from logkeep_engine.errors import ArchiveRolledBack
+
+BEGINNING = ""
+"""The history of an archive without commits."""
+
+_DIGITS = frozenset("0123456789abcdef")
+_HINT = (
+    "Bring back what is lost or altered, from a copy or from older versions of the bucket's objects, or find out who "
+    "has changed the archive. "
+)
+_HOW = (
+    "To take the archive as it is, name what you have seen: a KafkaBackup with the annotation "
+    "logkeep.dev/take-over={0} (and logkeep.dev/run for a run at once), `logkeep backup` with --take-over {0}"
+)
+
+
+class AtCommit(Protocol):
+    """A state after a commit, and the history up to it."""
+
+    commit: int
+    history: str | None
+
+
+def extended(history: str | None, sha256: str) -> str | None:
+    """The history after the next commit, which has this hash; None if that before it is not known."""
+    if history is None or not sha256:
+        return None
+    return hashlib.sha256(f"{history}{sha256}".encode()).hexdigest()
+
+
+def history_in(value: object) -> str | None:
+    """The history that a checkpoint says, None if it says none. Raises ValueError for what is no digest."""
+    if value is None or value == BEGINNING:
+        return None if value is None else BEGINNING
+    if not isinstance(value, str) or len(value) != 64 or not _DIGITS.issuperset(value):
+        raise ValueError("history: not a SHA-256")
+    return value
+
+
+def newest(state: AtCommit) -> Anchor | None:
+    """The anchor of the newest commit; None without commits, or if the history is not known."""
+    return Anchor(state.commit, state.history) if state.history else None
+
+
+class AnchorCheck:
+    """Holds one reading of the catalog against a claim: `note` what is read, then `check`."""
+
+    def __init__(self, claim: ArchiveClaim) -> None:
+        self._claim = claim
+        self._consented = None if claim.consent in (None, NEW) else Anchor.parse(claim.consent)
+        self._wanted = {anchor.commit for anchor in (claim.anchor, self._consented) if anchor is not None}
+        self._histories: dict[int, str | None] = {}
+
+    def note(self, state: AtCommit) -> None:
+        """Keep the history at the state's commit, if somebody will ask for it."""
+        if state.commit in self._wanted:
+            self._histories[state.commit] = state.history
+
+    def check(self, uri: str, state: AtCommit, taken_over: str, load_at: Callable[[int], AtCommit]) -> None:
+        """Raises ArchiveRolledBack if the archive does not have the anchor of the claim, unless the user has consented:
+        by the newest commit, or by what the archive says with which consent it was `taken_over`."""
+        anchor, consent = self._claim.anchor, self._claim.consent
+        if anchor is None or self._has(anchor, state, load_at):
+            return
+        if consent is not None:
+            if consent == taken_over and (self._consented is None or self._has(self._consented, state, load_at)):
+                return
+            if self._consented is not None and newest(state) == self._consented:
+                return
+        raise rolled_back(uri, anchor, state, consent)
+
+    def _has(self, anchor: Anchor, state: AtCommit, load_at: Callable[[int], AtCommit]) -> bool:
+        if anchor.commit > state.commit:
+            return False
+        if anchor.commit not in self._histories:  # it lies before the checkpoint from which the state was read
+            self._histories[anchor.commit] = load_at(anchor.commit).history
+        return self._histories[anchor.commit] == anchor.sha256
+
+
+def rolled_back(uri: str, anchor: Anchor, state: AtCommit, consent: str | None = None) -> ArchiveRolledBack:
+    """The error for an archive that is not the one of which `anchor` was taken."""
+    now = newest(state)
+    if anchor.commit > state.commit:
+        ends = f"ends with commit {state.commit}" if now is not None else "has no commit"
+        what = f"The archive at {uri} {ends}, and it had commit {anchor.commit}: it was rolled back, or replaced"
+    else:
+        what = f"The history of the archive at {uri} up to commit {anchor.commit} is not the one that was known"
+    stale = f". The consent {consent} does not name its newest commit" if consent is not None else ""
+    return ArchiveRolledBack(f"{what} (known: {anchor}; now: {now or 'nothing'}){stale}.", hint=_hint(str(now or NEW)))
+
+
+def gone(uri: str, anchor: Anchor) -> ArchiveRolledBack:
+    """The error for an archive of which nothing is there any more."""
+    return ArchiveRolledBack(
+        f"There is no archive at {uri} any more, and it had commit {anchor.commit} (known: {anchor}).", hint=_hint(NEW)
+    )
+
+
+def _hint(consent: str) -> str:
+    restore = "" if consent == NEW else f", a restore with spec.source.expectCommit: {consent}"
+    return f"{_HINT}{_HOW.format(consent)}{restore}."

@@ -1,0 +1,96 @@
+"""The owner of an archive: `archive.json` names who writes it, and nobody else begins a run in it.
+
+A handover is one conditional write of `archive.json`, after the archive was read and no living run was seen in it, and
+before the first commit of the new owner:
+
+    read the catalog, compare the owner      another owner without a consent: nothing is written
+    watch runs that have not ended           a living run is never interrupted: ArchiveBusy
+    archive.json: owner, takenOver           If-Match: of two takers one wins
+    the Begin commit                         a former owner that still writes is fenced by its number
+    archive.json once more                   who was replaced meanwhile ends its run, and has done nothing
+
+A kill after `archive.json` was written leaves an archive of the new owner without a run of it: it begins the next time.
+A run of the former owner that had begun before may end, since its commits are as good as before. The first commit of
+the new owner is made only when that run has ended or shows no life.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from logkeep_engine.archive.catalog.anchor import newest
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.documents import ArchiveInfo
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.names import BACKUP
+from logkeep_engine.errors import ArchiveOwned
+
+
+def check_owner(archive: Archive, state: ArchiveState) -> None:
+    """Raises ArchiveOwned if the archive, which was read as `state`, is not that of the claim with which it was opened.
+    Writes nothing."""
+    claim, owner = archive.claim, archive.info.owner
+    if owner is None or owner == claim.owner or owner.label == claim.acts_for or state.commit < 0:
+        return
+    if claim.owner is not None and claim.consent is not None and _consented(archive, state):
+        return
+    raise _owned(archive, state)
+
+
+def take(archive: Archive, state: ArchiveState, kind: str) -> None:
+    """Make the claim's owner that of the archive if it is another one's or nobody's, or if it was rolled back and is
+    taken as it is. Only backups own archives. Raises ArchiveOwned if somebody else took it meanwhile."""
+    claim = archive.claim
+    if kind != BACKUP or claim.owner is None:
+        return
+    taken_over = archive.info.taken_over
+    if claim.consent is not None and _consented(archive, state):
+        taken_over = claim.consent
+    seen = archive.info.owner
+    if (seen, archive.info.taken_over) == (claim.owner, taken_over):
+        return
+
+    def handed_on(info: ArchiveInfo) -> ArchiveInfo:
+        if info.owner not in (seen, claim.owner):
+            archive.info = info
+            raise _owned(archive, state)
+        return replace(info, owner=claim.owner, taken_over=taken_over)
+
+    archive.change_info(handed_on)
+
+
+def confirm_owner(archive: Archive) -> None:
+    """Raises ArchiveOwned if the archive was handed on since the run has looked. The run has begun, so whoever takes
+    the archive over from now on sees it."""
+    before = archive.info.owner
+    archive.read_info()
+    if archive.info.owner != before:
+        raise _owned(archive, None)
+
+
+def _consented(archive: Archive, state: ArchiveState) -> bool:
+    """Whether the consent names the newest commit. A consent from before, with which the owner has the archive now,
+    was used."""
+    now = newest(state)
+    return now is not None and str(now) == archive.claim.consent
+
+
+def _owned(archive: Archive, state: ArchiveState | None) -> ArchiveOwned:
+    claim, owner, uri = archive.claim, archive.info.owner, archive.storage.uri
+    now = newest(state) if state is not None else None
+    who = f", not {claim.owner}" if claim.owner is not None else ""
+    stale = ""
+    if claim.consent is not None and now is not None:
+        stale = f" The consent {claim.consent} does not name its newest commit, {now}."
+    elif claim.acts_for is not None and owner is not None:
+        stale = f" --owner says {claim.acts_for!r}, and its owner is {owner.label!r}."
+    how = f"Use another storage.uri, or act once for its owner with --owner {owner.label if owner else ''}."
+    if claim.owner is not None and now is not None:
+        how = (
+            "Use another storage.uri. To hand the archive on, stop its owner first; then give the KafkaBackup the "
+            f"annotation logkeep.dev/take-over={now} (and logkeep.dev/run for a run at once), or `logkeep backup` "
+            f"--take-over {now}."
+        )
+    elif state is None:
+        how = "It was handed on while this run began. `logkeep inspect` shows its owner."
+    return ArchiveOwned(f"The archive at {uri} belongs to {owner or 'nobody'}{who}.{stale}", hint=how)

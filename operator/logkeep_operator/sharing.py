@@ -1,0 +1,89 @@
+"""KafkaBackups that name the same archive: only one of them may write it.
+
+The archive itself says who that is, and each run asks it. What is remembered here lets the operator say so before it
+starts a Job in vain. Of KafkaBackups with the same storage, the one that wrote the archive last has it. If none has
+written it, it is the first that was created in a namespace: a KafkaBackup that has written nothing stops nobody in
+another namespace, since anybody can write down a URI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from logkeep_operator.api import Key, Resource, Status
+
+
+@dataclass(frozen=True, order=True)
+class _Turn:
+    """The order in which they have the archive: the last writer first, then by age."""
+
+    unwritten: bool
+    since: float
+    key: Key
+
+
+class SharedArchives:
+    """Remembers where the archives of all KafkaBackups lie. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._places: dict[Key, object] = {}
+        self._turns: dict[object, dict[Key, _Turn]] = {}
+        self._lock = Lock()
+
+    def note(self, resource: Resource, status: Status | None = None) -> None:
+        """Note a KafkaBackup as it was read, or as its status is about to become."""
+        if not resource.key.is_backup:
+            return
+        place = None if resource.deleting else archive_at(resource)
+        with self._lock:
+            self._forget(resource.key)
+            if place is not None:
+                self._places[resource.key] = place
+                self._turns.setdefault(place, {})[resource.key] = _turn(resource, status or resource.status)
+
+    def forget(self, key: Key) -> None:
+        """Note that the resource is gone."""
+        with self._lock:
+            self._forget(key)
+
+    def owner_instead_of(self, resource: Resource) -> Key | None:
+        """The KafkaBackup that has the archive which `resource` names; None if that is itself."""
+        with self._lock:
+            turns = self._turns.get(self._places.get(resource.key), {}).values()
+            wrote = [turn for turn in turns if not turn.unwritten or turn.key.namespace == resource.key.namespace]
+        first = min(wrote, default=None)
+        return None if first is None or first.key == resource.key else first.key
+
+    def _forget(self, key: Key) -> None:
+        place = self._places.pop(key, None)
+        if place is not None:
+            self._turns[place].pop(key, None)
+            if not self._turns[place]:
+                del self._turns[place]
+
+
+def archive_at(resource: Resource) -> object:
+    """The place of a KafkaBackup's archive, which can be compared; None if the spec names none. A folder on a volume is
+    another one in each namespace, and so may be a server that is named without a domain."""
+    storage = resource.spec.get("storage")
+    if not isinstance(storage, Mapping) or not isinstance(storage.get("uri"), str):
+        return None
+    uri, endpoint = storage["uri"].rstrip("/"), str(storage.get("endpoint") or "").rstrip("/")
+    if uri.startswith("file:"):
+        volume: Any = storage.get("volume")
+        claim = volume.get("claimName") if isinstance(volume, Mapping) else None
+        return (uri, resource.key.namespace, claim)
+    if endpoint and "." not in endpoint:
+        return (uri, resource.key.namespace, endpoint)
+    return (uri, "", endpoint)
+
+
+def _turn(resource: Resource, status: Status) -> _Turn:
+    archive = status.archive
+    written = archive.write_time_seconds if archive is not None else None
+    if written is not None:
+        return _Turn(False, -written, resource.key)
+    return _Turn(True, resource.created.timestamp() if resource.created is not None else 0.0, resource.key)

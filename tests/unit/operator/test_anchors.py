@@ -1,0 +1,274 @@
+"""The operator never lets go of what it knows of an archive, and one KafkaBackup writes an archive."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from logkeep_engine.contract.run import RunRequest, RunResult
+from logkeep_operator.api import ArchiveStatus, Key, Phase, Resource, Status
+from logkeep_operator.api.status import timestamp
+from logkeep_operator.reconcile import documents
+from logkeep_operator.reconcile.archive import with_archive
+from logkeep_operator.sharing import SharedArchives
+from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
+
+URI = "s3://bucket/prefix"
+SEVEN, EIGHT = f"7:{'7' * 64}", f"8:{'8' * 64}"
+
+
+def result(commit: int, **more: Any) -> RunResult:
+    known: dict[str, Any] = {"archive_id": "a", "cluster_id": "c", "epoch": commit, "commit": commit}
+    return RunResult("r", "KafkaBackup", "Succeeded", 0, 1.0, 2.0, **(known | more))
+
+
+def anchored(commit: int) -> str:
+    return f"{commit}:{commit % 10}" + "0" * 63
+
+
+def request_of(world: World) -> RunRequest:
+    """The request of the run that was started last."""
+    found = [body for body in world.created if "request.json" in body.get("data", {})]
+    return RunRequest.from_json(found[-1]["data"]["request.json"])
+
+
+def succeeds(world: World, **of_result: Any) -> None:
+    world.settle()
+    world.reports(result=world.result(**of_result))
+    world.job_is(active=0, complete=True)
+    world.driver("Succeeded", exit_code=0)
+    world.settle()
+
+
+# ---- the anchor
+
+
+@pytest.mark.parametrize("anchor", [True, False])
+def test_the_newest_known_commit_never_goes_back_by_itself(anchor: bool) -> None:
+    """Commit 107 became 41 without a word when the bucket was rolled back."""
+
+    def told(commit: int) -> RunResult:
+        return result(commit, anchor=anchored(commit) if anchor else None)
+
+    first = with_archive(Status(), told(107), URI)
+    second = with_archive(first, told(41), URI)
+    assert second.archive == first.archive
+    assert second.archive is not None
+    assert second.archive.commit == 107
+    assert with_archive(first, told(108), URI).archive != first.archive
+
+
+def test_another_archive_in_its_place_changes_nothing_of_what_is_known() -> None:
+    first = with_archive(Status(), result(7, anchor=anchored(7)), URI)
+    assert with_archive(first, result(900, archive_id="b", anchor=anchored(900)), URI).archive == first.archive
+
+
+def test_a_run_that_was_refused_leaves_the_anchor() -> None:
+    first = with_archive(Status(), result(7, anchor=anchored(7)), URI)
+    refused = with_archive(first, result(-1, epoch=0), URI)
+    assert refused.archive == first.archive
+
+
+def test_a_consent_that_was_used_brings_a_new_anchor_and_is_remembered() -> None:
+    first = with_archive(Status(), result(107, anchor=anchored(107)), URI)
+    taken = with_archive(first, result(43, anchor=anchored(43), taken_over=anchored(41)), URI)
+    assert taken.archive is not None
+    assert (taken.archive.anchor, taken.archive.taken_over) == (anchored(43), anchored(41))
+
+
+def test_another_uri_is_another_archive() -> None:
+    first = with_archive(Status(), result(107, anchor=anchored(107)), URI)
+    moved = with_archive(first, result(2, archive_id="b", anchor=anchored(2)), "s3://bucket/new")
+    assert moved.archive is not None
+    assert (moved.archive.id, moved.archive.anchor) == ("b", anchored(2))
+
+
+def test_every_run_of_a_backup_gets_the_newest_known_commit_and_who_it_is() -> None:
+    world = World()
+    world.settle()
+    first = request_of(world)
+    assert (first.anchor, first.uid, first.take_over) == (None, world.resource.uid, None)
+    succeeds(world, anchor=SEVEN)
+    assert world.status.archive is not None
+    assert world.status.archive.anchor == SEVEN
+    world.annotate("again")
+    world.settle()
+    assert request_of(world).anchor == SEVEN
+    world.reports(result=world.failed_result(error_code="ArchiveRolledBack", exit_code=2, archive_id="a1", commit=-1))
+    world.job_is(active=0, failure=("PodFailurePolicy", ""))
+    world.settle()
+    assert world.condition("Stalled") == ("True", "ArchiveRolledBack")
+    assert world.status.archive.anchor == SEVEN
+
+
+def test_an_anchor_is_of_the_uri_where_it_was_found() -> None:
+    world = World()
+    succeeds(world, anchor=SEVEN)
+    world.edit(storage={"uri": "s3://bucket/elsewhere", "credentials": {"secretRef": {"name": "s3"}}})
+    world.settle()
+    assert request_of(world).anchor is None
+
+
+def test_a_restore_gets_the_anchor_of_its_backup() -> None:
+    world = World("KafkaRestore")
+    known = Status(last_success_time=timestamp(START), archive=ArchiveStatus(uri=URI, anchor=SEVEN))
+    world.backup = replace(resource("KafkaBackup", backup_spec()), status=known)
+    world.settle()
+    found = request_of(world)
+    assert (found.anchor, found.uid, found.take_over) == (SEVEN, None, None)
+
+
+def test_a_restore_names_what_it_expects() -> None:
+    world = World("KafkaRestore", restore_spec(source={"storage": {"uri": URI}, "expectCommit": EIGHT}))
+    world.settle()
+    found = request_of(world)
+    assert (found.anchor, found.spec["source"]["expectCommit"]) == (None, EIGHT)
+    bad = World("KafkaRestore", restore_spec(source={"storage": {"uri": URI}, "expectCommit": "8"}))
+    bad.settle()
+    assert bad.condition("Ready") == ("False", "InvalidSpec")
+    assert "spec.source.expectCommit" in bad.message()
+
+
+def test_a_consent_goes_to_a_run_once() -> None:
+    world = World()
+    succeeds(world, anchor=SEVEN)
+    world.resource = replace(world.resource, annotations={"logkeep.dev/take-over": EIGHT, "logkeep.dev/run": "1"})
+    world.settle()
+    assert request_of(world).take_over == EIGHT
+    succeeds(world, commit=9, anchor=f"9:{'9' * 64}", taken_over=EIGHT)
+    assert world.status.archive is not None
+    assert world.status.archive.taken_over == EIGHT
+    world.resource = replace(world.resource, annotations={"logkeep.dev/take-over": EIGHT, "logkeep.dev/run": "2"})
+    world.settle()
+    assert request_of(world).take_over is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"anchor": "7"}, {"anchor": f"6:{'0' * 64}"}, {"anchor": 7}, {"takenOver": "yes"}, {"takenOver": ["x"]}],
+)
+def test_a_result_with_a_wrong_anchor_is_not_believed(wrong: dict[str, Any]) -> None:
+    told = json.loads(replace(result(7), run_id="r1").to_json()) | wrong
+    body = {
+        "metadata": {"name": "nightly-r1-progress", "labels": {"logkeep.dev/run": "r1"}},
+        "data": {"result.json": json.dumps(told)},
+    }
+    found = documents([body])["r1"]
+    assert found.result is None
+    assert next(iter(wrong)) in found.unreadable
+
+
+# ---- one owner
+
+
+def backup(
+    name: str, *, namespace: str = "team", created: int = 0, written: int | None = None, **storage: Any
+) -> Resource:
+    moment = timestamp(START + timedelta(seconds=created))
+    spec = backup_spec(storage={"uri": URI, **storage})
+    status = Status()
+    if written is not None:
+        wrote = timestamp(START + timedelta(seconds=written))
+        status = Status(archive=ArchiveStatus(uri=URI, anchor=SEVEN, write_time=wrote))
+    made = resource("KafkaBackup", spec, key=Key("KafkaBackup", namespace, name), uid=f"uid-of-{namespace}-{name}")
+    return replace(made, status=status, body={"metadata": {"creationTimestamp": moment}})
+
+
+def shared(*resources: Resource) -> SharedArchives:
+    known = SharedArchives()
+    for one in resources:
+        known.note(one)
+    return known
+
+
+def test_of_two_that_have_written_nothing_the_older_has_the_archive() -> None:
+    old, new = backup("zebra", created=1), backup("ant", created=2)
+    known = shared(new, old)
+    assert (known.owner_instead_of(old), known.owner_instead_of(new)) == (None, old.key)
+
+
+def test_whoever_wrote_it_last_has_the_archive() -> None:
+    old, new, never = backup("a", created=1, written=10), backup("b", created=2, written=20), backup("c")
+    known = shared(old, new, never)
+    assert [known.owner_instead_of(one) for one in (old, new, never)] == [new.key, None, new.key]
+    known.note(
+        old,
+        replace(old.status, archive=replace(old.status.archive or ArchiveStatus(), write_time="2026-11-22T00:00:00Z")),
+    )
+    assert [known.owner_instead_of(one) for one in (old, new)] == [None, old.key]
+
+
+def test_a_uri_that_somebody_writes_down_elsewhere_stops_nobody() -> None:
+    squatter, mine = backup("squatter", namespace="other", created=1), backup("mine", created=2)
+    known = shared(squatter, mine)
+    assert known.owner_instead_of(mine) is None
+    assert known.owner_instead_of(squatter) is None
+    wrote = backup("mine", created=2, written=5)
+    known.note(wrote)
+    assert known.owner_instead_of(squatter) == wrote.key
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"endpoint": "https://a.example"}, {"endpoint": "https://b.example"}),
+        ({"endpoint": "http://minio:9000", "namespace": "a"}, {"endpoint": "http://minio:9000", "namespace": "b"}),
+        ({"uri": "s3://bucket/prefix2"}, {}),
+        ({"uri": "file:///a", "volume": {"claimName": "x"}}, {"uri": "file:///a", "volume": {"claimName": "y"}}),
+        (
+            {"uri": "file:///a", "volume": {"claimName": "x"}, "namespace": "a"},
+            {"uri": "file:///a", "volume": {"claimName": "x"}, "namespace": "b"},
+        ),
+    ],
+)
+def test_other_places_are_other_archives(one: dict[str, Any], other: dict[str, Any]) -> None:
+    first, second = backup("first", written=1, **one), backup("second", created=2, **other)
+    known = shared(first, second)
+    assert (known.owner_instead_of(first), known.owner_instead_of(second)) == (None, None)
+
+
+def test_the_same_place_in_other_words_is_one_archive() -> None:
+    first = backup("first", written=1, uri=f"{URI}/", endpoint="https://a.example/")
+    second = backup("second", created=2, endpoint="https://a.example")
+    assert shared(first, second).owner_instead_of(second) == first.key
+
+
+def test_what_is_deleted_or_names_another_place_has_the_archive_no_more() -> None:
+    first, second = backup("first", written=1), backup("second", created=2)
+    known = shared(first, second)
+    known.forget(first.key)
+    assert known.owner_instead_of(second) is None
+    known.note(first)
+    assert known.owner_instead_of(second) == first.key
+    known.note(replace(first, deleting=True))
+    assert known.owner_instead_of(second) is None
+    known.note(first)
+    known.note(backup("first", written=1, uri="s3://bucket/moved"))
+    assert known.owner_instead_of(second) is None
+
+
+@pytest.mark.parametrize("namespace", ["team", "secret-team"])
+def test_the_later_of_two_gets_no_job_and_is_told_why(namespace: str) -> None:
+    world = World()
+    world.archive_owner = Key("KafkaBackup", namespace, "first")
+    world.settle()
+    assert world.condition("Ready") == ("False", "ArchiveOwned")
+    assert (world.status.phase, world.jobs, world.created) == (Phase.PENDING, {}, [])
+    assert world.events.count(("Warning", "ArchiveOwned")) == 1
+    who = "KafkaBackup first" if namespace == "team" else "a KafkaBackup of another namespace"
+    assert world.message().startswith(f"spec.storage: {who} writes this archive: no run is started.")
+    assert "secret-team" not in world.message()
+    world.annotate(SEVEN, "logkeep.dev/take-over")
+    world.settle()
+    assert request_of(world).take_over == SEVEN
+
+
+def test_a_dry_run_says_itself_who_owns_the_archive() -> None:
+    world = World(spec=backup_spec(dryRun=True))
+    world.archive_owner = Key("KafkaBackup", "team", "first")
+    world.settle()
+    assert len(world.jobs) == 1
