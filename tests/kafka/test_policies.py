@@ -191,10 +191,19 @@ def erasure(bed: Bed) -> None:
     bed.command("erase", "--topic", bed.topic, "--key", "k3")
 
 
-def restore(bed: Bed) -> None:
+def restore_beside(bed: Bed) -> None:
+    """Its state lies beside the archive."""
+    restored(bed, source=bed.to_restore["source"])
+
+
+def restored(bed: Bed, **where: Any) -> None:
     spec = restore_spec(bed.kafka, Path("/"), suffix=f"-{time.monotonic_ns()}")
-    result = bring_back({**spec, **bed.to_restore})
+    result = bring_back({**spec, **where})
     assert result.outcome == "Succeeded", result
+
+
+def restore(bed: Bed) -> None:
+    restored(bed, **bed.to_restore)
     give_up(bed.place.opened_state)
     assert bed.place.server.uploads(bed.place.state_bucket) == []
 
@@ -210,7 +219,7 @@ RUNS: Mapping[str, tuple[Run, ...]] = {
     "reader": (inspection,),
     "writer": (backup,),
     "verifier": (incremental_verification,),
-    "pruner": (backup, retention),
+    "pruner": (backup, retention, restore_beside),
     "eraser": (erasure,),
     "state": (restore, drill),
 }

@@ -25,7 +25,7 @@ from tests.runners import Job
 
 pytestmark = pytest.mark.usefixtures("storage_environment")
 
-# The rights that a restore needs on the archive and on the place of its state, as docs/install.md says.
+# The rights that a restore needs on the archive and on the place of its state, as docs/security.md says.
 READ = (["s3:GetObject"], "/*"), (["s3:ListBucket"], "")
 WRITE = ["s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject"]
 
