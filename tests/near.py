@@ -88,7 +88,7 @@ PACKAGES: Mapping[str, Near] = {
         _engine("cli*", "collector*", "interrupt*", "page*", "report*"),
         (
             *_unit("test_cli*.py", "test_collector.py", "test_interrupt.py", "test_report.py", "test_run_shown.py"),
-            *_unit("test_hostile_text.py"),
+            *_unit("test_hostile_text.py", "test_page.py"),
             *_unit("archive/care/test_cost.py", "archive/care/test_inspect.py", "toolbox/test_output.py"),
         ),
         (*_broker("cli", "dry_run", "spark_start"), "tests/apiserver/test_kubectl_plugin.py"),

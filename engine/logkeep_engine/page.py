@@ -1,4 +1,7 @@
-"""Parts of HTML pages that need no other file: the page itself, tables, and plots over time as SVG. Pure."""
+"""Parts of HTML pages that need no other file: the page itself, tables, and plots over time as SVG. Pure.
+
+Text of others becomes a part of a page by `escaped` only; cells of tables are escaped here.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from html import escape
 from itertools import cycle
 
 from logkeep_engine.contract.values import human_bytes
+from logkeep_engine.contract.visible import visible
 
 WIDTH = 900
 HEIGHT = 170
@@ -45,31 +49,47 @@ code{background:#f1f3f6;padding:0 .25em}
 """
 
 
+class Html(str):
+    """A part of a page: markup, with all text in it escaped."""
+
+    __slots__ = ()
+
+
+def escaped(text: object) -> Html:
+    """The text as a part of a page. It is no markup there, and each of its characters is seen."""
+    return Html(escape(visible(str(text))))
+
+
 def document(title: str, parts: Iterable[str]) -> str:
     """A page of these parts. `title` is text, the parts are HTML."""
     head = (
         "<!DOCTYPE html>",
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-        f"<title>{escape(title)}</title>",
+        f"<title>{escaped(title)}</title>",
         f"<style>{_STYLE}</style></head><body>",
     )
     return "\n".join([*head, *parts, "</body></html>\n"])
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are escaped. A head that begins with # is of a column of numbers."""
+    """A table. Cells and heads are escaped unless they are Html. A head that begins with # is of a column of
+    numbers."""
     numbers = [head.startswith("#") for head in heads]
 
     def cells(tag: str, values: Sequence[str]) -> str:
         return "".join(
-            f'<{tag} class="n">{value}</{tag}>' if number else f"<{tag}>{value}</{tag}>"
-            for value, number in zip(values, numbers or [False] * len(values), strict=True)
+            f'<{tag} class="n">{cell}</{tag}>' if number else f"<{tag}>{cell}</{tag}>"
+            for cell, number in zip(map(_cell, values), numbers or [False] * len(values), strict=True)
         )
 
     head = f"<tr>{cells('th', [name.removeprefix('#') for name in heads])}</tr>" if heads else ""
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return f"<table>{head}{body}</table>"
+
+
+def _cell(value: str) -> Html:
+    return value if isinstance(value, Html) else escaped(value)
 
 
 def plot(parts: Iterable[str], begin: int, end: int) -> str:
@@ -85,7 +105,7 @@ def rectangle(name: str, x: float, y: float, width: float, height: float, label:
     """A rectangle of a class of the style; `label` is shown when somebody points at it."""
     return (
         f'<rect class="{name}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}">'
-        f"<title>{escape(label)}</title></rect>"
+        f"<title>{escaped(label)}</title></rect>"
     )
 
 
@@ -98,7 +118,7 @@ def lines(highest: int, words: Callable[[int], str], *, binary: bool) -> Iterato
         y = HEIGHT - value / highest * (HEIGHT - TOP)
         if value:
             yield f'<line class="line" x1="{LEFT}" y1="{y:.2f}" x2="{RIGHT}" y2="{y:.2f}"/>'
-        yield f'<text x="{LEFT - 8}" y="{y + 4:.2f}" text-anchor="end">{escape(words(value))}</text>'
+        yield f'<text x="{LEFT - 8}" y="{y + 4:.2f}" text-anchor="end">{escaped(words(value))}</text>'
 
 
 def _ticks(begin: int, end: int) -> Iterator[str]:

@@ -15,8 +15,9 @@ from pyspark import SparkContext
 from logkeep_engine.errors import SparkFailed
 from logkeep_engine.spark.classes import ENV_CLASS_ARCHIVE, class_archive
 from logkeep_engine.spark.conf import local_conf
-from logkeep_engine.spark.jvm import find_java
-from logkeep_engine.spark.session import Session
+from logkeep_engine.spark.jvm import find_java, spark_jars
+from logkeep_engine.spark.session import Session, log4j_settings
+from tests.unit.hostile import doing
 
 # In a process of its own: there can be one SparkContext in each. Prints a JSON object of what it saw.
 SCRIPT = """
@@ -222,3 +223,31 @@ print(json.dumps([executors, slots, sorted(found.items()), "pyspark" in sys.modu
     done = run_script(script, {**pod, "JAVA_HOME": "/nowhere"})
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[0], 1, [[0, 2], [1, 4], [2, 6]], False]
+
+
+_LOGS = """
+import org.slf4j.*;
+public class Logs {
+  public static void main(String[] given) {
+    Logger log = LoggerFactory.getLogger("org.apache.spark.Task");
+    log.warn("plain");
+    log.warn("pwned\\u001b[2J\\u009b\\u202e\\r\\n2026-01-01T00:00:00.000 INFO logkeep: forged");
+    log.error("failed", new RuntimeException("a\\n2026-01-01T00:00:00.000 INFO logkeep: forged\\u001b"));
+  }
+}
+"""
+
+
+def test_the_log_of_a_pods_jvm_lets_text_of_others_do_nothing(tmp_path: Path) -> None:
+    settings = tmp_path / "log4j2.properties"
+    settings.write_text(log4j_settings("warn"))
+    (tmp_path / "Logs.java").write_text(_LOGS)
+    classes = ":".join(map(str, spark_jars()))
+    command = [str(find_java(os.environ)), f"-Dlog4j2.configurationFile=file:{settings}", "-cp", classes]
+    done = subprocess.run([*command, tmp_path / "Logs.java"], capture_output=True, text=True, timeout=240, check=True)
+    lines = done.stderr.splitlines()
+    assert doing(done.stderr) == []
+    assert [line[24:] for line in lines if not line.startswith(" ")] == [
+        "WARN spark Task: plain", "WARN spark Task: pwned?[2J???", "ERROR spark Task: failed"
+    ]  # fmt: skip
+    assert "  2026-01-01T00:00:00.000 INFO logkeep: forged?" in lines

@@ -54,6 +54,11 @@ logger.python.level = {level}
 _LOG4J_SHOWN = r"%replace{%replace{%m%notEmpty{%n%ex{3}}}{[\\pC&&[^\n\t]]}{?}}{\n}{\n  }"
 
 
+def log4j_settings(level: str) -> str:
+    """The settings of the JVM's log."""
+    return _LOG4J.format(level=level, shown=_LOG4J_SHOWN)
+
+
 class Session:
     """A context that starts at once in the background. The first caller that needs it waits for it.
 
@@ -164,7 +169,7 @@ class Session:
     def _start_jvm(self) -> Jvm:
         folder = Path(self._folder.name)
         log4j = folder / "log4j2.properties"
-        log4j.write_text(_LOG4J.format(level="fatal" if self._is_local else "warn", shown=_LOG4J_SHOWN))
+        log4j.write_text(log4j_settings("fatal" if self._is_local else "warn"))
         extra = [Path(part) for part in self._conf.get("spark.driver.extraClassPath", "").split(os.pathsep) if part]
         java, jars = find_java(self._environ), [*spark_jars(), *extra]
         self._classes = classes.class_archive(java, jars, self._environ)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 from logkeep_engine.archive.care.record_digests import RecordTimes
 from logkeep_engine.contract.values import human_bytes
-from logkeep_engine.page import WIDTH, document, moment, table
+from logkeep_engine.page import WIDTH, Html, document, escaped, moment, table
 from logkeep_engine.restore.verification.document import VerificationReport
 from logkeep_engine.restore.verification.plots import plots_of
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition
@@ -27,8 +26,8 @@ def page_of(report: VerificationReport) -> str:
     return document(
         f"Verification of {report.run_id}: {_WORDS[outcome]}",
         (
-            f"<h1>Verification of restore <code>{escape(report.run_id)}</code> {_badge(outcome)}</h1>",
-            f"<p>{escape(report.message)}</p>",
+            f"<h1>Verification of restore <code>{escaped(report.run_id)}</code> {_badge(outcome)}</h1>",
+            f"<p>{escaped(report.message)}</p>",
             _summary(report),
             *_plots(report),
             *_differences(report, shown),
@@ -37,8 +36,8 @@ def page_of(report: VerificationReport) -> str:
     )
 
 
-def _badge(verdict: Verdict) -> str:
-    return f'<span class="{_CLASSES[verdict]}">{_WORDS[verdict]}</span>'
+def _badge(verdict: Verdict) -> Html:
+    return Html(f'<span class="{_CLASSES[verdict]}">{_WORDS[verdict]}</span>')
 
 
 def _summary(report: VerificationReport) -> str:
@@ -56,7 +55,7 @@ def _summary(report: VerificationReport) -> str:
         ),
         ("Segments read for their digests", f"{report.read:,}"),
     ]
-    return table((), ((escape(name), escape(value)) for name, value in rows))
+    return table((), rows)
 
 
 def _plots(report: VerificationReport) -> list[str]:
@@ -77,14 +76,14 @@ def _differences(report: VerificationReport, shown: Sequence[VerifiedPartition])
         '<span style="background:#ffe39a"></span>not compared</p>',
     ]
     for item in worse[:MAX_ROWS]:
-        parts.append(f"<h3>{escape(item.target)}, partition {item.partition} {_badge(item.verdict)}</h3>")
+        parts.append(f"<h3>{escaped(item.target)}, partition {item.partition} {_badge(item.verdict)}</h3>")
         if item.offsets[1] > item.offsets[0]:
             parts.append(_strip(item))
         lines = [*map(str, item.differences), *item.reasons]
-        parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>")
+        parts.append("<ul>" + "".join(f"<li>{escaped(line)}</li>" for line in lines) + "</ul>")
     for other in idle[:MAX_ROWS]:
-        head = f"<h3>{escape(other.target)}, partition {other.partition} {_badge(other.verdict)}</h3>"
-        parts.append(f"{head}<ul><li>{escape(other.reason)}</li></ul>")
+        head = f"<h3>{escaped(other.target)}, partition {other.partition} {_badge(other.verdict)}</h3>"
+        parts.append(f"{head}<ul><li>{escaped(other.reason)}</li></ul>")
     more = max(0, len(worse) - MAX_ROWS) + max(0, len(idle) - MAX_ROWS)
     return [*parts, f"<p>And {more:,} more partitions.</p>"] if more else parts
 
@@ -109,19 +108,19 @@ def _strip(item: VerifiedPartition) -> str:
 
 
 def _bar(name: str, at: float, width: float, words: str) -> str:
-    title = f"<title>{escape(words)}</title>" if words else ""
+    title = f"<title>{escaped(words)}</title>" if words else ""
     return f'<rect class="{name}" x="{at:.2f}" y="0" width="{width:.2f}" height="14">{title}</rect>'
 
 
 def _partitions(shown: Sequence[VerifiedPartition]) -> list[str]:
     rows = [
         (
-            escape(item.target),
+            item.target,
             f"{item.partition}",
             _badge(item.verdict),
             f"{item.expected:,}",
             f"{item.records:,}",
-            escape(human_bytes(item.bytes)),
+            human_bytes(item.bytes),
         )
         for item in shown[:MAX_ROWS]
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 from logkeep_engine.archive.care.cost.facts import ArchiveCost, BackedUp
 from logkeep_engine.archive.care.cost.words import (
@@ -22,6 +21,7 @@ from logkeep_engine.page import (
     TOP,
     bytes_in_words,
     document,
+    escaped,
     lines,
     moment,
     plot,
@@ -44,7 +44,7 @@ def page_of(cost: ArchiveCost) -> str:
     return document(
         f"Cost of the archive at {cost.uri}",
         (
-            f"<h1>Cost of the archive at <code>{escape(cost.uri)}</code></h1>",
+            f"<h1>Cost of the archive at <code>{escaped(cost.uri)}</code></h1>",
             _table((), summary_of(cost, words)),
             *_archived(cost.runs),
             *_projected(cost, words),
@@ -59,8 +59,7 @@ def page_of(cost: ArchiveCost) -> str:
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of text. All columns but the first are numbers."""
-    marked = [escape(head) if at == 0 else f"#{escape(head)}" for at, head in enumerate(heads)]
-    return table(marked, ([escape(cell) for cell in row] for row in rows))
+    return table([head if at == 0 else f"#{head}" for at, head in enumerate(heads)], rows)
 
 
 def _archived(runs: Sequence[BackedUp]) -> Iterator[str]:
