@@ -46,7 +46,7 @@ def status(
             topics,
         ),
         history=tuple(
-            HistoryEntry(f"run-{at}", "Succeeded", timestamp(start), duration_seconds=took)
+            HistoryEntry(f"run-{at}", "Succeeded", start_time=timestamp(start), duration_seconds=took)
             for at, start in reversed(list(enumerate(starts)))
         ),
     )
