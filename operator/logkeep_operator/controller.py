@@ -31,6 +31,7 @@ from logkeep_operator.reconcile import (
     DeleteJob,
     DeletePod,
     EnsureAccess,
+    EnsureNetworkPolicy,
     Event,
     FoundKafka,
     JobState,
@@ -52,7 +53,7 @@ from logkeep_operator.reconcile import (
 )
 from logkeep_operator.reconcile.step import API_REFUSED, NAME_TAKEN
 from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
-from logkeep_operator.resources import EARLIER_ACCESS, ROLE_DRIVER, access_objects, difference
+from logkeep_operator.resources import EARLIER_ACCESS, ROLE_DRIVER, access_objects, difference, network_policy
 from logkeep_operator.seen import Seen
 from logkeep_operator.settings import Concurrency, EngineSettings
 from logkeep_operator.sharing import SharedArchives
@@ -262,6 +263,8 @@ class Controller:
         match action:
             case EnsureAccess():
                 self._ensure_access(action.namespace)
+            case EnsureNetworkPolicy():
+                cluster.create(network_policy(action.namespace))
             case Create():
                 if not cluster.create(action.body):
                     self._compare(action.body)

@@ -17,6 +17,7 @@ from logkeep_operator.resources.access import DRIVER_BINDING, EARLIER_ACCESS
 from logkeep_operator.settings import LeaseSettings, Settings, from_environ
 
 RBAC = "rbac.authorization.k8s.io"
+NETWORKING = "networking.k8s.io"
 LEASES = "coordination.k8s.io"
 # (API group, resource, subresource, verbs): what `cluster` calls and `watches` watch.
 NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
@@ -31,6 +32,7 @@ NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("", "pods", "", ("get", "list", "watch", "delete")),
     ("", "configmaps", "", ("get", "list", "watch", "create", "delete")),
     (RBAC, "rolebindings", "", ("create",)),
+    (NETWORKING, "networkpolicies", "", ("create",)),
 )
 
 

@@ -11,6 +11,7 @@
 | LOGKEEP_ALLOWED_SERVICE_ACCOUNTS | accounts that resources may name, in the same way | only the operator's |
 | LOGKEEP_ALLOWED_ENDPOINTS | endpoints of object stores that resources may name, in the same way | none |
 | LOGKEEP_ALLOWED_CODE | whether resources may bring code into their pods: true or false | false |
+| LOGKEEP_NETWORK_POLICIES | whether namespaces with runs get a NetworkPolicy: true or false | true |
 | LOGKEEP_NAMESPACES | namespaces to watch, separated by commas | all |
 | LOGKEEP_METRICS_PORT | port of /metrics; 0: none | 8081 |
 | LOGKEEP_PROBE_PORT | port of /healthz; 0: none | 8080 |
@@ -69,6 +70,7 @@ class EngineSettings:
     allowed_accounts: tuple[str, ...] = ()
     allowed_endpoints: tuple[str, ...] = ()
     allowed_code: bool = False
+    network_policies: bool = True
     driver_role: RoleName = RoleName("ClusterRole", "logkeep-driver")
 
 
@@ -136,6 +138,7 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
             allowed_accounts=_names(environ, "LOGKEEP_ALLOWED_SERVICE_ACCOUNTS"),
             allowed_endpoints=_endpoints(environ),
             allowed_code=_switch(environ, "LOGKEEP_ALLOWED_CODE", "false"),
+            network_policies=_switch(environ, "LOGKEEP_NETWORK_POLICIES", "true"),
         ),
         namespaces=_names(environ, "LOGKEEP_NAMESPACES"),
         metrics_port=_number(environ, "LOGKEEP_METRICS_PORT", 8081, 0, 65535),

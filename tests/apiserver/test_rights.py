@@ -27,7 +27,8 @@ ASKED = (
     "pods", "pods/exec", "pods/log", "pods/status", "pods/ephemeralcontainers", "services", "configmaps", "secrets",
     "persistentvolumeclaims", "serviceaccounts", "serviceaccounts/token", "events", "jobs.batch", "statefulsets.apps",
     "deployments.apps", f"roles.{RBAC}", f"rolebindings.{RBAC}", f"clusterroles.{RBAC}", f"clusterrolebindings.{RBAC}",
-    "leases.coordination.k8s.io", "kafkas.kafka.strimzi.io", *KINDS, *(f"{kind}/status" for kind in KINDS),
+    "leases.coordination.k8s.io", "networkpolicies.networking.k8s.io",
+    "kafkas.kafka.strimzi.io", *KINDS, *(f"{kind}/status" for kind in KINDS),
     *(f"{kind}/finalizers" for kind in KINDS), ASKED_RUNS, f"{ASKED_RUNS}/status",
 )  # fmt: skip
 DRIVER = {"pods": (*READ, "create"), "configmaps": ("patch",)}
@@ -44,6 +45,7 @@ OPERATOR = {
     "pods": (*READ, "delete"),
     "configmaps": (*READ, "create", "delete"),
     f"rolebindings.{RBAC}": ("create",),
+    "networkpolicies.networking.k8s.io": ("create",),
 }
 
 
@@ -74,6 +76,20 @@ def test_what_drivers_executors_and_the_operator_may_do(
     assert rights(api, account(namespace.name, "logkeep-engine"), other.name) == {}
     assert rights(api, account(namespace.name, "logkeep-executor"), namespace.name) == {}
     assert rights(api, account(SYSTEM, "logkeep"), namespace.name) == OPERATOR
+
+
+def test_the_first_run_in_a_namespace_brings_the_network_policy_and_the_next_leaves_it_as_it_is(
+    namespace: Namespace, operator: Operator
+) -> None:
+    start(namespace)
+    made = namespace.find("networkpolicies", "logkeep-runs")
+    assert made is not None
+    assert made["spec"]["ingress"][0]["from"] == [{"podSelector": made["spec"]["podSelector"]}]
+    namespace.patch("networkpolicies", "logkeep-runs", {"spec": {"ingress": []}})
+    start(namespace, name="second")
+    wait_for("both Jobs", lambda: len(namespace.items("jobs")) == 2)
+    left = namespace.get("networkpolicies", "logkeep-runs")
+    assert "ingress" not in left["spec"]
 
 
 def test_the_operator_may_renew_its_lease_and_no_other(api: ApiServer, operator_kubeconfig: Path) -> None:

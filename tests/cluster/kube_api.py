@@ -103,6 +103,7 @@ _GROUPS = {
     "kafkabackupruns": "/apis/logkeep.dev/v1alpha1",
     "kafkabackups": "/apis/logkeep.dev/v1alpha1",
     "kafkarestores": "/apis/logkeep.dev/v1alpha1",
+    "networkpolicies": "/apis/networking.k8s.io/v1",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
 }

@@ -129,6 +129,10 @@ cannot say "only your own". */}}
   resources: [rolebindings]
   resourceNames: [logkeep-driver]
   verbs: [get, patch]
+# Who may connect to drivers and executors.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create]
 # What earlier versions gave to drivers.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]

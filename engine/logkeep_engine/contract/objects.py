@@ -40,6 +40,7 @@ _PLACES = {
     "Job": _Place("batch/v1", "jobs"),
     "Kafka": _Place(f"{STRIMZI_GROUP}/v1", "kafkas"),
     "Lease": _Place("coordination.k8s.io/v1", "leases"),
+    "NetworkPolicy": _Place("networking.k8s.io/v1", "networkpolicies"),
     "Pod": _Place("v1", "pods"),
     "Role": _Place("rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": _Place("rbac.authorization.k8s.io/v1", "rolebindings"),

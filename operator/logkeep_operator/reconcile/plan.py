@@ -18,6 +18,13 @@ class EnsureAccess:
 
 
 @dataclass(frozen=True)
+class EnsureNetworkPolicy:
+    """Make sure that the NetworkPolicy of the namespace's drivers and executors exists."""
+
+    namespace: str
+
+
+@dataclass(frozen=True)
 class Create:
     """Make the object unless there is one of its name."""
 
@@ -88,7 +95,7 @@ class DeleteAskedRun:
 
 
 Answer = AnswerAskedRun | AdoptAskedRun | DeleteAskedRun
-Action = EnsureAccess | Create | SuspendJob | DeleteJob | DeleteConfigMap | DeletePod
+Action = EnsureAccess | EnsureNetworkPolicy | Create | SuspendJob | DeleteJob | DeleteConfigMap | DeletePod
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from logkeep_operator.api import Condition, RunStatus
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.asked import asked_hash
 from logkeep_operator.reconcile.observed import JobState, Observed, RunOrigin
-from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess
+from logkeep_operator.reconcile.plan import Create, DeleteConfigMap, DeleteJob, EnsureAccess, EnsureNetworkPolicy
 from logkeep_operator.reconcile.requested import requested_by
 from logkeep_operator.reconcile.runs import WantedRun, is_dry_run, wanted_run
 from logkeep_operator.reconcile.schedule import goes_on, scheduled_times, with_times
@@ -90,6 +90,8 @@ class Starting(Step):
             self.take_turn()
         if needs_access_objects(self.spec.spark):
             self.actions.append(EnsureAccess(self.resource.key.namespace))
+        if self.engine.network_policies:
+            self.actions.append(EnsureNetworkPolicy(self.resource.key.namespace))
         if found is not None:
             self.actions += [Create(body) for body in self._lost_config_maps(run, found)]
         else:

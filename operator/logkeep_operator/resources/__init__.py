@@ -1,6 +1,6 @@
 """Pure builders of everything the operator creates: access objects of a namespace, ConfigMaps and Job of a run."""
 
-from logkeep_operator.resources.access import EARLIER_ACCESS, access_objects, needs_access_objects
+from logkeep_operator.resources.access import EARLIER_ACCESS, access_objects, needs_access_objects, network_policy
 from logkeep_operator.resources.allowed import NotAllowed, check_allowed
 from logkeep_operator.resources.checks import check_spec
 from logkeep_operator.resources.names import (
@@ -71,6 +71,7 @@ __all__ = [
     "job",
     "job_name",
     "needs_access_objects",
+    "network_policy",
     "owned_by",
     "progress_name",
     "request_config_map",

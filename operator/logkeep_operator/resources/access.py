@@ -1,5 +1,5 @@
-"""The rights of driver and executors in a namespace. They are made when the first run starts there, and stay when the
-resources go.
+"""The rights of driver and executors in a namespace, and who may connect to them. They are made when the first run
+starts there, and stay when the resources go.
 
 The driver's rules are in the chart, as a role that the operator may bind and cannot change. A driver makes and watches
 executors and writes its progress. It deletes nothing: Kubernetes cannot allow that by label or owner, so who may delete
@@ -14,12 +14,13 @@ from typing import Any
 
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.spec import SparkSpec
-from logkeep_operator.resources.names import LABEL_MANAGED_BY, MANAGED_BY
+from logkeep_operator.resources.names import LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY, ROLE_DRIVER, ROLE_EXECUTOR
 from logkeep_operator.settings import RoleName
 
 DRIVER_ACCOUNT = "logkeep-engine"
 EXECUTOR_ACCOUNT = "logkeep-executor"
 DRIVER_BINDING = "logkeep-driver"
+NETWORK_POLICY = "logkeep-runs"
 # Earlier versions gave drivers a Role in each namespace with which they could delete everything in it.
 EARLIER_ACCESS = (("RoleBinding", "logkeep-engine"), ("Role", "logkeep-engine"))
 
@@ -41,6 +42,21 @@ def needs_access_objects(spark: SparkSpec) -> bool:
 
 def _of_template(template: PodTemplate | None) -> str | None:
     return template.spec.service_account_name if template is not None else None
+
+
+def network_policy(namespace: str) -> dict[str, Any]:
+    """The NetworkPolicy of the drivers and executors of a namespace: nobody else connects to them. It does not say
+    where they connect to."""
+    pods = {
+        "matchLabels": {LABEL_MANAGED_BY: MANAGED_BY},
+        "matchExpressions": [{"key": LABEL_ROLE, "operator": "In", "values": [ROLE_DRIVER, ROLE_EXECUTOR]}],
+    }
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": NETWORK_POLICY, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
+        "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": pods}]}]},
+    }
 
 
 def access_objects(namespace: str, role: RoleName) -> list[dict[str, Any]]:

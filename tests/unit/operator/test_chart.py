@@ -151,6 +151,24 @@ def test_drivers_are_held_to_the_lists_by_the_api_server_unless_the_chart_says_o
     assert policies(version="1.29.9") == []
 
 
+def test_the_operator_is_asked_for_health_and_metrics_and_for_nothing_else() -> None:
+    peers = "networkPolicies.metricsFrom[0].namespaceSelector.matchLabels.team=monitoring"
+    monitoring = [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
+    for values, sources in (((), [None, None]), ((peers,), [None, monitoring])):
+        spec = one("NetworkPolicy", *values)["spec"]
+        assert spec["podSelector"] == one("Deployment")["spec"]["selector"]
+        assert spec["policyTypes"] == ["Ingress"]
+        assert [rule["ports"] for rule in spec["ingress"]] == [[{"port": "health"}], [{"port": "metrics"}]]
+        assert [rule.get("from") for rule in spec["ingress"]] == sources
+    assert from_environ(environment()).engine.network_policies
+
+
+def test_without_network_policies_there_are_none() -> None:
+    off = "networkPolicies.enabled=false"
+    assert not [body for body in render(off) if body["kind"] == "NetworkPolicy"]
+    assert not from_environ(environment(off)).engine.network_policies
+
+
 def test_names_in_the_lists_of_the_policies_are_no_patterns_but_for_their_stars() -> None:
     sets = ("engine.allowed.images={r.example/*:1.?}", "admissionPolicies.serviceAccounts={own.a}")
     pods, *_ = policies(*sets)
@@ -298,7 +316,8 @@ def test_kafka_resources_beside_the_watched_namespaces_can_be_read_and_nothing_e
         "engine.allowed.endpoints={minio}", "engine.allowed.endpoints={https://u@minio}",
         "maxConcurrentRuns.operator=-1", "maxConcurrentRuns.namespace=Half", "kueue.enabled=maybe",
         "maxConcurrentRuns.namespaces.A=1",
-        "engine.allowed.code=yes", "admissionPolicies.enabled=Auto", "admissionPolicies.serviceAccounts={a*}",
+        "engine.allowed.code=yes", "networkPolicies.enabled=1", "networkPolicies.metricsFrom={all}",
+        "admissionPolicies.enabled=Auto", "admissionPolicies.serviceAccounts={a*}",
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(value: str) -> None:

@@ -12,8 +12,19 @@ import pytest
 from logkeep_engine.contract.run import TASK_PHASES, LossFact, TopicCoverage
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.api.status import timestamp
-from logkeep_operator.reconcile import Create, DeleteConfigMap, DeleteJob, EnsureAccess, SuspendJob, is_at_rest, refused
-from tests.unit.operator.world import START, World, backup_spec, resource, restore_spec
+from logkeep_operator.reconcile import (
+    Create,
+    DeleteConfigMap,
+    DeleteJob,
+    EnsureAccess,
+    EnsureNetworkPolicy,
+    SuspendJob,
+    is_at_rest,
+    reconcile,
+    refused,
+)
+from logkeep_operator.reconcile.observed import Observed
+from tests.unit.operator.world import ENGINE, START, World, backup_spec, resource, restore_spec
 
 
 def started(kind: str = "KafkaBackup", **spec: Any) -> World:
@@ -77,6 +88,14 @@ def test_a_service_account_of_the_users_own_needs_no_access_objects() -> None:
     world = World(spec=backup_spec(spark={"serviceAccountName": "own"}))
     plan = world.step()
     assert not any(isinstance(action, EnsureAccess) for action in plan.actions)
+
+
+def test_nobody_else_connects_to_drivers_and_executors_unless_the_installation_says_otherwise() -> None:
+    world = World(spec=backup_spec(spark={"serviceAccountName": "own"}))
+    assert EnsureNetworkPolicy("team") in world.step().actions
+    open_to_all = replace(ENGINE, network_policies=False)
+    plan = reconcile(Observed(World().resource), START, open_to_all)
+    assert not any(isinstance(action, EnsureNetworkPolicy) for action in plan.actions)
 
 
 # ---- going on

@@ -20,6 +20,7 @@ from logkeep_operator.resources import (
     check_spec,
     job,
     job_name,
+    network_policy,
     request_config_map,
     resource_labels,
 )
@@ -410,6 +411,20 @@ def test_the_driver_may_do_what_spark_needs_and_the_executor_nothing() -> None:
     binding = made[-1]
     assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("ClusterRole", "sys-logkeep-driver")
     assert [subject["name"] for subject in binding["subjects"]] == ["logkeep-engine"]
+
+
+def test_the_network_policy_chooses_the_pods_of_runs_and_lets_only_these_in() -> None:
+    policy = network_policy("team")
+    pods = policy["spec"]["podSelector"]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [{"from": [{"podSelector": pods}]}]
+    (choice,) = pods["matchExpressions"]
+    labels = [
+        job(run(SECURE))["spec"]["template"]["metadata"]["labels"],
+        template_of(run(SECURE))["metadata"]["labels"],
+    ]
+    assert sorted(found[choice["key"]] for found in labels) == choice["values"]
+    assert all(found.items() >= pods["matchLabels"].items() for found in labels)
 
 
 def test_spark_deletes_nothing_whatever_the_resource_says() -> None:
