@@ -73,9 +73,9 @@ def test_topics_that_the_spec_does_not_choose_are_left_alone_and_told(two: Days,
     two.spec["retention"]["topics"] = "All"
     assert [item["topic"] for item in planned(two)["topicsShown"]] == [f"{two.topic}-other"]
     file.write_text(file.read_text().replace('"maxAge"', '"topics": "All", "maxAge"'))
-    shown = " ".join(logkeep("backup", "-f", str(file), "--dry-run").stdout.split())
-    assert "retention would remove 1 segment of 1 topic" in shown
-    assert f"{two.topic}-other 1 1 0" in shown
+    printed = " ".join(logkeep("backup", "-f", str(file), "--dry-run").stdout.split())
+    assert "retention would remove 1 segment of 1 topic" in printed
+    assert f"{two.topic}-other 1 1 0" in printed
     assert back_up(two.spec, "all").message.startswith("retention removed 1 segment")
     assert names(two) == set()
 
