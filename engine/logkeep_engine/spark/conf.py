@@ -32,6 +32,17 @@ _COMMON = {
     "spark.task.reaper.enabled": "true",  # a cancelled task is watched until it is gone
 }
 
+# Spark makes a secret and hands it to its executors, so that no other pod can talk to this driver, and both encrypt
+# what they send with keys made of it. Spark's own defaults are an older handshake, a cipher that does not notice
+# changes, and plain text with whoever asks for it.
+_PRIVATE = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.saslFallback": "false",
+}
+
 # A short-lived JVM that moves no data: quick to start, small.
 _SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 
@@ -69,10 +80,9 @@ def kubernetes_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
         "spark.scheduler.minRegisteredResourcesRatio": "0.0",
         "spark.driver.extraJavaOptions": _SMALL_JAVA,
         "spark.executor.extraJavaOptions": _SMALL_JAVA,
-        # Spark makes a secret and hands it to its executors, so that no other pod can talk to this driver.
-        "spark.authenticate": "true",
         **conf,
         # The engine relies on these, so a resource cannot change them.
+        **_PRIVATE,
         "spark.speculation": "false",
         "spark.dynamicAllocation.enabled": "false",
         "spark.master": f"k8s://https://{host_port(api_host, api_port)}",
