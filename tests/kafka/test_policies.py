@@ -173,6 +173,7 @@ def incremental_verification(bed: Bed) -> None:
     bed.command("verify", "--incremental")
 
 
+OWNER = "test"  # the name in `back_up`
 RETENTION = {"maxAge": "1d", "grace": "0s"}
 
 
@@ -188,7 +189,7 @@ def retention(bed: Bed) -> None:
 def erasure(bed: Bed) -> None:
     """It deletes what a killed writer has left, too."""
     bed.leave_upload()
-    bed.command("erase", "--topic", bed.topic, "--key", "k3")
+    bed.command("erase", "--topic", bed.topic, "--key", "k3", "--owner", OWNER)
 
 
 def restore_beside(bed: Bed) -> None:
