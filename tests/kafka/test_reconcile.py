@@ -70,6 +70,7 @@ def reconcile(backups: Backups, *include: str, runner: TaskRunner | None = None,
         lambda: runner or backups.wrap(backups.runner()),
         Reporter("compare"),
         backups.environ,
+        claim=FOR_TEST,
         **options,
     )[0]
 
@@ -129,7 +130,7 @@ def test_the_command_writes_the_stale_keys_only_where_it_is_told_to(
     topics.create(unique, **CLEANED)
     put(kafka, unique, "secret-key", "other")
     backups.run(unique)
-    document = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaBackup", "metadata": {"name": "state"}}
+    document = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaBackup", "metadata": {"name": "test"}}
     file, keys = tmp_path / "backup.yaml", tmp_path / "keys"
     file.write_text(yaml.safe_dump({**document, "spec": backups.spec(unique)}))
     put(kafka, unique, "secret-key", value=None)
