@@ -41,6 +41,8 @@ def _go_programs() -> None:
     tools.versitygw()
     tools.helm()
     tools.health()
+    if system.is_root():
+        tools.netpol()
 
 
 def prepare() -> None:

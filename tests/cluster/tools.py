@@ -2,8 +2,8 @@
 CRDs of Strimzi.
 
 Each function returns a path and builds what is missing. Versions are pinned here, in `files/pom.xml`, in
-`files/kube/go.mod`, in `files/health/go.mod` and, with hashes, in `files/programs.lock`. Java classes of our own, which
-brokers load, are in `files/java`.
+`files/{kube,health,netpol}/go.mod` and, with hashes, in `files/programs.lock`. Java classes of our own, which brokers
+load, are in `files/java`.
 """
 
 import re
@@ -206,13 +206,23 @@ def kube() -> Path:
 @once
 def health() -> Path:
     """The program that says what kstatus and Argo CD's Lua make of resources, see `files/health/main.go`."""
-    source = FILES / "health"
+    return _go_build("health")
+
+
+@once
+def netpol() -> Path:
+    """The program that makes NetworkPolicies hold on a node, see `files/netpol/main.go`."""
+    return _go_build("netpol")
+
+
+def _go_build(name: str) -> Path:
+    source = FILES / name
 
     def produce(folder: Path) -> None:
         command: list[str | Path] = [go(), "build", "-C", source, "-mod=readonly", "-ldflags=-s -w"]
-        system.run([*command, "-o", folder / "health", "."], env=_go_environment(), timeout=3600)
+        system.run([*command, "-o", folder / name, "."], env=_go_environment(), timeout=3600)
 
-    return cache.build("health", cache.digest(source), produce, keep=2) / "health"
+    return cache.build(name, cache.digest(source), produce, keep=2) / name
 
 
 def kubectl() -> Path:
