@@ -1,4 +1,4 @@
-"""What makes NetworkPolicies hold on a node, which the node's own network does not do."""
+"""The program that makes NetworkPolicies hold on a node, whose own network enforces none."""
 
 from pathlib import Path
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""What goes over a node's network: recorded as it passes between pods."""
+"""The network of a node: bytes recorded as they pass between pods, and attempts to connect."""
 
 import sys
 from pathlib import Path
@@ -48,12 +48,12 @@ class Wire:
 
     @property
     def bytes(self) -> bytes:
-        """What has passed until now."""
+        """All that has passed until now."""
         return self._file.read_bytes()
 
 
 def connect(node: Node, namespace: str, pod: str, address: str, port: int) -> str:
-    """How an attempt of a pod to connect ends: `connected`, `refused` by nobody listening, or `lost` on the way."""
+    """Let a pod try to connect, and say how that ends: `connected`, `refused` by nobody listening, or `lost` on the way."""
     script = (
         "import socket\n"
         f"try: socket.create_connection(('{address}', {port}), 4); print('connected')\n"
