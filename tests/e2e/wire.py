@@ -53,7 +53,7 @@ class Wire:
 
 
 def connect(node: Node, namespace: str, pod: str, address: str, port: int) -> str:
-    """Let a pod try to connect, and say how that ends: `connected`, `refused` by nobody listening, or `lost` on the way."""
+    """Let a pod try to connect. Returns how that ends: `connected`, `refused` or `lost`."""
     script = (
         "import socket\n"
         f"try: socket.create_connection(('{address}', {port}), 4); print('connected')\n"
