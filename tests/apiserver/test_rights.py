@@ -86,7 +86,7 @@ def test_the_first_run_in_a_namespace_brings_the_network_policy_and_the_next_lea
     assert made is not None
     assert made["spec"]["ingress"][0]["from"] == [{"podSelector": made["spec"]["podSelector"]}]
     namespace.patch("networkpolicies", "logkeep-runs", {"spec": {"ingress": []}})
-    start(namespace, name="second")
+    start(namespace, name="second", storage={"uri": "s3://bucket/second"})  # an archive has one owner
     wait_for("both Jobs", lambda: len(namespace.items("jobs")) == 2)
     left = namespace.get("networkpolicies", "logkeep-runs")
     assert "ingress" not in left["spec"]
