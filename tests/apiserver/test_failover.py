@@ -17,7 +17,7 @@ from tests.apiserver.operator import Namespace, Operator, progress, result, run_
 from tests.cluster import system
 from tests.cluster.api_proxy import ApiProxy, delayed
 from tests.cluster.apiserver import ApiServer
-from tests.unit.operator.world import backup_spec
+from tests.unit.operator.world import backup_of_its_own
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -76,7 +76,7 @@ def jobs(namespace: Namespace, name: str) -> list[dict[str, Any]]:
 
 def begin(namespace: Namespace, name: str) -> dict[str, Any]:
     """A backup whose driver runs; its Job."""
-    answer = namespace.apply("KafkaBackup", name, backup_spec())
+    answer = namespace.apply("KafkaBackup", name, backup_of_its_own(name))
     assert answer.returncode == 0, answer.stderr
     job: dict[str, Any] = wait_for(f"a Job of {name}", lambda: jobs(namespace, name))[0]
     namespace.pod(job, f"{name}-driver", **RUNNING)
@@ -112,7 +112,7 @@ def test_when_the_acting_replica_is_killed_in_runs_none_is_lost_or_done_twice(
     end(namespace, begun["ends"])  # nobody sees it now
     namespace.write(begun["goes-on"], progress(run_id_of(begun["goes-on"]), 500))
     namespace.kubectl("annotate", "kbak", "again", "logkeep.dev/run=2")
-    namespace.apply("KafkaBackup", "new", backup_spec())
+    namespace.apply("KafkaBackup", "new", backup_of_its_own("new"))
     wait_for_holder(api, "two")
     namespace.phase("kbak", "ends", "Succeeded")
     wait_for("50 percent", lambda: namespace.status("kbak", "goes-on")["progress"]["percent"] == 50)
@@ -171,7 +171,7 @@ def test_a_holder_that_reaches_no_api_ends_and_the_other_goes_on(
     proxy.always(delayed(3600))
     proxy.cut()
     end(namespace, job)
-    namespace.apply("KafkaBackup", "new", backup_spec())
+    namespace.apply("KafkaBackup", "new", backup_of_its_own("new"))
     assert one.wait_end() == EXIT_LEASE_LOST
     namespace.phase("kbak", "nightly", "Succeeded")
     assert holder(api) == "two"

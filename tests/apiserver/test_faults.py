@@ -17,7 +17,7 @@ from tests.apiserver.operator import NAMESPACED_ROLE, Namespace, Operator, progr
 from tests.cluster import system
 from tests.cluster.api_proxy import ApiProxy, Fault, Request, answer, delayed
 from tests.cluster.apiserver import ApiServer
-from tests.unit.operator.world import backup_spec
+from tests.unit.operator.world import backup_of_its_own
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -88,7 +88,7 @@ def job_of(namespace: Namespace, name: str, timeout: float = 60) -> dict[str, An
 
 
 def applied(namespace: Namespace, name: str) -> None:
-    done = namespace.apply("KafkaBackup", name, backup_spec())
+    done = namespace.apply("KafkaBackup", name, backup_of_its_own(name))
     assert done.returncode == 0, done.stderr
 
 

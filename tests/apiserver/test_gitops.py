@@ -11,7 +11,7 @@ import pytest
 
 from tests.apiserver.health import Verdict, judge
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
-from tests.unit.operator.world import backup_spec, restore_spec
+from tests.unit.operator.world import backup_of_its_own, backup_spec, restore_spec
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -24,7 +24,7 @@ DONE = Verdict("Current", "Healthy")
 
 
 def ask(namespace: Namespace, name: str, kind: str = "KafkaBackup", **spec: Any) -> None:
-    base = backup_spec() if kind == "KafkaBackup" else restore_spec()
+    base = backup_of_its_own(name) if kind == "KafkaBackup" else restore_spec()
     answer = namespace.apply(kind, name, base | spec)
     assert answer.returncode == 0, answer.stderr
 

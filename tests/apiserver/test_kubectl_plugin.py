@@ -22,14 +22,14 @@ from tests.cluster.kube_api import path_of
 from tests.cluster.s3 import S3Server
 from tests.kafka.test_storage_s3 import open_s3
 from tests.unit.archive.build import archive_of, chunk
-from tests.unit.operator.world import backup_spec, restore_spec
+from tests.unit.operator.world import backup_of_its_own, backup_spec, restore_spec
 
 READ = ("get", "list")
 GROUP = "logkeep.dev"
 
 
 def make(namespace: Namespace, name: str = "nightly", status: dict[str, Any] | None = None, **spec: Any) -> None:
-    answer = namespace.apply("KafkaBackup", name, backup_spec() | spec)
+    answer = namespace.apply("KafkaBackup", name, backup_of_its_own(name) | spec)
     assert answer.returncode == 0, answer.stderr
     if status is not None:
         namespace.patch("kbak", name, {"status": status}, "status")

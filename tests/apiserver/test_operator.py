@@ -23,7 +23,7 @@ from tests.apiserver.operator import (
 )
 from tests.cluster import system
 from tests.cluster.apiserver import ApiServer
-from tests.unit.operator.world import backup_spec, restore_spec
+from tests.unit.operator.world import backup_of_its_own, backup_spec, restore_spec
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -43,7 +43,8 @@ UNSCHEDULABLE: dict[str, Any] = {
 
 def start(namespace: Namespace, kind: str = "KafkaBackup", name: str = "nightly", **spec: Any) -> dict[str, Any]:
     """Apply a resource and wait for its Job."""
-    base = backup_spec() if kind == "KafkaBackup" else restore_spec()
+    own = backup_spec() if name == "nightly" else backup_of_its_own(name)
+    base = own if kind == "KafkaBackup" else restore_spec()
     answer = namespace.apply(kind, name, base | spec)
     assert answer.returncode == 0, answer.stderr
     return namespace.job()
@@ -78,6 +79,7 @@ def test_a_backup_from_apply_to_success(namespace: Namespace, operator: Operator
     }  # fmt: skip
     assert status["archive"] == {
         "id": "a1", "uri": "s3://bucket/prefix", "clusterId": "k1", "epoch": 2, "commit": 5,
+        "writeTime": status["archive"]["writeTime"],
     }  # fmt: skip
     assert (status["run"]["outcome"], status["history"][0]["runId"]) == ("Succeeded", run_id)
     wait_for("events", lambda: namespace.events("nightly") == ["RunStarted", "RunSucceeded"])
@@ -199,7 +201,7 @@ def test_a_restore_finds_its_backup_when_it_comes(namespace: Namespace, operator
     assert namespace.phase("krst", "again", "Succeeded")["offsetMap"] == offset_map
     namespace.kubectl("delete", "job", "--all")
     namespace.kubectl("annotate", "krst", "again", "logkeep.dev/run=2")
-    namespace.apply("KafkaBackup", "other", backup_spec())
+    namespace.apply("KafkaBackup", "other", backup_of_its_own("other"))
     wait_for("another resource's Job", lambda: [j for j in namespace.items("jobs") if "other" in j["metadata"]["name"]])
     assert not [j for j in namespace.items("jobs") if "again" in j["metadata"]["name"]], "a restore runs once"
 
@@ -261,7 +263,7 @@ def test_a_deleted_resource_is_forgotten(namespace: Namespace, operator: Operato
     start(namespace)
     namespace.kubectl("delete", "kbak", "nightly", "--timeout=60s")
     namespace.kubectl("delete", "jobs", "--all")  # as the garbage collector
-    namespace.apply("KafkaBackup", "other", backup_spec())
+    namespace.apply("KafkaBackup", "other", backup_of_its_own("other"))
     wait_for("the other's Job", lambda: [j for j in namespace.items("jobs") if "other" in j["metadata"]["name"]])
     assert not [j for j in namespace.items("jobs") if "nightly" in j["metadata"]["name"]]
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
-from tests.unit.operator.world import backup_spec
+from tests.unit.operator.world import backup_of_its_own
 
 pytestmark = pytest.mark.timeout(300)
 
 
 def ask(namespace: Namespace, name: str, **spec: Any) -> None:
-    answer = namespace.apply("KafkaBackup", name, backup_spec(**spec))
+    answer = namespace.apply("KafkaBackup", name, backup_of_its_own(name, **spec))
     assert answer.returncode == 0, answer.stderr
 
 

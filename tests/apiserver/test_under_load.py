@@ -19,7 +19,7 @@ from tests.apiserver.conftest import install_crds, install_operator_account
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.webhook import RefusesJobs
 from tests.cluster.apiserver import ApiServer
-from tests.unit.operator.world import backup_spec
+from tests.unit.operator.world import backup_of_its_own, backup_spec
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -51,7 +51,7 @@ def place(controlled: ApiServer, unique: str) -> Namespace:
 def running(place: Namespace, account: Path, tmp_path: Path) -> Iterator[Operator]:
     """The operator, serving this test's namespace; what follows is not about its start."""
     with Operator(account, place.name, tmp_path / "operator.log") as operator:
-        place.apply("KafkaBackup", "begin", backup_spec(suspend=True))
+        place.apply("KafkaBackup", "begin", backup_of_its_own("begin", suspend=True))
         place.phase("kbak", "begin", "Suspended")
         yield operator
 

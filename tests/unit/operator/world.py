@@ -49,6 +49,12 @@ def backup_spec(**changes: Any) -> dict[str, Any]:
     return spec | changes
 
 
+def backup_of_its_own(name: str, **changes: Any) -> dict[str, Any]:
+    """The spec of one of several KafkaBackups: each has an archive of its own."""
+    storage = {"uri": f"s3://bucket/{name}", "credentials": {"secretRef": {"name": "s3"}}}
+    return backup_spec(storage=storage) | changes
+
+
 def restore_spec(**changes: Any) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "source": {"backupRef": {"name": "nightly"}},
