@@ -1,7 +1,8 @@
 """Random histories of a resource: users, drivers, conflicts, a second operator with an old view, deletions by hand.
 
 No history leads to two drivers or two Jobs at once, to a report that is deleted before the status tells of it, to a
-resource that never comes to rest, or to an exception.
+resource that never comes to rest, or to an exception. A report counts only while a Job or the status names its run:
+whoever takes away both has taken the report.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Troubled(World):
         self.dry: dict[str, bool] = {}
         self.remembered = self.resource
         self.number = 0
+        self.disowned: set[str] = set()
 
     @property
     def is_backup(self) -> bool:
@@ -108,7 +110,7 @@ class Troubled(World):
     def _is_told(self, run_id: str) -> bool:
         """Whether the history tells of the report and of its loss. A failure without loss says nothing that is lost."""
         report = self.documents[run_id].result
-        if report is None or (report.outcome == "Failed" and not report.loss_total):
+        if report is None or run_id in self.disowned or (report.outcome == "Failed" and not report.loss_total):
             return True
         entries = [entry for entry in self.status.history if entry.run_id == run_id]
         if not entries:
@@ -133,7 +135,10 @@ class Troubled(World):
         self.remembered = self.resource
 
     def _late_operator(self) -> None:
+        """A look with an old view of the resource, and all that the API has by now of its children. The Lease stops
+        such an operator in time; here it may still act, and drop reports of runs that came after its view."""
         if self.remembered != self.resource:
+            self.disowned |= self._unnamed(self.remembered.status)
             self.reconcile(self.remembered, conflict=True)
 
     def _edit(self) -> None:
@@ -210,6 +215,7 @@ class Troubled(World):
     def _delete_job(self) -> None:
         if self.jobs and self.random.random() < 0.4:
             del self.jobs[self.random.choice(list(self.jobs))]
+            self._disown()
 
     def _collect(self) -> None:
         self.pods = [pod for pod in self.pods if pod.run_id in self.jobs or pod.alive]
@@ -220,6 +226,16 @@ class Troubled(World):
     def _wipe(self) -> None:
         if self.wipes and self.random.random() < 0.3:
             self.resource = replace(self.resource, status=Status())
+            self._disown()
+
+    def _disown(self) -> None:
+        """Note the reports of runs that nothing names, now that somebody has deleted a Job or the status."""
+        self.disowned |= self._unnamed(self.status)
+
+    def _unnamed(self, status: Status) -> set[str]:
+        """The runs with ConfigMaps that neither this status nor a Job names."""
+        named = {entry.run_id for entry in status.history} | ({status.run.id} if status.run is not None else set())
+        return self.documents.keys() - named - self.jobs.keys()
 
     # ---- the end
 
