@@ -25,6 +25,13 @@ _ANY = ".*"  # the pattern of most users; it needs no engine
 _LACKING = re.compile(r"\(\?(<?[=!]|P=|>|\()|[*+?}]\+|\\[1-9]")
 # RE2 takes a number of so many digits for text.
 _ENDLESS = re.compile(r"\{[0-9]{9,}|\{[0-9]*,[0-9]{9,}")
+# A number of times that Python's `re` reads. RE2 takes it for text, so the pattern would choose nothing, in silence.
+_UNREAD = re.compile(
+    r"\\Q.*?(?:\\E|\Z)|\\x\{[^}]*\}|\\.|\[\^?\]?(?:\\.|\[:[a-z^]*:\]|[^\]\\])*\]|"
+    r"(?P<times>\{(?:,[0-9]*|0[0-9]+(?:,[0-9]*)?|[0-9]+,0[0-9]+)\})",
+    re.DOTALL,
+)
+_QUOTED = r"\Q"  # RE2 takes all up to `\E` for text, up to the end where there is none
 _IN_TEMPLATE = re.compile(r"\\(?:([1-9][0-9]?)|g<([0-9]{1,2}|[A-Za-z_][A-Za-z0-9_]*)>|(\\))")
 
 
@@ -134,7 +141,7 @@ class _Together(Pattern):
 
 def _any_of(patterns: Sequence[Pattern]) -> Sequence[Pattern]:
     """Patterns that match what one of these matches: one if it can be compiled."""
-    if len(patterns) < 2:
+    if len(patterns) < 2 or any(_QUOTED in pattern.text for pattern in patterns):
         return patterns
     try:
         return [_Together(patterns)]
@@ -151,12 +158,19 @@ def _compiled(text: str, *, captures: bool = False, memory: int = _MEMORY) -> An
     if _ENDLESS.search(text):
         raise PatternInvalid("a repetition is larger than 1000")
     try:
-        return re2.compile(text, options)
+        compiled = re2.compile(text, options)
     except UnicodeEncodeError as error:
         raise PatternInvalid("it is not valid Unicode") from error
     except re2.error as error:
         said = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         raise PatternInvalid(said + _hint(said, text)) from error
+    unread = next((found["times"] for found in _UNREAD.finditer(text) if found["times"]), None)
+    if unread is not None:
+        raise PatternInvalid(
+            f"RE2 does not repeat for {unread}: write {{0,3}} for up to three times, and no zeros in front "
+            "(\\{ is the character)"
+        )
+    return compiled
 
 
 def _hint(said: str, text: str) -> str:

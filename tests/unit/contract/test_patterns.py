@@ -35,6 +35,32 @@ def test_each_pattern_of_a_list_stands_for_itself() -> None:
     assert [patterns.excludes(name) for name in ("X", "y", "Y")] == [True, True, False]
 
 
+@pytest.mark.parametrize("other", ["b", r"\Qb\E", r"b\Q"])
+def test_a_quotation_without_an_end_ends_with_its_pattern(other: str) -> None:
+    patterns = NamePatterns([r"\Qa", other], [r"\Qx", other])
+    assert [patterns.chooses(name) for name in ("a", "c")] == [True, False]
+    assert [patterns.excludes(name) for name in ("a", "b", "x")] == [False, True, True]
+
+
+@pytest.mark.parametrize("times", ["{,3}", "{,}", "{03}", "{1,03}", "{00,3}"])
+def test_a_number_of_times_that_re2_takes_for_text_is_refused(times: str) -> None:
+    """`orders-[0-9]{,3}` would leave out orders-12 in silence."""
+    for pattern in (f"orders-[0-9]{times}", f"a|{times}", rf"\\\\{times}", rf"\Qa\E{times}", rf"[]a]{times}"):
+        with pytest.raises(PatternInvalid, match="RE2 does not repeat for") as caught:
+            Pattern(pattern)
+        assert times in str(caught.value)
+    for pattern, name in (
+        (rf"a\{times}", f"a{times}"),
+        (rf"\Qa{times}", f"a{times}"),
+        (f"[{times}]", "{"),
+        (f"[]{times}]", "}"),
+        (rf"[\]{times}]", "]"),
+        (f"[[:digit:]{times}]", "}"),
+        (r"a\x{062}", "ab"),
+    ):
+        assert Pattern(pattern).matches(name)
+
+
 @pytest.mark.parametrize("name", ["from-secret\n", "\n", "a\nb", "größe", "\0", "half of a pair: \ud800"])
 def test_a_dot_stands_for_any_character_of_a_group_id(name: str) -> None:
     assert NamePatterns([".*"]).chooses(name)
