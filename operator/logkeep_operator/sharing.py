@@ -4,6 +4,10 @@ The archive itself says who that is, and each run asks it. What is remembered he
 starts a Job in vain. Of KafkaBackups with the same storage, the one that wrote the archive last has it. If none has
 written it, it is the first that was created in a namespace: a KafkaBackup that has written nothing stops nobody in
 another namespace, since anybody can write down a URI.
+
+Who has written an archive is stopped only by another one that has written the same archive, later and at a higher
+epoch. A status may tell of an archive in another place, or of a run that another had overtaken and that ended late:
+when in doubt, nobody is stopped, and the run asks the archive.
 """
 
 from __future__ import annotations
@@ -16,13 +20,25 @@ from typing import Any
 from logkeep_operator.api import Key, Resource, Status
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class _Turn:
-    """The order in which they have the archive: the last writer first, then by age."""
+    """What a KafkaBackup has to do with the archive that it names. `written`: when it has written it last, in seconds
+    since the epoch; None if it has not."""
 
-    unwritten: bool
-    since: float
     key: Key
+    created: float
+    written: float | None = None
+    archive_id: str | None = None
+    epoch: int = 0
+
+    def comes_before(self, other: _Turn) -> bool:
+        """Whether this one has the archive instead of the other."""
+        if self.written is None:
+            near = self.key.namespace == other.key.namespace
+            return other.written is None and near and (self.created, self.key) < (other.created, other.key)
+        if other.written is None:
+            return True
+        return self.archive_id == other.archive_id and self.written > other.written and self.epoch > other.epoch
 
 
 class SharedArchives:
@@ -52,10 +68,13 @@ class SharedArchives:
     def owner_instead_of(self, resource: Resource) -> Key | None:
         """The KafkaBackup that has the archive which `resource` names; None if that is itself."""
         with self._lock:
-            turns = self._turns.get(self._places.get(resource.key), {}).values()
-            wrote = [turn for turn in turns if not turn.unwritten or turn.key.namespace == resource.key.namespace]
-        first = min(wrote, default=None)
-        return None if first is None or first.key == resource.key else first.key
+            turns = self._turns.get(self._places.get(resource.key), {})
+            own = turns.get(resource.key)
+            before = [turn for turn in turns.values() if own is not None and turn.comes_before(own)]
+        wrote = [turn for turn in before if turn.written is not None]
+        if wrote:
+            return max(wrote, key=lambda turn: (turn.written, turn.key)).key
+        return min(before, key=lambda turn: (turn.created, turn.key)).key if before else None
 
     def _forget(self, key: Key) -> None:
         place = self._places.pop(key, None)
@@ -82,8 +101,7 @@ def archive_at(resource: Resource) -> object:
 
 
 def _turn(resource: Resource, status: Status) -> _Turn:
-    archive = status.archive
-    written = archive.write_time_seconds if archive is not None else None
-    if written is not None:
-        return _Turn(False, -written, resource.key)
-    return _Turn(True, resource.created.timestamp() if resource.created is not None else 0.0, resource.key)
+    archive, created = status.archive, resource.created.timestamp() if resource.created is not None else 0.0
+    if archive is None or archive.uri is None or archive.uri.rstrip("/") != resource.spec["storage"]["uri"].rstrip("/"):
+        return _Turn(resource.key, created)
+    return _Turn(resource.key, created, archive.write_time_seconds, archive.id, archive.epoch or 0)

@@ -166,14 +166,22 @@ def test_a_result_with_a_wrong_anchor_is_not_believed(wrong: dict[str, Any]) -> 
 
 
 def backup(
-    name: str, *, namespace: str = "team", created: int = 0, written: int | None = None, **storage: Any
+    name: str,
+    *,
+    namespace: str = "team",
+    created: int = 0,
+    written: int | None = None,
+    archive: tuple[str, int] = ("a", 0),
+    wrote_at: str = "",
+    **storage: Any,
 ) -> Resource:
     moment = timestamp(START + timedelta(seconds=created))
     spec = backup_spec(storage={"uri": URI, **storage})
     status = Status()
     if written is not None:
         wrote = timestamp(START + timedelta(seconds=written))
-        status = Status(archive=ArchiveStatus(uri=URI, anchor=SEVEN, write_time=wrote))
+        uri = wrote_at or spec["storage"]["uri"]
+        status = Status(archive=ArchiveStatus(archive[0], uri, epoch=archive[1], anchor=SEVEN, write_time=wrote))
     made = resource("KafkaBackup", spec, key=Key("KafkaBackup", namespace, name), uid=f"uid-of-{namespace}-{name}")
     return replace(made, status=status, body={"metadata": {"creationTimestamp": moment}})
 
@@ -192,14 +200,36 @@ def test_of_two_that_have_written_nothing_the_older_has_the_archive() -> None:
 
 
 def test_whoever_wrote_it_last_has_the_archive() -> None:
-    old, new, never = backup("a", created=1, written=10), backup("b", created=2, written=20), backup("c")
+    old, new, never = (
+        backup("a", created=1, written=10, archive=("a", 1)),
+        backup("b", created=2, written=20, archive=("a", 2)),
+        backup("c"),
+    )
     known = shared(old, new, never)
     assert [known.owner_instead_of(one) for one in (old, new, never)] == [new.key, None, new.key]
-    known.note(
-        old,
-        replace(old.status, archive=replace(old.status.archive or ArchiveStatus(), write_time="2026-11-22T00:00:00Z")),
-    )
+    again = backup("a", created=1, written=30, archive=("a", 3))
+    known.note(old, again.status)
     assert [known.owner_instead_of(one) for one in (old, new)] == [None, old.key]
+
+
+def test_who_moves_to_the_archive_of_another_does_not_stop_it() -> None:
+    """Its last run has written what it named before."""
+    mine = backup("mine", written=10, archive=("mine", 5))
+    moved = backup("moved", namespace="other", written=20, archive=("theirs", 9), wrote_at="s3://bucket/before")
+    known = shared(mine, moved)
+    assert (known.owner_instead_of(mine), known.owner_instead_of(moved)) == (None, mine.key)
+    at_another_endpoint_before = backup("moved", namespace="other", written=20, archive=("theirs", 9))
+    known.note(at_another_endpoint_before)
+    assert known.owner_instead_of(mine) is None
+
+
+@pytest.mark.parametrize(("late", "epoch"), [(30, 4), (15, 9)])
+def test_a_former_owner_whose_run_ends_late_does_not_stop_the_owner(late: int, epoch: int) -> None:
+    """It was suspended when the archive was handed on, and its end comes behind a run of the owner (epoch 5). Or the
+    archive was rolled back before, and epochs begin anew."""
+    owner = backup("owner", written=20, archive=("a", 5))
+    former = backup("former", written=late, archive=("a", epoch))
+    assert shared(owner, former).owner_instead_of(owner) is None
 
 
 def test_a_uri_that_somebody_writes_down_elsewhere_stops_nobody() -> None:
