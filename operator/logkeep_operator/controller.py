@@ -53,7 +53,7 @@ from logkeep_operator.reconcile import (
 )
 from logkeep_operator.reconcile.step import API_REFUSED, NAME_TAKEN
 from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
-from logkeep_operator.resources import EARLIER_ACCESS, ROLE_DRIVER, access_objects, difference, network_policy
+from logkeep_operator.resources import ROLE_DRIVER, access_objects, difference, network_policy
 from logkeep_operator.seen import Seen
 from logkeep_operator.settings import Concurrency, EngineSettings
 from logkeep_operator.sharing import SharedArchives
@@ -82,7 +82,6 @@ class Controller:
         self.seen = Seen()
         self.sharing = SharedArchives()
         self.asked = AskedRuns(cluster)
-        self._cleaned: set[str] = set()  # namespaces in which nothing of an earlier version's access is left
 
     def reconcile(self, key: Key) -> float | None:
         """Do what is to be done. Returns the seconds until the resource must be looked at again, None to wait for an
@@ -302,10 +301,6 @@ class Controller:
                 self._cluster.create(body)
             else:
                 self._bind(body)
-        if namespace not in self._cleaned:
-            for kind, name in EARLIER_ACCESS:
-                self._cluster.delete(kind, namespace, name)
-            self._cleaned.add(namespace)
 
     def _bind(self, body: dict[str, Any]) -> None:
         """Apply a RoleBinding. Its subjects become ours, and the API lets nobody change the role of one."""

@@ -13,7 +13,7 @@ from logkeep_operator.api import GROUP, KINDS
 from logkeep_operator.api.asked import ASKED_PLURAL
 from logkeep_operator.cluster import KubernetesCluster, Right, connect
 from logkeep_operator.errors import ApiError, SettingsInvalid
-from logkeep_operator.resources.access import DRIVER_BINDING, EARLIER_ACCESS
+from logkeep_operator.resources.access import DRIVER_BINDING
 from logkeep_operator.settings import LeaseSettings, Settings, from_environ
 
 RBAC = "rbac.authorization.k8s.io"
@@ -40,8 +40,6 @@ def needed(settings: Settings) -> Iterator[Right]:
     """The rights that the operator needs in each namespace."""
     for group, resource, subresource, verbs in NEEDED:
         yield from (Right(verb, group, resource, subresource) for verb in verbs)
-    for kind, name in EARLIER_ACCESS:
-        yield Right("delete", RBAC, f"{kind.lower()}s", name=name)
     yield Right("patch", RBAC, "rolebindings", name=DRIVER_BINDING)
     role = settings.engine.driver_role
     yield Right("bind", RBAC, f"{role.kind.lower()}s", name=role.name)

@@ -76,6 +76,8 @@ def test_what_drivers_executors_and_the_operator_may_do(
     assert rights(api, account(namespace.name, "logkeep-engine"), other.name) == {}
     assert rights(api, account(namespace.name, "logkeep-executor"), namespace.name) == {}
     assert rights(api, account(SYSTEM, "logkeep"), namespace.name) == OPERATOR
+    for what in (f"roles.{RBAC}", f"rolebindings.{RBAC}"):
+        assert not may(api, account(SYSTEM, "logkeep"), "delete", what, namespace.name, "logkeep-engine")
 
 
 def test_the_first_run_in_a_namespace_brings_the_network_policy_and_the_next_leaves_it_as_it_is(
@@ -183,17 +185,3 @@ def test_the_operator_deletes_executors_that_are_not_needed_and_nobody_elses_pod
         return {p["metadata"]["name"] for p in namespace.items("pods") if "deletionTimestamp" not in p["metadata"]}
 
     wait_for("the executors of the driver to go", lambda: left() == {"driver", "kafka-0"})
-
-
-def test_what_an_earlier_version_gave_to_drivers_is_taken_back(
-    api: ApiServer, namespace: Namespace, operator: Operator
-) -> None:
-    user = account(namespace.name, "logkeep-engine")
-    namespace.kubectl("create", "role", "logkeep-engine", "--verb=delete,deletecollection", "--resource=pods,services")
-    given = ("--role=logkeep-engine", f"--serviceaccount={namespace.name}:logkeep-engine")
-    namespace.kubectl("create", "rolebinding", "logkeep-engine", *given)
-    assert may(api, user, "deletecollection", "services", namespace.name)
-    start(namespace)
-    wait_for("the earlier right to go", lambda: not may(api, user, "deletecollection", "services", namespace.name))
-    assert namespace.find("role", "logkeep-engine") is None
-    assert rights(api, user, namespace.name) == DRIVER

@@ -133,9 +133,4 @@ cannot say "only your own". */}}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [create]
-# What earlier versions gave to drivers.
-- apiGroups: [rbac.authorization.k8s.io]
-  resources: [roles, rolebindings]
-  resourceNames: [logkeep-engine]
-  verbs: [delete]
 {{- end }}

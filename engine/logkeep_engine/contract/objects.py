@@ -42,7 +42,6 @@ _PLACES = {
     "Lease": _Place("coordination.k8s.io/v1", "leases"),
     "NetworkPolicy": _Place("networking.k8s.io/v1", "networkpolicies"),
     "Pod": _Place("v1", "pods"),
-    "Role": _Place("rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": _Place("rbac.authorization.k8s.io/v1", "rolebindings"),
     "Secret": _Place("v1", "secrets"),
     "SelfSubjectAccessReview": _Place("authorization.k8s.io/v1", "selfsubjectaccessreviews"),

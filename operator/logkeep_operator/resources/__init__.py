@@ -1,6 +1,6 @@
 """Pure builders of everything the operator creates: access objects of a namespace, ConfigMaps and Job of a run."""
 
-from logkeep_operator.resources.access import EARLIER_ACCESS, access_objects, needs_access_objects, network_policy
+from logkeep_operator.resources.access import access_objects, needs_access_objects, network_policy
 from logkeep_operator.resources.allowed import NotAllowed, check_allowed
 from logkeep_operator.resources.checks import check_spec
 from logkeep_operator.resources.names import (
@@ -48,7 +48,6 @@ __all__ = [
     "ANNOTATION_RUN_SCHEDULED",
     "ANNOTATION_RUN_TRIGGER",
     "ANNOTATION_SUSPENDED",
-    "EARLIER_ACCESS",
     "GRACE_SECONDS",
     "LABEL_KIND",
     "LABEL_KUEUE",

@@ -21,8 +21,6 @@ DRIVER_ACCOUNT = "logkeep-engine"
 EXECUTOR_ACCOUNT = "logkeep-executor"
 DRIVER_BINDING = "logkeep-driver"
 NETWORK_POLICY = "logkeep-runs"
-# Earlier versions gave drivers a Role in each namespace with which they could delete everything in it.
-EARLIER_ACCESS = (("RoleBinding", "logkeep-engine"), ("Role", "logkeep-engine"))
 
 
 def driver_account(spark: SparkSpec) -> str:
