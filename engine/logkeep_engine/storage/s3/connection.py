@@ -106,15 +106,7 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
     options: dict[str, Any] = {} if region is None else {"region_name": region}
     if place.ca_file is not None:  # without it botocore's own: AWS_CA_BUNDLE, or what is installed
         options["verify"] = place.ca_file
-    config: dict[str, Any] = {
-        "max_pool_connections": 64,
-        # One attempt: `Requests.retry` repeats, and botocore would multiply the time until a dead endpoint is reported.
-        "retries": {"total_max_attempts": 1, "mode": "standard"},
-        # The checksum of `requests` is thirty times as fast as what botocore would compute by itself.
-        "request_checksum_calculation": "when_required",
-    }
-    if place.endpoint is not None and place.endpoint.startswith("http:"):
-        config["proxies"] = {}  # a proxy would read tokens and records; one of a pod is what its resource names
+    config = _config(place)
     session = _prepared(get_session(), place)
 
     def client(connect_timeout: float, read_timeout: float) -> Any:
@@ -155,6 +147,20 @@ def connect(place: S3Place, environ: Mapping[str, str]) -> S3Connection:
         return made
 
     return S3Connection(os.getpid(), client, filesystem)
+
+
+def _config(place: S3Place) -> dict[str, Any]:
+    """The settings of all clients of botocore and aiobotocore."""
+    config: dict[str, Any] = {
+        "max_pool_connections": 64,
+        # One attempt: `Requests.retry` repeats, and botocore would multiply the time until a dead endpoint is reported.
+        "retries": {"total_max_attempts": 1, "mode": "standard"},
+        # The checksum of `requests` is thirty times as fast as what botocore would compute by itself.
+        "request_checksum_calculation": "when_required",
+    }
+    if place.endpoint is not None and place.endpoint.startswith("http:"):
+        config["proxies"] = {}  # a proxy would read tokens and records; one of a pod is what its resource names
+    return config
 
 
 def _prepared(session: Any, place: S3Place) -> Any:
