@@ -94,7 +94,7 @@ def document(image: str, version: str, base: str, components: list[Component]) -
 
 
 def main() -> None:
-    """Write the document of the image in which this runs."""
+    """Write the document of the image that this runs in."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--image", required=True)
     parser.add_argument("--base", required=True)

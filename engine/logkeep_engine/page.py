@@ -56,7 +56,7 @@ class Html(str):
 
 
 def escaped(text: object) -> Html:
-    """The text as a part of a page. It is no markup there, and each of its characters is seen."""
+    """The text as a part of a page. It is not markup there, and each of its characters is visible."""
     return Html(escape(visible(str(text))))
 
 

@@ -30,7 +30,7 @@ MAX_PAGE_BYTES = 8 << 20  # several pages are in memory at once, and the chart g
 
 def read(answer: urllib3.BaseHTTPResponse, deadline: float, most: int) -> bytes | None:
     """Read the whole body, None if it is longer than `most`. It ends within the deadline of the call: a server that
-    sends a byte now and then would hold a worker for ever."""
+    sends a byte now and then would hold a worker forever."""
     pieces, size = [], 0
     try:
         while piece := answer.read1(1 << 16):
@@ -53,9 +53,9 @@ def parsed(method: str, path: str, data: bytes) -> dict[str, Any]:
     try:
         body = loads_cut(data)
     except ValueError as error:
-        raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no JSON: {data[:100]!r}") from error
+        raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is not JSON: {data[:100]!r}") from error
     if not isinstance(body, dict):
-        raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is no object: {data[:100]!r}")
+        raise ApiUnavailable(f"{method} {path}: the Kubernetes API's answer is not an object: {data[:100]!r}")
     return body
 
 

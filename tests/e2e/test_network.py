@@ -20,7 +20,7 @@ SPARKS_MESSAGES = b"org.apache.spark"  # in each message, which is a serialized 
 
 @pytest.fixture
 def stranger(node: Node, namespace: str) -> str:
-    """A pod that is no part of a run."""
+    """A pod that is not part of a run."""
     image = ["--image=localhost/logkeep-operator:dev", "--image-pull-policy=Never"]
     node.kubectl("run", "stranger", "-n", namespace, *image, "--command", "--", "sleep", "1000")
     node.kubectl("wait", "-n", namespace, "--for=condition=Ready", "pod/stranger", "--timeout=240s")

@@ -1,4 +1,4 @@
-"""Text of others in a page is text there: it is no markup, and each of its characters is seen."""
+"""Text of others in a page is text there: it is not markup, and each of its characters is visible."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ CHECKPOINT = ".checkpoint"  # KIP-630's suffix of a snapshot
 KEYS = ".keys"
 DEAD = ".dead"
 
-_MAX_SHOWN = 100  # characters of what is no name
+_MAX_SHOWN = 100  # characters of a name that Kafka would refuse
 MAX_EPOCH = 10**10 - 1
 BUNDLED = 1000
 """The commits of a bundle: bundle `k` has those from `k * BUNDLED` on. The number is part of the format."""
@@ -209,7 +209,7 @@ def digests_path(topic: str, topic_id: str, partition: int) -> str:
 
 
 def check_topic(topic: str) -> None:
-    """Raises ValueError for a name that Kafka would refuse, and for what is no text."""
+    """Raises ValueError for a name that Kafka would refuse, and for anything but text."""
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise ValueError(f"{ascii(topic)[:_MAX_SHOWN]} is not a topic name")
 

@@ -97,7 +97,7 @@ class PlannedClusterState(Model):
 
 
 class PlannedRemoval(Model):
-    """The segments and snapshots of a topic, in so many `partitions`, that retention would remove by one rule."""
+    """The segments and snapshots of a topic that one rule of retention would remove, and the number of partitions."""
 
     topic: TopicName
     why: Text
@@ -109,7 +109,7 @@ class PlannedRemoval(Model):
 
 class PlannedRetention(Model):
     """The segments and snapshots that retention would remove if the archive stayed as it is now, and the topics that it
-    holds and that `spec.topics` does not choose, of which nothing would go."""
+    holds and that `spec.topics` does not choose, which lose nothing."""
 
     topics: Count = 0
     partitions: Count = 0

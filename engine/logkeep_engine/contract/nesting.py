@@ -18,13 +18,13 @@ MOST_LEVELS = 50
 
 MOST_VALUES = 32 << 20
 _KEPT_LEVELS = 200
-_SMALL = 1 << 20  # a text of so many characters takes some ten MiB, whatever it says
+_SMALL = 1 << 20  # a text of this many characters takes some ten MiB, whatever it says
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 def loads(text: str | bytes, *, most: int = MOST_VALUES) -> Any:
-    """The value of a JSON text. Raises ValueError for what is none, nests too deeply, or has more than `most` values,
-    each of which takes about 64 bytes."""
+    """The value of a JSON text. Raises ValueError if it is not JSON, nests too deeply, or has more than `most` values,
+    about 64 bytes each."""
     if len(text) > _SMALL and (values := _values(text)) > most:
         raise ValueError(f"it has about {values} values, more than {most}")
     try:

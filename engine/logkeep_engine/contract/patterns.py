@@ -23,7 +23,7 @@ MAX_STEPS = 100_000
 _MEMORY_OF_LIST = 16 << 20
 _ANY = ".*"  # the pattern of most users; it needs no engine
 _LACKING = re.compile(r"\(\?(<?[=!]|P=|>|\()|[*+?}]\+|\\[1-9]")
-# RE2 takes a number of so many digits for text.
+# RE2 takes a number with this many digits for text.
 _ENDLESS = re.compile(r"\{[0-9]{9,}|\{[0-9]*,[0-9]{9,}")
 # A number of times that Python's `re` reads. RE2 takes it for text, so the pattern would choose nothing, in silence.
 _UNREAD = re.compile(
@@ -182,5 +182,5 @@ def _hint(said: str, text: str) -> str:
 
 
 def _bytes(name: str) -> bytes:
-    """UTF-8. A half of a surrogate pair, which is no character, becomes a question mark."""
+    """UTF-8. Half of a surrogate pair, which is not a character, becomes a question mark."""
     return name.encode(errors="replace")

@@ -54,7 +54,7 @@ class RetentionHold(Model):
 class Retention(Model):
     """Limits of the archive: a run that succeeded removes at its end what lies beyond them. No limit removes nothing.
 
-    `topics`: those of which something may go. `maxAge`: segments whose newest record is older. `maxBytes`: the oldest
+    `topics`: those that may lose something. `maxAge`: segments whose newest record is older. `maxBytes`: the oldest
     segments, until the rest is not larger. `keepRuns`, `keepFor` and `hold`: runs whose states stay restorable, and
     what may not be removed at all. `grace`: so long after the removal objects are deleted.
     """

@@ -15,7 +15,7 @@ import time
 
 
 def visible(text: str) -> str:
-    r"""The text on one line, in which each character is seen. One that is not printable (`str.isprintable`: control
+    r"""The text on one line, with each character visible. One that is not printable (`str.isprintable`: control
     and format characters, line separators, halves of characters, blanks other than a space) is shown as \x1b or
     \u202e."""
     if text.isprintable():

@@ -51,7 +51,7 @@ def refuse_unconfirmed(
 
 
 def unknown_target(names: Sequence[str]) -> SpecError:
-    """The error about confirmed names that are no targets."""
+    """The error about confirmed names that are not targets."""
     return SpecError(
         f"spec.confirm: {shown(names)}: no topic is restored under this name; nothing was written",
         hint="Name topics of the target, as they are called after spec.topics.rename.",

@@ -37,7 +37,7 @@ class ConfigMaps:
         self._pool = _pool(self._url, account / "ca.crt")
 
     def patch(self, name: str, namespace: str, body: Mapping[str, Any], timeout: float) -> None:
-        """Merge `body` into a ConfigMap. Raises ApiException for an answer that is no success, and NotAName."""
+        """Merge `body` into a ConfigMap. Raises ApiException unless the answer is a success, and NotAName."""
         from urllib3 import Timeout
 
         answer = self._pool.request(

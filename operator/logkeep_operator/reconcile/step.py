@@ -294,7 +294,7 @@ class Step:
         if result.commit >= 0 and goes_back(self.status.archive, result, self.archive_uri()):
             known = self.status.archive.anchor if self.status.archive is not None else None
             message = (
-                f"The run has left commit {result.commit} in an archive of which {known} was known: it was rolled back."
+                f"The run has left commit {result.commit} in an archive whose anchor was {known}: it was rolled back."
             )
             self.event("Warning", "ArchiveRolledBack", message, run.id)
         self.status = replace(

@@ -12,6 +12,8 @@ from typing import Any
 
 from logkeep_engine.contract.request_files import hash_of_job
 
+_OWNER = ("apiVersion", "kind", "name", "uid", "controller")
+
 
 def difference(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
     """Say how the object which is there differs from the wanted one. None if it is the wanted one."""
@@ -36,9 +38,6 @@ def owned_by(body: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
     """Whether the object names this owner as its controller."""
     told = body["metadata"].get("ownerReferences") or ()
     return any(all(one.get(field) == owner[field] for field in _OWNER) for one in told)
-
-
-_OWNER = ("apiVersion", "kind", "name", "uid", "controller")
 
 
 def _content(body: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

@@ -286,7 +286,7 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
 
 
 def _identity(run: RunToStart) -> list[str]:
-    """The arguments by which the driver knows its request from another one."""
+    """The arguments that let the driver tell its request from another one."""
     return [ARGUMENT_RUN, run.id, ARGUMENT_HASH, hash_of_config_map(request_config_map(run))]
 
 

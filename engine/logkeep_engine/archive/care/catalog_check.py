@@ -51,7 +51,7 @@ class CatalogCheck:
 
 @collector.paused()
 def check_catalog(archive: Archive, known: ArchiveState | None = None, anchor: Anchor | None = None) -> CatalogCheck:
-    """Read all commits and checkpoints, or those behind a `known` state, and compare what they say, and all of it with
+    """Read all commits and checkpoints, or those after a `known` state, and compare what they say, and all of it with
     an `anchor`."""
     listing = archive.listing()
     state = known or ArchiveState()

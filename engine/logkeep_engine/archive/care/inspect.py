@@ -233,7 +233,7 @@ class Description(AsJson):
     `lost_commits`: what tells of commits that are gone from the catalog's end. `cluster_state` is that of the last
     run that succeeded, null if it has archived none. `anchor` names the commit with all before it (see
     `archive.catalog.anchor`), null without commits. `owner` is who writes the archive, null if nobody owns it;
-    `taken_over`: the consent by which the owner has it."""
+    `taken_over`: the consent that gave it to the owner."""
 
     archive_id: str
     cluster_id: str

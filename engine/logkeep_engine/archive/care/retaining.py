@@ -62,7 +62,7 @@ class RetentionRules:
         return self.limits.is_set or self.keep.is_set
 
     def spared(self, state: ArchiveState) -> frozenset[str]:
-        """The ids of the topics of which nothing may go."""
+        """The ids of the topics from which nothing may be removed."""
         if self.chosen is None:
             return frozenset()
         return frozenset(topic_id for topic_id, topic in state.topics.items() if not self.chosen(topic.name))

@@ -118,7 +118,7 @@ def expired(
     spared: Collection[str] = (),
 ) -> list[Expired]:
     """The segments and snapshots to remove at `now` (ms since the epoch): first those that are too old, then those that
-    are too much, each oldest first. `spared`: ids of topics of which nothing may go.
+    are too much, each oldest first. `spared`: ids of topics that lose nothing.
 
     A removal that ends early, after any of them, leaves no transaction without its marker either.
     """

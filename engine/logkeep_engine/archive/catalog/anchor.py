@@ -49,7 +49,7 @@ def extended(history: str | None, sha256: str) -> str | None:
 
 
 def history_in(value: object) -> str | None:
-    """The history that a checkpoint says, None if it says none. Raises ValueError for what is no digest."""
+    """The history that a checkpoint says, None if it says none. Raises ValueError for anything but a digest."""
     if value is None or value == BEGINNING:
         return None if value is None else BEGINNING
     if not isinstance(value, str) or len(value) != 64 or not _DIGITS.issuperset(value):
@@ -92,13 +92,13 @@ class AnchorCheck:
     def _has(self, anchor: Anchor, state: AtCommit, load_at: Callable[[int], AtCommit]) -> bool:
         if anchor.commit > state.commit:
             return False
-        if anchor.commit not in self._histories:  # it lies before the checkpoint from which the state was read
+        if anchor.commit not in self._histories:  # it lies before the checkpoint that the state was read from
             self._histories[anchor.commit] = load_at(anchor.commit).history
         return self._histories[anchor.commit] == anchor.sha256
 
 
 def rolled_back(uri: str, anchor: Anchor, state: AtCommit, consent: str | None = None) -> ArchiveRolledBack:
-    """The error for an archive that is not the one of which `anchor` was taken."""
+    """The error for an archive other than the one that `anchor` was taken from."""
     now = newest(state)
     if anchor.commit > state.commit:
         ends = f"ends with commit {state.commit}" if now is not None else "has no commit"
@@ -110,7 +110,7 @@ def rolled_back(uri: str, anchor: Anchor, state: AtCommit, consent: str | None =
 
 
 def gone(uri: str, anchor: Anchor) -> ArchiveRolledBack:
-    """The error for an archive of which nothing is there any more."""
+    """The error for an archive that is gone."""
     return ArchiveRolledBack(
         f"There is no archive at {uri} any more, and it had commit {anchor.commit} (known: {anchor}).", hint=_hint(NEW)
     )

@@ -137,7 +137,7 @@ def lines(frame: bytes | memoryview, place: FramePlace, name: str) -> list[bytes
 
 
 def frames_in(stream: io.BufferedIOBase, bundle: Bundle, name: str) -> Iterator[tuple[FramePlace, bytes]]:
-    """The frames, one after the other, of the object whose bytes behind its line come from a stream. Raises
+    """The frames, one after the other, of the object whose bytes after its line come from a stream. Raises
     ArchiveDamaged at the end if the object is not the one that was written."""
     hashed = hashlib.sha256()
     for place in bundle.frames:

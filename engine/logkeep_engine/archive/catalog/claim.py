@@ -29,7 +29,7 @@ class Owner:
 
     @property
     def label(self) -> str:
-        """The name by which people call it: `<namespace>/<name>`, or `<name>` of the command line."""
+        """The name that people use for it: `<namespace>/<name>`, or `<name>` of the command line."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def __str__(self) -> str:

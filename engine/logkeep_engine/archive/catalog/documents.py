@@ -98,7 +98,7 @@ def load_info(data: bytes, name: str) -> ArchiveInfo:
 
 
 def _ownership(document: dict[str, Any]) -> tuple[Owner | None, str]:
-    """Whose the archive is, and by which consent. Raises ValueError and TypeError."""
+    """Whose the archive is, and the consent that made it so. Raises ValueError and TypeError."""
     said, taken_over = document.get("owner"), document.get("takenOver", "")
     if taken_over and not (isinstance(taken_over, str) and is_consent(taken_over)):
         raise ValueError(f"takenOver {taken_over!r}")
@@ -138,7 +138,7 @@ def loads(data: bytes) -> Any:
 
 
 def unpacked(frame: memoryview, most: int) -> bytes:
-    """The content of a zstd frame, of at most so many bytes. Raises ValueError, before anything is unpacked, for a
+    """The content of a zstd frame, at most `most` bytes. Raises ValueError, before anything is unpacked, for a
     frame that cannot be of a catalog."""
     size = announced_zstd(frame)
     if size < 0:

@@ -68,7 +68,7 @@ class TopicEntry:
             raise ValueError(f"topic {self.name} with {self.partitions} partitions")
         for key, value in self.configs.items():
             if not (_is_text(key) and _is_text(value)):
-                raise ValueError(f"topic {self.name} with a configuration that is no text: {key!a} {value!a}")
+                raise ValueError(f"topic {self.name} with a configuration that is not text: {key!a} {value!a}")
 
     @property
     def is_compacted(self) -> bool:

@@ -177,9 +177,9 @@ class Kubernetes:
         try:
             found = loads_cut(data)
         except ValueError as error:
-            raise ApiFailed(f"{self._api.configuration.host} answers with no JSON: {data[:80]!r}") from error
+            raise ApiFailed(f"{self._api.configuration.host} answers, and not with JSON: {data[:80]!r}") from error
         if not isinstance(found, dict):
-            raise ApiFailed(f"{self._api.configuration.host} answers with no object: {data[:80]!r}")
+            raise ApiFailed(f"{self._api.configuration.host} answers, and not with an object: {data[:80]!r}")
         return found
 
     def _ask(

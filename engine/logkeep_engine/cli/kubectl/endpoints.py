@@ -1,4 +1,4 @@
-"""The endpoints to which the plugin sends credentials.
+"""The endpoints that the plugin sends credentials to.
 
 Whoever may write a resource names its endpoint, and the plugin runs with the rights of another, often those of an
 administrator. So the caller's own cloud identity goes to Amazon's own endpoints, and to one that the caller names

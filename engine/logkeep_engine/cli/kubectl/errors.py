@@ -57,7 +57,7 @@ class RequestRefused(Refused):
 
 
 class EndpointNotAllowed(Refused):
-    """A resource names an endpoint to which no credentials may be sent."""
+    """A resource names an endpoint that no credentials may be sent to."""
 
     code = "EndpointNotAllowed"
 
