@@ -22,8 +22,8 @@ from logkeep_operator.api import Key, Resource, Status
 
 @dataclass(frozen=True)
 class _Turn:
-    """What a KafkaBackup has to do with the archive that it names. `written`: when it has written it last, in seconds
-    since the epoch; None if it has not."""
+    """A KafkaBackup that names an archive. `written`: when it last wrote it, in seconds since the epoch; None if it has
+    not."""
 
     key: Key
     created: float
