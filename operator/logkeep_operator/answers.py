@@ -11,7 +11,7 @@ from typing import Any
 import urllib3
 
 from logkeep_engine.contract.nesting import loads, loads_cut
-from logkeep_engine.contract.objects import OtherObject, check_item, check_list
+from logkeep_engine.contract.objects import MAX_OBJECT_BYTES, OtherObject, check_item, check_list
 from logkeep_operator.errors import (
     AlreadyExists,
     AnswerTooLong,
@@ -62,6 +62,12 @@ def parsed(method: str, path: str, data: bytes) -> dict[str, Any]:
 def page_size(kind: str) -> str:
     """How many objects of a kind are listed in one answer."""
     return str(_SMALL_PAGE if kind == "ConfigMap" else _PAGE)
+
+
+def page_bytes(limit: int) -> int:
+    """How many bytes a page of so many objects may have. A single object may have as many as one can have: one that
+    could not be read would hide all others of its kind."""
+    return MAX_PAGE_BYTES if limit > 1 else MAX_OBJECT_BYTES
 
 
 def checked_page(kind: str, namespace: str | None, path: str, page: dict[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import islice
 
 from logkeep_operator.api import Key
 from logkeep_operator.api.asked import ASKED_KIND, AskedRun
+from logkeep_operator.bounds import MAX_ASKED
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.reconcile import AdoptAskedRun, Answer, AnswerAskedRun, DeleteAskedRun, wants_look
 
@@ -28,22 +30,23 @@ class AskedRuns:
         self._keys.add(asked.key)
 
     def of(self, key: Key, now: datetime) -> tuple[AskedRun, ...]:
-        """Those of a KafkaBackup, if some of them ask for something."""
+        """Those of a KafkaBackup that ask for something, the first of them if there are very many."""
         if key not in self._keys:
             return ()
         self._keys.discard(key)  # before they are read: one that is made meanwhile is noted again
-        found = tuple(one for one in self._cluster.asked_runs(key.namespace) if one.key == key)
-        if not wants_look(found, now):
-            return ()
-        self._keys.add(key)
+        asking = (one for one in self._cluster.asked_runs(key.namespace) if one.key == key and wants_look([one], now))
+        found = tuple(islice(asking, MAX_ASKED))
+        if found:
+            self._keys.add(key)
         return found
 
     def all(self, namespace: str | None, now: datetime) -> dict[Key, tuple[AskedRun, ...]]:
-        """Those of all KafkaBackups of a namespace, or of the whole cluster, that have some which ask for something."""
+        """Those that ask for something, by their KafkaBackup, of a namespace or of the whole cluster."""
         grouped: dict[Key, list[AskedRun]] = defaultdict(list)
         for one in self._cluster.asked_runs(namespace):
-            grouped[one.key].append(one)
-        found = {key: tuple(some) for key, some in grouped.items() if wants_look(some, now)}
+            if wants_look([one], now) and len(grouped[one.key]) < MAX_ASKED:
+                grouped[one.key].append(one)
+        found = {key: tuple(some) for key, some in grouped.items() if some}
         self._keys.update(found)
         return found
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,10 +32,20 @@ from logkeep_engine.contract.objects import (
     check_object,
 )
 from logkeep_engine.contract.spec import GROUP, VERSION
-from logkeep_operator.answers import MAX_PAGE_BYTES, api_error, checked_page, page_size, parsed, read, too_long
+from logkeep_operator.answers import (
+    MAX_PAGE_BYTES,
+    api_error,
+    checked_page,
+    page_bytes,
+    page_size,
+    parsed,
+    read,
+    too_long,
+)
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
 from logkeep_operator.api.asked import ASKED_KIND, AskedRun, AskedStatus
 from logkeep_operator.api.status import timestamp
+from logkeep_operator.bounds import MAX_CHILDREN_BYTES, MemoryBound, own_child
 from logkeep_operator.errors import AlreadyExists, AnswerTooLong, AnswerWrong, ApiUnavailable, Conflict, NotFound
 from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, resource_labels
 
@@ -102,13 +112,11 @@ class KubernetesCluster:
         body = self._get(key.kind, key.namespace, key.name)
         return Resource.from_object(key.kind, body) if body is not None else None
 
-    def resources(self, namespaces: Iterable[str]) -> list[Resource]:
-        """All resources of both kinds, of the whole cluster if no namespace is given."""
-        found = []
+    def resources(self, namespaces: Collection[str]) -> Iterator[Resource]:
+        """All resources of both kinds, of the whole cluster if no namespace is given, read page by page."""
         for kind in KINDS:
             for namespace in namespaces or (None,):
-                found += [Resource.from_object(kind, body) for body in self._pages(kind, namespace)]
-        return found
+                yield from (Resource.from_object(kind, body) for body in self._pages(kind, namespace))
 
     def serves_kinds(self) -> bool:
         """Whether the CRDs are installed."""
@@ -127,9 +135,9 @@ class KubernetesCluster:
 
     # ---- KafkaBackupRuns
 
-    def asked_runs(self, namespace: str | None) -> list[AskedRun]:
-        """The KafkaBackupRuns of a namespace, or of the whole cluster."""
-        return [AskedRun.from_object(body) for body in self._pages(ASKED_KIND, namespace)]
+    def asked_runs(self, namespace: str | None) -> Iterator[AskedRun]:
+        """The KafkaBackupRuns of a namespace, or of the whole cluster, read page by page."""
+        return (AskedRun.from_object(body) for body in self._pages(ASKED_KIND, namespace))
 
     def answer_asked_run(self, asked: AskedRun, status: AskedStatus) -> None:
         """Replace its whole status. Raises Conflict when it is not what was read any more."""
@@ -140,7 +148,10 @@ class KubernetesCluster:
     def adopt_asked_run(self, asked: AskedRun, uid: str) -> None:
         """Add its KafkaBackup to its owners. Nothing happens if it is gone."""
         owner = {"apiVersion": API_VERSION, "kind": asked.key.kind, "name": asked.backup, "uid": uid}
-        known = asked.body["metadata"].get("ownerReferences") or []
+        body = self._get(ASKED_KIND, asked.namespace, asked.name)
+        known = body["metadata"].get("ownerReferences") or [] if body is not None else []
+        if body is None or any(one.get("uid") == uid for one in known):
+            return
         try:
             self._merge(ASKED_KIND, asked.namespace, asked.name, {"metadata": {"ownerReferences": [*known, owner]}})
         except NotFound:
@@ -149,21 +160,33 @@ class KubernetesCluster:
     # ---- children
 
     def children(self, kind: str, key: Key) -> list[dict[str, Any]]:
-        """Jobs, Pods or ConfigMaps that belong to a resource of this name, also to one that was deleted since: the uid
-        is not compared."""
+        """The needed parts of Jobs, Pods or ConfigMaps that belong to a resource of this name, also to one that was
+        deleted since: the uid is not compared."""
         selector = ",".join(f"{name}={value}" for name, value in resource_labels(key).items())
-        return list(self._pages(kind, key.namespace, {"labelSelector": selector}))
+        found, bound = [], MemoryBound(MAX_CHILDREN_BYTES)
+        for body in self._pages(kind, key.namespace, {"labelSelector": selector}):
+            kept = own_child(kind, body)
+            if not bound.take(kept):
+                raise AnswerTooLong(
+                    f"{key}: the {kind}s with its labels take more than {MAX_CHILDREN_BYTES >> 20} MiB, so they are "
+                    f"not read. Find out who has made them: kubectl -n {key.namespace} get {kind.lower()} -l {selector}"
+                )
+            found.append(kept)
+        return found
 
     def all_children(self, kind: str, namespace: str | None) -> Iterator[dict[str, Any]]:
-        """Jobs, Pods or ConfigMaps of all resources of a namespace, or of the whole cluster. They are read page by
-        page: memory is needed for what the caller keeps."""
-        return self._pages(kind, namespace, CHILDREN_QUERY)
+        """The needed parts of Jobs, Pods or ConfigMaps of all resources of a namespace, or of the whole cluster. They
+        are read page by page: memory is needed for what the caller keeps."""
+        return (own_child(kind, body) for body in self._pages(kind, namespace, CHILDREN_QUERY))
 
     def newest_warning(self, namespace: str, kind: str, name: str) -> str | None:
         """The message of the newest event that says that something about an object has failed (FailedCreate,
         FailedMount and the like)."""
         selector = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
-        page = self._page("Event", namespace, {"fieldSelector": selector, "limit": "50"})
+        try:
+            page = self._page("Event", namespace, {"fieldSelector": selector, "limit": "50"})
+        except AnswerTooLong:
+            return None  # whoever may write events can make them long, and nothing depends on them
         events = [event for event in page.get("items") or () if str(event.get("reason", "")).startswith("Failed")]
         if not events:
             return None
@@ -314,7 +337,7 @@ class KubernetesCluster:
         while True:
             asked = {**(query or {}), "limit": str(limit), **({"continue": following} if following else {})}
             try:
-                page = self._page(kind, namespace, asked)
+                page = self._page(kind, namespace, asked, page_bytes(limit))
             except AnswerTooLong:
                 if limit == 1:
                     raise
@@ -325,9 +348,11 @@ class KubernetesCluster:
             if not following:
                 return
 
-    def _page(self, kind: str, namespace: str | None, query: Mapping[str, str]) -> dict[str, Any]:
+    def _page(
+        self, kind: str, namespace: str | None, query: Mapping[str, str], most: int = MAX_PAGE_BYTES
+    ) -> dict[str, Any]:
         path = _path(kind, namespace)
-        return checked_page(kind, namespace, path, self._call("GET", path, query=query, most=MAX_PAGE_BYTES))
+        return checked_page(kind, namespace, path, self._call("GET", path, query=query, most=most))
 
     def _merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         path = _path(kind, namespace, name)

@@ -161,10 +161,14 @@ class Controller:
         # Those that were deleted while no watch saw it: a look takes their series away, on which alerts would fire.
         found = [(key, 0.0) for key in self._metrics.shown(namespace) if key not in snapshot.resources]
         found += [(key, 0.0) for key, some in asked.items() if self._lacks_backup(snapshot, key, some, now)]
+        found += [(key, 0.0) for key in snapshot.left_out]
         for resource in snapshot.resources.values():
             self.sharing.note(resource)
         for key, resource in snapshot.resources.items():
             self._metrics.seen(key, resource.status, resource.created)
+            if snapshot.is_short(key):
+                found.append((key, 0.0))
+                continue
             if key not in snapshot.wanted:
                 self.places.leave(key, mark)
                 wake = wake_after_rest(resource, now)
@@ -181,7 +185,7 @@ class Controller:
                 found.append((key, 0.0))
             elif plan.requeue_after is not None:
                 found.append((key, plan.requeue_after))
-        self.places.counted(namespace, snapshot.resources.keys(), mark)
+        self.places.counted(namespace, {*snapshot.resources, *snapshot.left_out}, mark)
         self.wake_due()
         return found
 

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from logkeep_engine.contract.objects import MAX_OBJECT_BYTES, OtherObject, check_item
-from logkeep_operator.answers import MAX_PAGE_BYTES, api_error, checked_page, page_size, parsed, too_long
+from logkeep_operator.answers import api_error, checked_page, page_bytes, page_size, parsed, too_long
 from logkeep_operator.api import KINDS
 from logkeep_operator.api.asked import ASKED_KIND
 from logkeep_operator.cluster import CHILDREN, CHILDREN_QUERY, KubernetesCluster, collection_path
@@ -98,12 +98,12 @@ class _Watch:
         while True:
             page = {"limit": str(limit), **({"continue": following} if following else {})}
             async with self._get(page, _LIST_TIMEOUT) as answer:
-                data = await _bounded(answer.content, MAX_PAGE_BYTES)
+                data = await _bounded(answer.content, page_bytes(limit))
             if data is None and limit > 1:
                 limit = -(-limit // 2)
                 continue
             if data is None:
-                raise too_long("GET", self._path, MAX_PAGE_BYTES)
+                raise too_long("GET", self._path, page_bytes(limit))
             body = checked_page(self._kind, self._namespace, self._path, parsed("GET", self._path, data))
             for item in body.get("items") or ():
                 self._tell(self._kind, item, None)

@@ -142,5 +142,5 @@ def test_an_object_with_more_bytes_than_it_can_have_is_not_read() -> None:
     body = {"kind": "Secret", "apiVersion": "v1", "data": {"k": base64.b64encode(b"x" * MAX_OBJECT_BYTES).decode()}}
     with FakeApi() as api:
         api.instead["/api/v1/namespaces/team-a/secrets/s3"] = json.dumps(body).encode()
-        with pytest.raises(ApiFailed, match="to GET /api/v1/namespaces/team-a/secrets/s3 has more than 4 MiB"):
+        with pytest.raises(ApiFailed, match="to GET /api/v1/namespaces/team-a/secrets/s3 has more than 16 MiB"):
             Kubernetes(api.client(), "team-a").get("Secret", "s3")

@@ -17,8 +17,9 @@ from logkeep_engine.contract.spec import API_VERSION
 from logkeep_engine.contract.values import DNS_LABEL, DNS_NAME, MAX_DNS_LABEL, MAX_DNS_NAME
 
 STRIMZI_GROUP = "kafka.strimzi.io"
-# An object in etcd has 1.5 MiB at most unless its administrator allows more; as JSON it takes somewhat more.
-MAX_OBJECT_BYTES = 4 << 20
+# An object in etcd has 1.5 MiB at most unless its administrator allows more. In JSON a `<` or a control character takes
+# six bytes, so a ConfigMap of that size takes more than 9 MiB.
+MAX_OBJECT_BYTES = 16 << 20
 
 _NAME, _LABEL = re.compile(DNS_NAME), re.compile(DNS_LABEL)
 

@@ -14,6 +14,7 @@ from logkeep_engine.contract.parsing import SpecInvalid, parse_model
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api.resource import Key
 from logkeep_operator.api.status import StatusWithConditions
+from logkeep_operator.bounds import MAX_OWNERS, written_back
 
 ASKED_KIND = BACKUP_RUN
 ASKED_PLURAL = PLURALS[BACKUP_RUN]
@@ -76,9 +77,9 @@ class AskedRun:
             problem=problem,
             ttl_seconds=ttl if isinstance(ttl, int) else MIN_TTL_SECONDS,
             deleting="deletionTimestamp" in metadata,
-            owners=frozenset(str(owner.get("uid")) for owner in metadata.get("ownerReferences") or ()),
+            owners=frozenset(str(owner.get("uid")) for owner in (metadata.get("ownerReferences") or ())[-MAX_OWNERS:]),
             status=AskedStatus.from_dict(body.get("status") or {}),
-            body=body,
+            body=written_back(body),
         )
 
     @property

@@ -12,6 +12,7 @@ from logkeep_engine.contract.schedule import MAX_JITTER_SECONDS
 from logkeep_engine.contract.spec import API_VERSION
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api.status import Status
+from logkeep_operator.bounds import own_annotations, written_back
 
 KINDS: dict[str, str] = {kind: PLURALS[kind] for kind in (BACKUP, RESTORE)}
 ANNOTATION_RUN = "logkeep.dev/run"
@@ -41,7 +42,8 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Resource:
-    """`spec` is as stored, with the CRD's defaults; `body` is the whole object, for writing the status back."""
+    """`spec` is as stored, with the CRD's defaults; `body` is what is needed to write the status back: the API
+    changes nothing else then."""
 
     key: Key
     uid: str
@@ -63,8 +65,8 @@ class Resource:
             deleting="deletionTimestamp" in metadata,
             spec=body.get("spec") or {},
             status=Status.from_dict(body.get("status") or {}),
-            annotations=metadata.get("annotations") or {},
-            body=body,
+            annotations=own_annotations(metadata.get("annotations") or {}),
+            body=written_back(body),
         )
 
     @property

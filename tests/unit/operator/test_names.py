@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from logkeep_operator.answers import MAX_PAGE_BYTES
+from logkeep_engine.contract.objects import MAX_OBJECT_BYTES
+from logkeep_operator.answers import page_bytes
 from logkeep_operator.api import Key
 from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.errors import AnswerTooLong, AnswerWrong
@@ -121,14 +122,14 @@ def test_items_of_another_namespace_are_not_used() -> None:
         page = {"kind": "KafkaBackupList", "apiVersion": "logkeep.dev/v1alpha1", "metadata": {}, "items": [item]}
         api.instead[path] = json.dumps(page).encode()
         with pytest.raises(AnswerWrong, match=r"asked for KafkaBackup team-a/\* .*; answered with KafkaBackup team-b/"):
-            api.cluster().resources(["team-a"])
+            list(api.cluster().resources(["team-a"]))
 
 
 def test_the_answer_to_one_question_is_not_read_beyond_what_an_object_can_have() -> None:
     with FakeApi() as api:
         path = f"{LOGKEEP}/team-a/kafkabackups/nightly"
-        api.instead[path] = json.dumps({"kind": "PodList", "items": ["x" * 1000] * 5000}).encode()
-        with pytest.raises(AnswerTooLong, match=f"GET {path}: the answer has more than 4 MiB, so it was not read"):
+        api.instead[path] = json.dumps({"kind": "PodList", "items": ["x" * 1000] * 17000}).encode()
+        with pytest.raises(AnswerTooLong, match=f"GET {path}: the answer has more than 16 MiB, so it was not read"):
             api.cluster().resource(Key("KafkaBackup", "team-a", "nightly"))
 
 
@@ -145,7 +146,7 @@ def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(monkeypat
             asked.append(limit)
             if limit > 3:
                 raise AnswerTooLong("too long")
-            assert how["most"] == MAX_PAGE_BYTES
+            assert how["most"] == page_bytes(limit)
             return ask(method, path, **how)
 
         monkeypatch.setattr(cluster, "_call", call)
@@ -153,8 +154,8 @@ def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(monkeypat
         assert [body["metadata"]["name"] for body in cluster.all_children("ConfigMap", "team-a")] == ["one"]
         assert asked == [8, 4, 2]
         monkeypatch.setattr("logkeep_operator.cluster.page_size", lambda kind: "1")
-        api.instead["/api/v1/namespaces/team-a/configmaps"] = b" " * (MAX_PAGE_BYTES + 1)
-        with pytest.raises(AnswerTooLong, match="more than 8 MiB"):
+        api.instead["/api/v1/namespaces/team-a/configmaps"] = b" " * (MAX_OBJECT_BYTES + 1)
+        with pytest.raises(AnswerTooLong, match="more than 16 MiB"):
             list(cluster.all_children("ConfigMap", "team-a"))
 
 
