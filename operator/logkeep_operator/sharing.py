@@ -1,9 +1,12 @@
 """KafkaBackups that name the same archive: only one of them may write it.
 
 The archive itself says who that is, and each run asks it. What is remembered here lets the operator say so before it
-starts a Job in vain. Of KafkaBackups with the same storage, the one that wrote the archive last has it. If none has
-written it, it is the first that was created in a namespace: a KafkaBackup that has written nothing stops nobody in
-another namespace, since anybody can write down a URI.
+starts a Job in vain. Of KafkaBackups of a namespace with the same storage, the one that wrote the archive last has it.
+If none has written it, it is the first that was created.
+
+Namespaces are not compared with each other. Anybody can write down a URI, and whoever has the driver's account of a
+namespace, or may change ConfigMaps there, can have a status say that the archive was written a moment ago. That must
+stop nobody elsewhere, and tell nobody which URIs others use. There the archive alone decides.
 
 Who has written an archive is stopped only by another one that has written the same archive, later and at a higher
 epoch. A status may tell of an archive in another place, or of a run that another had overtaken and that ended late:
@@ -34,8 +37,7 @@ class _Turn:
     def comes_before(self, other: _Turn) -> bool:
         """Whether this one has the archive instead of the other."""
         if self.written is None:
-            near = self.key.namespace == other.key.namespace
-            return other.written is None and near and (self.created, self.key) < (other.created, other.key)
+            return other.written is None and (self.created, self.key) < (other.created, other.key)
         if other.written is None:
             return True
         return self.archive_id == other.archive_id and self.written > other.written and self.epoch > other.epoch
@@ -85,8 +87,8 @@ class SharedArchives:
 
 
 def archive_at(resource: Resource) -> object:
-    """The place of a KafkaBackup's archive, which can be compared; None if the spec names none. A folder on a volume is
-    another one in each namespace, and so may be a server that is named without a domain."""
+    """The place of a KafkaBackup's archive, which can be compared; None if the spec names none. It is another one in
+    each namespace."""
     storage = resource.spec.get("storage")
     if not isinstance(storage, Mapping) or not isinstance(storage.get("uri"), str):
         return None
@@ -94,10 +96,8 @@ def archive_at(resource: Resource) -> object:
     if uri.startswith("file:"):
         volume: Any = storage.get("volume")
         claim = volume.get("claimName") if isinstance(volume, Mapping) else None
-        return (uri, resource.key.namespace, claim)
-    if endpoint and "." not in endpoint:
-        return (uri, resource.key.namespace, endpoint)
-    return (uri, "", endpoint)
+        return (resource.key.namespace, uri, claim)
+    return (resource.key.namespace, uri, endpoint)
 
 
 def _turn(resource: Resource, status: Status) -> _Turn:

@@ -197,11 +197,9 @@ class Starting(Step):
         owner = self.observed.archive_owner
         if owner is None or self.spec.dry_run or self.resource.take_over is not None:
             return
-        near = owner.namespace == self.resource.key.namespace
-        who = f"KafkaBackup {owner.name}" if near else "a KafkaBackup of another namespace"
         message = (
-            f"spec.storage: {who} writes this archive: no run is started. Name another storage.uri. To hand the "
-            "archive on, suspend or delete the other KafkaBackup first, and give this one the annotation "
+            f"spec.storage: KafkaBackup {owner.name} writes this archive: no run is started. Name another storage.uri. "
+            "To hand the archive on, suspend or delete the other KafkaBackup first, and give this one the annotation "
             "logkeep.dev/take-over with the status.archive.anchor of the other."
         )
         raise Waiting("ArchiveOwned", message, True, OWNED_SECONDS)

@@ -297,8 +297,9 @@ class Step:
                 f"The run has left commit {result.commit} in an archive whose anchor was {known}: it was rolled back."
             )
             self.event("Warning", "ArchiveRolledBack", message, run.id)
+        written = replace(result, end_time=min(result.end_time, self.now.timestamp()))
         self.status = replace(
-            with_archive(self.status, result, self.archive_uri()),
+            with_archive(self.status, written, self.archive_uri()),
             offset_map=result.offset_map or self.status.offset_map,
             verification=verification_status(result),
             cluster_state=restored_state(result) or self.status.cluster_state,

@@ -1,4 +1,4 @@
-"""What the operator keeps of objects is bounded: whoever may make some in one namespace can make many and large ones."""
+"""Whoever may make objects in a namespace can make many and large ones: what the operator keeps of them is bounded."""
 
 from __future__ import annotations
 
