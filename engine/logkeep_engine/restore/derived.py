@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
 from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.held_tables import deleted
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RestoreOffsets
-from logkeep_engine.errors import StateAltered
+from logkeep_engine.errors import ArchiveDamaged, StateAltered
 from logkeep_engine.restore import point as points
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.plan import (
@@ -44,18 +45,30 @@ def derived(context: RestoreContext, known: RestorePlan, name: str) -> tuple[Pla
     """
     archive, spec = context.archive, context.spec
     refuse_other_ways(known, spec, name)
-    seen_then = view.state_at(archive, known.commit, archive.load())
+    newest = archive.load()
+    seen_then = view.state_at(archive, known.commit, newest)
     archived, selection = points.choose_topics(archive, seen_then, spec)
     archived = only_chosen(archived, spec.topics.partitions)
     erased = seen_then.replaced_in(topic.topic_id for topic in known.topics) != known.replaced
     if not erased:
         topics = [choice.source for choice in selection.choices]
-        refuse_other_point(known, _bounds(archive.storage, archived, topics, spec.point, known), name)
-    seen = only_chosen(points.state_at_point(archive, archived, spec.point, known.point), spec.topics.partitions)
+        try:
+            refuse_other_point(known, _bounds(archive.storage, archived, topics, spec.point, known), name)
+        except ArchiveDamaged:  # whoever needs what was deleted is told so when it is read
+            if not _deleted_since(archived, topics, newest):
+                raise
+    seen = points.state_at_point(archive, archived, spec.point, known.point, again=True)
+    seen = only_chosen(seen, spec.topics.partitions)
     extents = extents_of(spec.offsets, seen, selection.choices, known.point)
     wanted = derive_topics(known, selection.choices, seen, replicas=spec.topics.replication_factor, extents=extents)
     refuse_other_topics(known, wanted, name, whole=not erased)
     return Planned(known, seen, fresh=False), erased
+
+
+def _deleted_since(archived: ArchiveState, topics: Sequence[TopicEntry], newest: ArchiveState) -> bool:
+    """Whether retention, or a new generation, has taken objects of these topics out of the archive."""
+    keys = ((topic.topic_id, number) for topic in topics for number in range(topic.partitions))
+    return any(deleted(newest, key, archived.segments.get(key, ())) for key in keys)
 
 
 def _bounds(

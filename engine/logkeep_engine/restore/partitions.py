@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
-from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.held_tables import deleted
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError, SegmentsRemoved
 from logkeep_engine.report import ProgressRange
@@ -115,7 +113,7 @@ def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned)
     """The error, or another one if something of the plan was removed since, and deleted."""
     newest = context.archive.load()
     gone = sum(
-        _not_named(newest, (topic.topic_id, partition.partition), planned.segments(topic, partition.partition))
+        deleted(newest, (topic.topic_id, partition.partition), planned.segments(topic, partition.partition))
         for topic, partition in with_task(planned)
     )
     if not gone:
@@ -126,11 +124,3 @@ def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned)
         hint="Delete what it has written, and begin another one with the backup suspended, or with a longer "
         "retention.grace.",
     )
-
-
-def _not_named(newest: ArchiveState, key: Partition, segments: Sequence[SegmentEntry]) -> int:
-    """How many of these segments of a partition, or parts of its snapshots, are deleted by right: the archive has no
-    object of them any more."""
-    tables = (*held_tables(newest, {key[0]}), *removed_tables(newest, {key[0]}))
-    named = {entry for table in tables if table.key == key for entry in table.segments}
-    return sum(entry not in named for entry in segments)

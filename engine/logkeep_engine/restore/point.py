@@ -264,14 +264,17 @@ def within(plan: PointPlan | None, choices: Iterable[Choice], loss: Iterable[Los
 
 
 def state_at_point(
-    archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None
+    archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None, *, again: bool = False
 ) -> ArchiveState:
     """The archive as a restore to the point sees it: with snapshots, without segments of which nothing is wanted, and
-    those that retention has removed since, and with the consumer groups of the point."""
+    those that retention has removed since, and with the consumer groups of the point. `again`: the plan was made
+    before."""
     if point is None or plan is None:
         return with_snapshots(archived)
     if plan.seen > archived.commit:
-        archived = _as_of(archive, archived, plan.seen, archive.load())
+        newest = archive.load()
+        # What was deleted since a plan was made is in the plan: whoever goes on with it must miss it.
+        archived = _as_of(archive, archived, plan.seen, view.state_at(archive, plan.seen, newest) if again else newest)
     found = clipped(with_snapshots(archived, plan.ends, plan.before), plan.clip)
     found.groups = groups_at(archive, archived, point, plan).groups
     return found

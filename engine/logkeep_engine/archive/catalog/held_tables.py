@@ -8,12 +8,13 @@ Whoever has to see every object goes through these, so that nobody forgets a kin
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.branches import Branch
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -82,3 +83,11 @@ def all_branches(state: ArchiveState, topic_ids: Container[str] | None = None) -
 def _items(tables: Mapping[Partition, T], topic_ids: Container[str] | None) -> list[tuple[Partition, T]]:
     keys = (key for key in tables if topic_ids is None or key[0] in topic_ids)
     return [(key, tables[key]) for key in sorted(keys)]
+
+
+def deleted(newest: ArchiveState, key: Partition, segments: Sequence[SegmentEntry]) -> int:
+    """How many of these segments of a partition, or parts of its snapshots, are deleted by right: the archive has no
+    object of them any more."""
+    tables = (*held_tables(newest, {key[0]}), *removed_tables(newest, {key[0]}))
+    named = {entry for table in tables if table.key == key for entry in table.segments}
+    return sum(entry not in named for entry in segments)
