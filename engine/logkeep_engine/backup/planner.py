@@ -22,6 +22,7 @@ from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.generations import GenerationPolicy
 from logkeep_engine.backup.groups import group_entries
+from logkeep_engine.backup.held_plan import plan_in, refuse_strange
 from logkeep_engine.backup.making import BrokerAnswers, make_plan, unheard_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
 from logkeep_engine.backup.remote import cut_remote
@@ -76,14 +77,14 @@ class BackupPlanner:
     def load_or_make(self, state: ArchiveState) -> BackupPlan:
         """The plan of an earlier attempt of this run, or a new one. Raises ArchiveDamaged for one whose beginning the
         catalog has lost."""
-        plan = self._load()
+        plan = self._load(state)
         if plan is not None:
             check_beginning(state, self._run_id, plan.begun)
             log.info("going on with the plan of an earlier attempt")
-            while (more := self._load()) is not None:
+            while (more := self._load(state)) is not None:
                 plan = plan.extended(more)
             return plan
-        return self._store(replace(self.make(state), begun=state.runs[self._run_id].begin_time))
+        return self._store(replace(self.make(state), begun=state.runs[self._run_id].begin_time), state)
 
     def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
         """The plan, with the partitions that were unavailable and answer now; None if there are none.
@@ -102,7 +103,7 @@ class BackupPlanner:
         # A plan must never be extended with itself: what it knows as gone already is no news.
         if more is plan or (set(more.unavailable) == set(plan.unavailable) and not more.gone):
             return None
-        return plan.extended(self._store(more))
+        return plan.extended(self._store(more, state))
 
     def catch_up(self, plan: BackupPlan, state: ArchiveState, keys: Collection[Partition]) -> CaughtUp:
         """Plan the end that the logs of these partitions have now. A partition that gives no answer, or whose log was
@@ -119,30 +120,39 @@ class BackupPlanner:
         if not (more.chunks or more.gaps or more.forks) or self._deleted_meanwhile(topics, more):
             return CaughtUp(plan, frozenset() if more.chunks or more.gaps or more.forks else frozenset(answered))
         more = replace(more, groups=(), idle=0, unavailable=plan.unavailable)
-        return CaughtUp(plan.extended(self._store(more)), frozenset(answered))
+        return CaughtUp(plan.extended(self._store(more, state)), frozenset(answered))
 
     def _policy(self) -> GenerationPolicy:
         return GenerationPolicy(self._spec.generation_cycle_ms, time.time_ns() // 1_000_000)
 
     # ---- storing
 
-    def _load(self) -> BackupPlan | None:
+    def _load(self, state: ArchiveState) -> BackupPlan | None:
+        path = self._archive.run_file(self._run_id, self._next_file)
         try:
-            stored = self._archive.storage.read(self._archive.run_file(self._run_id, self._next_file))
+            stored = self._archive.storage.read(path)
         except ObjectMissing:
             return None
         self._next_file = next(self._files)
-        return BackupPlan.from_json(stored)
+        return self._held(stored, path, state)
 
-    def _store(self, plan: BackupPlan) -> BackupPlan:
+    def _held(self, stored: bytes, path: str, state: ArchiveState) -> BackupPlan:
+        name = f"{self._archive.storage.uri}/{path}"
+        plan = plan_in(stored, name, self._run_id, state)
+        refuse_strange(plan, name, self._spec, self._control)
+        return plan
+
+    def _store(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan:
         storage, path = self._archive.storage, self._archive.run_file(self._run_id, self._next_file)
         check_names(plan.topics, self._spec.format, storage)
+        data = plan.to_json()
         try:
-            storage.create(path, plan.to_json())
+            storage.create(path, data)
         except ObjectExists:
             # Either the answer to this very request was lost, or another driver of this run was faster. Then the plan
             # of that one counts.
-            plan = BackupPlan.from_json(storage.read(path))
+            stored = storage.read(path)
+            plan = plan if stored == data else self._held(stored, path, state)
         self._next_file = next(self._files)
         return plan
 

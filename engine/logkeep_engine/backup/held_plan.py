@@ -1,0 +1,71 @@
+"""Holds the stored plan of a backup to its spec and to the brokers: the plan is a claim.
+
+Whoever may write to the bucket could have put a plan there before the run began, or altered it between two of its
+attempts. Such a plan could have topics archived that the spec does not choose, or call records lost that are there. Who
+has put it there cannot be seen, but a run that has no earlier attempt has stored none.
+"""
+
+from __future__ import annotations
+
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.backup.plan import BackupPlan
+from logkeep_engine.backup.selection import Chooser, added_topics
+from logkeep_engine.contract.nesting import WRONG
+from logkeep_engine.contract.spec import KafkaBackupSpec
+from logkeep_engine.errors import StateAltered
+from logkeep_engine.kafka.control import ControlPlane
+
+_HINT = (
+    "The object was altered, or is not of this run, or spec.topics was changed since the run began. Find out who may "
+    "write to the bucket, and begin a run under another id: it plans anew."
+)
+
+
+def plan_in(data: bytes, name: str, run_id: str, state: ArchiveState) -> BackupPlan:
+    """The plan in the object `name`, which an earlier attempt of the run has stored. Raises StateAltered for what is no
+    plan of the run, or if there was no earlier attempt, and ArchiveMismatch."""
+    if state.runs[run_id].attempts == 1:
+        raise _altered(name, f"it was there before run {run_id} had stored a plan")
+    try:
+        plan = BackupPlan.from_json(data)
+    except WRONG as error:
+        raise _altered(name, f"it is no plan of a backup: {error!r}") from error
+    if plan.run_id != run_id:
+        raise _altered(name, f"it is the plan of run {plan.run_id}")
+    return plan
+
+
+def refuse_strange(plan: BackupPlan, name: str, spec: KafkaBackupSpec, control: ControlPlane) -> None:
+    """Raises StateAltered for a plan that archives topics which the spec does not choose, under another's id, or that
+    calls records lost which the brokers still have. `name` is the plan's object."""
+    chooser = Chooser(spec.topics, added_topics(spec))
+    there = {topic.topic_id: topic for topic in control.list_topics()[0]}
+    for topic in plan.topics:
+        found = there.get(topic.topic_id)
+        if found is not None and found.name != topic.name:
+            raise _altered(name, f"it says that topic {topic.name!r} has the id of topic {found.name!r}")
+        internal = found is not None and found.internal
+        if not chooser.chooses(topic.name, internal=internal) and not chooser.adds(topic.name):
+            raise _altered(name, f"it archives topic {topic.name!r}, which spec.topics does not choose")
+    if strange := {chunk.topic_id for chunk in plan.chunks} - {topic.topic_id for topic in plan.topics}:
+        raise _altered(name, f"it archives topic id {min(strange)}, which is none of its topics")
+    _refuse_wrong_gaps(plan, name, {topic_id: topic.name for topic_id, topic in there.items()}, control)
+
+
+def _refuse_wrong_gaps(plan: BackupPlan, name: str, there: dict[str, str], control: ControlPlane) -> None:
+    """Raises StateAltered for a gap that lies in what the log of a partition has now: a log never gets back what it has
+    lost."""
+    lost = [(there[gap.topic_id], gap.partition, gap.end) for gap in plan.gaps if gap.topic_id in there]
+    starts = control.bounds(sorted({(topic, partition) for topic, partition, _ in lost})).found if lost else {}
+    for topic, partition, end in lost:
+        bounds = starts.get((topic, partition))
+        if bounds is not None and end > bounds.start:
+            raise _altered(
+                name,
+                f"it says that topic {topic!r} partition {partition} has lost the records up to offset {end}, and its "
+                f"log begins at offset {bounds.start}",
+            )
+
+
+def _altered(name: str, what: str) -> StateAltered:
+    return StateAltered(f"{name}: {what}; nothing was archived by it", hint=_HINT)
