@@ -216,11 +216,11 @@ def check_topic(topic: str) -> None:
 
 def check_topic_id(topic_id: str) -> None:
     """Raises ValueError for what is not a topic id."""
-    if not _TOPIC_ID.fullmatch(topic_id):
+    if not isinstance(topic_id, str) or not _TOPIC_ID.fullmatch(topic_id):
         raise ValueError(f"{topic_id!r} is not a topic id (22 characters of base64url)")
 
 
 def check_run_id(run_id: str) -> None:
     """Raises ValueError for a run id that cannot be a folder."""
-    if not _RUN_ID.fullmatch(run_id):
+    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
         raise ValueError(f"{run_id!r} is not a run id (letters, digits, '.', '_', '-', at most 128)")

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from typing import Any
 
 MOST_LEVELS = 50
 """The most levels of what a resource says in a field whose content is free. Affinities of pods have less than ten."""
 
 MOST_VALUES = 32 << 20
+WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
+"""What Python raises for values of a document that are of another kind than its reader takes them for: infinity has no
+integer, a list has no keys, a number of more than 64 bits fits in no array."""
 _KEPT_LEVELS = 200
 _SMALL = 1 << 20  # a text of this many characters takes some ten MiB, whatever it says
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)

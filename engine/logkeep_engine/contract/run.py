@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.emitting import EmittedFacts
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.reconcile import ReconcileFacts
 
 FORMAT = 1
@@ -91,7 +91,7 @@ class _Document:
     def from_json(cls, text: Text) -> Self:
         try:
             return cls(**cls._body(text))
-        except TypeError as error:
+        except WRONG as error:
             raise ContractError(f"{cls.__name__}: {error}") from error
 
 

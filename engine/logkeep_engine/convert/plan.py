@@ -21,7 +21,7 @@ from logkeep_engine.archive.catalog import documents, tables
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.source import ConvertSource, SegmentSlice, SourceSegment, WholeSegment, path_of
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
@@ -125,7 +125,7 @@ class ConvertPlan:
                 undecided=tuple((topic_id, part, first) for topic_id, part, first in document.get("undecided", ())),
                 begun=document.get("begun", 0),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except WRONG as error:
             raise ArchiveDamaged(
                 f"{name} is no plan of a conversion: {error}.", hint="Start a run with another --run-id."
             ) from error

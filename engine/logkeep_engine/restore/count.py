@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import BrokerUnavailable, ObjectMissing, TargetChanged, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
@@ -93,7 +93,7 @@ def counted_ids(state: RestoreState) -> dict[str, str]:
     try:
         found = loads(state.storage.read(state.file(COUNTED))).get("topicIds", {})
         return {str(name): str(topic_id) for name, topic_id in found.items()}
-    except (ValueError, AttributeError, ObjectMissing):
+    except (*WRONG, ObjectMissing):
         return {}  # what it does not say is counted again
 
 

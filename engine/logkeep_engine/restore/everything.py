@@ -27,7 +27,7 @@ from logkeep_engine.archive.reading.completeness import topics_of_run
 from logkeep_engine.contract.dry_run import PlannedClusterState
 from logkeep_engine.contract.everything import SCHEMA_TOPIC, RestoredAcls
 from logkeep_engine.contract.names import BACKUP
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.run import MAX_LIST, ClusterStateFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
 from logkeep_engine.contract.values import so_many
@@ -334,7 +334,7 @@ def noted_before_acls(state: RestoreState) -> tuple[ClusterStateFacts, list[str]
         return facts, [str(warning) for warning in document["warnings"]]
     except ObjectMissing:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except WRONG as error:
         raise ArchiveDamaged(
             f"{state.name(ACLS_SENT)}: does not say what was known before ACLs were sent: {error!r}",
             hint="The object was altered. Delete it: the run adds quotas and ACLs again, and none of them twice.",

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.restore.state import RestoreState
@@ -183,7 +183,7 @@ class ChangeLog:
                     hint="Name the cluster that the run has restored to in spec.cluster.",
                 )
             return [_change(row) for row in body["rows"]]
-        except (ValueError, KeyError, TypeError) as error:
+        except WRONG as error:
             raise ArchiveDamaged(
                 f"{name}: no positions can be read from it: {error!r}",
                 hint="The object was altered; the positions of before are not known any more.",

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.restore.offset_map import (
     HEADER_MAX_BYTES,
@@ -151,6 +151,6 @@ class StoredOffsetMap:
             for (source, target, count), (after, further, _) in pairwise(rows):
                 if count < 1 or source + count > after or target + count > further:
                     raise ValueError(f"the row of offset {after} does not follow that of {source}")
-        except (ValueError, TypeError) as error:
+        except WRONG as error:
             raise damaged_map(self._name, error) from error
         return _Rows(sources, rows)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import IO, Any, NamedTuple, Protocol, Self
 
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
 FORMAT = 1
@@ -254,7 +254,7 @@ def read_offset_map(data: bytes, name: str) -> OffsetMap:
         for row in _rows(rows):
             for column, value in zip(columns, row, strict=True):
                 column.append(value)
-    except (ValueError, TypeError) as error:
+    except WRONG as error:
         raise damaged_map(name, error) from error
     if sum(columns[2]) > summary.records:
         raise ArchiveDamaged(
@@ -305,5 +305,5 @@ def _summary(data: bytes, name: str) -> PartitionSummary:
             append_time_records=body["appendTimeRecords"],
             target_epoch=target.get("leaderEpoch", -1),  # absent from what earlier versions wrote
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except WRONG as error:
         raise damaged_map(name, error) from error

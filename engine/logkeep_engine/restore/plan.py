@@ -16,7 +16,7 @@ from typing import Any
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.everything import SCHEMA_TOPIC
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import (
@@ -309,7 +309,7 @@ class RestorePlan:
                 point=_point_from_json(body),
                 replaced=body.get("replaced", 0),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except WRONG as error:
             raise ArchiveDamaged(
                 f"{name}: not a restore plan: {error!r}",
                 hint="The object was altered: begin a new restore under another run id.",

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logkeep_engine.archive.names import check_run_id, run_file
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
 from logkeep_engine.errors import ArchiveDamaged, ObjectMissing, RestoreUnfinished, TargetChanged
@@ -142,7 +142,7 @@ def noted_run(path: str, state: RestoreState) -> str | None:
         return known
     except ObjectMissing:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except WRONG as error:
         raise ArchiveDamaged(
             f"{state.storage.uri}/{path}: does not name a run: {error!r}",
             hint="The object was altered. Find out whether this restore was done before. If it was not, delete the "

@@ -16,7 +16,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ArchiveDamaged, ObjectExists, ObjectMissing, RestoreBusy
 from logkeep_engine.restore.alive import busy, note_of, refuse_alive
 from logkeep_engine.restore.state import RestoreState
@@ -122,7 +122,7 @@ def taken_over_by(state: RestoreState) -> str | None:
         return by
     except ObjectMissing:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except WRONG as error:
         raise _damaged(state, f"does not name a run: {error!r}") from error
 
 

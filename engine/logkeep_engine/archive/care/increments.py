@@ -25,7 +25,7 @@ from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectMissing, ObjectTooLarge
 from logkeep_engine.log.memory import task_bytes
 
@@ -117,6 +117,8 @@ class VerifyCycle:
             if body["format"] != FORMAT:
                 raise ValueError(f"format {body['format']!r}")
             base = body["checkpoint"]
+            if base is not None and names.parse_checkpoint(str(base["path"])) is None:
+                raise ValueError(f"{base['path']!r} is no checkpoint")
             cycle = cls(
                 int(body["parts"]),
                 int(body["done"]),
@@ -128,7 +130,7 @@ class VerifyCycle:
             archive_id = body["archiveId"]
         except ObjectMissing:
             return cls(parts)
-        except (ValueError, KeyError, TypeError) as error:
+        except WRONG as error:
             raise ArchiveDamaged(
                 f"{archive.storage.uri}/{path}: does not say what was verified: {error!r}",
                 hint="The object was altered. Delete it: the next incremental verification reads everything.",

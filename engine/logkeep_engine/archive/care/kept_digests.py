@@ -18,7 +18,7 @@ from typing import Any
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.record_digests import RecordTimes, SegmentDigests, StretchDigest
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from logkeep_engine.errors import ObjectMissing
@@ -53,7 +53,7 @@ class DigestsPlace:
             return {}
         try:
             return self._read(data)
-        except (ValueError, KeyError, TypeError) as error:
+        except WRONG as error:
             log.warning("%s/%s: not used, digests are made anew: %s", self.storage.uri, self.path, error)
             return {}
 

@@ -24,10 +24,12 @@ from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.commit_reader import COPY, CatalogListing, CommitReader
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Commit
+from logkeep_engine.archive.catalog.kinds import MOST_OF_ALL_TOPICS
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, LostTail, find_lost_tails
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.anchor import NEW
+from logkeep_engine.contract.nesting import WRONG
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.errors import (
     ArchiveBusy,
@@ -136,6 +138,7 @@ class Archive:
             listing = self.listing()
             state, since = self._from_checkpoint(listing, commit)
             self._fold(state, since, listing, commit)
+            self._check(state)
             return state
 
     def listing(self) -> CatalogListing:
@@ -236,6 +239,7 @@ class Archive:
                     since.count(found[1])
                     check.note(state)
                 if not self._commits.finds_bundles(state.commit):
+                    self._check(state)
                     check.check(self.storage.uri, state, self.info.taken_over, self.load_at)
                     return state, since
                 # This reader was suspended: commits that it has read may not be those that were listed.
@@ -280,8 +284,13 @@ class Archive:
     def _apply(self, state: ArchiveState, commit: Commit) -> None:
         try:
             state.apply(commit)
-        except (ValueError, KeyError) as error:
+        except WRONG as error:
             raise ArchiveDamaged(f"{self._commits.name_of(commit.number)}: {error}.", hint=COPY) from error
+
+    def _check(self, state: ArchiveState) -> None:
+        """Raises ArchiveDamaged for what no commits add up to, whoever has written them."""
+        if why := _impossible(state):
+            raise ArchiveDamaged(f"{self.storage.uri}/{names.CATALOG}: {why}.", hint=COPY)
 
     def read_or_none(self, path: str) -> bytes | None:
         """The content of an object, None if there is none of this name."""
@@ -306,6 +315,17 @@ class SinceCheckpoint:
         """Count one more commit of `size` bytes."""
         self.commits += 1
         self.bytes += size
+
+
+def _impossible(state: ArchiveState) -> str:
+    """What no archive can hold: facts about topics that it does not know, or more partitions than clusters have. Empty
+    if there is nothing of that."""
+    tables = (state.segments, state.coverage, state.gaps, state.epochs, state.leaders, state.branches, state.snapshots)
+    strange = {topic_id for table in (*tables, state.generations) for topic_id, _ in table} - state.topics.keys()
+    if strange:
+        return f"it has records of topic id {min(strange)!a}, and no such topic"
+    count = sum(topic.partitions for topic in state.topics.values())
+    return f"its topics have {count} partitions" if count > MOST_OF_ALL_TOPICS else ""
 
 
 def _refuse_without_info(storage: Storage) -> None:

@@ -51,6 +51,18 @@ from logkeep_engine.archive.catalog.facts import Gap, Partition
 from logkeep_engine.archive.catalog.fields import Since
 from logkeep_engine.archive.catalog.generations import generation_in, generation_out
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
+from logkeep_engine.archive.catalog.kinds import (
+    COUNT,
+    EPOCH,
+    LIST,
+    NUMBER,
+    PARTITION,
+    TEXT,
+    TIME,
+    check_values,
+    epochs_of,
+    ranges_of,
+)
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.replacements import replacements_in, replacements_out
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -155,6 +167,8 @@ def _snapshot_out(branch: list[str], item: HeldSnapshot) -> list[Any]:
 def _take_more_of_archive(state: ArchiveState, more: dict[str, Any]) -> None:
     """Add what `_more_of_archive` has written."""
     state.unpurged = tuple(Unpurged(commit, time) for commit, time in more.get(_REMOVALS, ()))
+    COUNT.check([item.commit for item in state.unpurged], "the commit of a removal")
+    TIME.check([item.time for item in state.unpurged], "the time of a removal")
     state.retention_holds = tuple(tables.HOLDS.read(more, _HOLDS, "more"))
 
 
@@ -169,6 +183,8 @@ def _take_more_of_partition(state: ArchiveState, key: Partition, more: dict[str,
     own = [(state.snapshots.setdefault(key, []), item) for item in more.get(_SNAPSHOTS, ())]
     others = [(state.branch(key, name).held.snapshots, item) for name, *item in more.get(_BRANCH_SNAPSHOTS, ())]
     for held, (end, leader_epoch, time, parts) in (*own, *others):
+        NUMBER.check((end, leader_epoch, parts), "a number of a snapshot")
+        TIME.check((time,), "the time of a snapshot")
         size = parts * packed.ROW_BYTES
         held.append(HeldSnapshot(end, leader_epoch, time, bytes(rows[at : at + size])))
         at += size
@@ -271,6 +287,7 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
 
     def build() -> tuple[str, ArchiveState]:
         state = _load_rows(body, name) if layout == 1 else _load_frames(body, head, layout, name)
+        check_values(head, {"commit": NUMBER, "archiveId": TEXT})
         state.commit = head["commit"]
         return head["archiveId"], state
 
@@ -312,16 +329,20 @@ def _load_frames(body: memoryview, head: dict[str, Any], layout: int, name: str)
         rows = memoryview(_rows_in(content[cut + 1 :], layout))
         at = 0
         for topic_id, partition, coverage, gaps, segments, *gone in documents.loads(content[:cut]):
-            key = (ids.setdefault(topic_id, topic_id), partition)
+            PARTITION.check((partition,), "a partition")
+            if topic_id not in ids:
+                raise ValueError(f"a partition of topic id {ascii(topic_id)[:100]}, which is none of its topics")
+            key = (ids[topic_id], partition)
             _add_ranges(state, key, coverage, gaps)
             rest: list[Any] = [*gone, *_NONE[len(gone) :]]
             removed, unpurged, epochs, leader, branches, more = rest
             documents.know(more, _MORE_OF_PARTITION, name)
             if removed:
-                state.removed[key] = [(start, end) for start, end in removed]
+                state.removed[key] = ranges_of(removed)
             if epochs:
-                state.epochs[key] = [(epoch, start) for epoch, start in epochs]
+                state.epochs[key] = epochs_of(epochs)
             if leader != UNKNOWN:
+                NUMBER.check((leader,), "a leader epoch")
                 state.leaders[key] = leader
             for table, count in ((state.segments, segments), (unknown.segments, unpurged)):
                 if count:
@@ -360,12 +381,13 @@ def _branch_in(
     epochs: Iterable[tuple[int, int]],
     leader: int,
 ) -> Branch:
+    NUMBER.check((offset, leader), "a number of a branch")
     held = PartitionFacts(
         rows,
-        [(start, end) for start, end in coverage],
-        [Gap(*key, start, end, reason) for start, end, reason in gaps],
-        [(start, end) for start, end in removed],
-        [(epoch, start) for epoch, start in epochs],
+        ranges_of(coverage),
+        _gaps_in(key, gaps),
+        ranges_of(removed),
+        epochs_of(epochs),
         leader,
     )
     return Branch(key, branch_id, offset, held)
@@ -399,6 +421,7 @@ def _load_rows(body: memoryview, name: str) -> ArchiveState:
 
 def _load_body(document: dict[str, Any], name: str) -> ArchiveState:
     state = ArchiveState()
+    check_values(document, {"epoch": EPOCH, "topics": LIST})
     state.epoch = document["epoch"]
     state.history = history_in(document.get(_HISTORY))
     for topic in map(tables.topic_in, document["topics"]):
@@ -409,12 +432,18 @@ def _load_body(document: dict[str, Any], name: str) -> ArchiveState:
     return state
 
 
+def _gaps_in(key: Partition, gaps: Iterable[tuple[int, int, str]]) -> list[Gap]:
+    found = [Gap(*key, start, end, reason) for start, end, reason in gaps]
+    ranges_of((gap.start, gap.end) for gap in found)
+    TEXT.check([gap.reason for gap in found], "the reason of a gap")
+    return found
+
+
 def _add_ranges(
     state: ArchiveState, key: Partition, coverage: Iterable[tuple[int, int]], gaps: Iterable[tuple[int, int, str]]
 ) -> None:
-    ranges = [(start, end) for start, end in coverage]
-    if ranges:
+    if ranges := ranges_of(coverage):
         state.coverage[key] = ranges
-    noted = [Gap(*key, start, end, reason) for start, end, reason in gaps]
+    noted = _gaps_in(key, gaps)
     if noted:
         state.gaps[key] = noted

@@ -37,6 +37,18 @@ from logkeep_engine.archive.catalog.facts import (
     PassiveFacts,
     RunOutcome,
 )
+from logkeep_engine.archive.catalog.kinds import (
+    COUNT,
+    COUNT_IF_KNOWN,
+    EPOCH,
+    FLAG,
+    LIST,
+    TEXT,
+    TIME,
+    Kind,
+    check_values,
+)
+from logkeep_engine.archive.names import check_run_id
 from logkeep_engine.errors import ArchiveMismatch, ObjectTooLarge
 from logkeep_engine.storage import WHOLE_BYTES
 
@@ -74,6 +86,15 @@ _KIND_KEYS = {
         "replaced",
     },
     CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState", "erasure", "care"},
+}
+_KINDS = {
+    **dict.fromkeys(("archiveId", "runId", "token", "runKind", "message"), TEXT),
+    **dict.fromkeys(("purged", "partial", "care"), FLAG),
+    **dict.fromkeys(("takenOver", "purgedCommits", "topics"), LIST),
+    "commit": COUNT,
+    "epoch": EPOCH,
+    "time": TIME,
+    "purgedUpTo": COUNT,
 }
 _CLUSTER_STATE = ("sha256", "acls", "quotas", "users")
 _ERASURE = ("sha256", "records", "segments")
@@ -183,6 +204,8 @@ def load_commit(data: bytes, name: str) -> Commit:
     know(document, _HEAD_KEYS | _KIND_KEYS[kind], name)
 
     def build() -> Commit:
+        check_values(document, _KINDS)
+        check_run_id(document["runId"])
         return Commit(
             number=document["commit"],
             archive_id=document["archiveId"],
@@ -192,7 +215,7 @@ def load_commit(data: bytes, name: str) -> Commit:
             epoch=document["epoch"],
             time=document["time"],
             run_kind=document.get("runKind", ""),
-            taken_over=tuple(document.get("takenOver", ())),
+            taken_over=_all(TEXT, document, "takenOver"),
             topics=tuple(map(tables.topic_in, document.get("topics", ()))),
             coverage=tuple(tables.COVERAGE.read(document, "coverage", name)),
             segments=tables.segments_in(document, name),
@@ -205,7 +228,7 @@ def load_commit(data: bytes, name: str) -> Commit:
                 *tables.REMOVED_FROM_BRANCHES.read(document, "removedFromBranches", name),
             ),
             purged=document.get("purged", False),
-            purged_commits=tuple(document.get("purgedCommits", ())),
+            purged_commits=_all(COUNT, document, "purgedCommits"),
             purged_up_to=document.get("purgedUpTo", NO_COMMIT),
             holds=tuple(tables.HOLDS.read(document, "holds", name)) if "holds" in document else None,
             epochs=tuple(tables.EPOCHS.read(document, "epochs", name)),
@@ -226,11 +249,18 @@ def load_commit(data: bytes, name: str) -> Commit:
     return building(build, name)
 
 
+def _all(kind: Kind, document: dict[str, Any], key: str) -> tuple[Any, ...]:
+    found = document.get(key, ())
+    kind.check(found, key)
+    return tuple(found)
+
+
 def _cluster_state(document: dict[str, Any], name: str) -> ClusterStateEntry | None:
     found = document.get("clusterState")
     if found is None:
         return None
     know(found, set(_CLUSTER_STATE), name)
+    check_values(found, {"sha256": TEXT, **dict.fromkeys(_CLUSTER_STATE[1:], COUNT_IF_KNOWN)})
     return ClusterStateEntry(*(found[key] for key in _CLUSTER_STATE))
 
 
@@ -239,4 +269,5 @@ def _erasure(document: dict[str, Any], name: str) -> ErasureEntry | None:
     if found is None:
         return None
     know(found, set(_ERASURE), name)
+    check_values(found, {"sha256": TEXT, **dict.fromkeys(_ERASURE[1:], COUNT)})
     return ErasureEntry(*(found[key] for key in _ERASURE))

@@ -19,6 +19,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, Partition
 from logkeep_engine.archive.catalog.packed import SegmentBatch
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.nesting import WRONG
 
 _PER_PARTITION = ("coverage", "gaps", "epochs", "leaders")
 _HARMLESS = {
@@ -66,7 +67,7 @@ class CheckpointComparison:
         try:
             contents = checkpoint.frames_of(body, head["frames"])
             is_same = all(map(_equal, zip_longest(contents, self._wanted(layout))))
-        except (KeyError, TypeError, ValueError):
+        except WRONG:
             return None
         return str(head["sha256"]) if is_same else None
 

@@ -175,7 +175,7 @@ def building(build: Callable[[], T], name: str) -> T:
         return build()
     except LogkeepError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except nesting.WRONG as error:
         raise damaged(name, f"{type(error).__name__}: {error}") from error
 
 

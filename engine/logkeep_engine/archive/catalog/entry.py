@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from logkeep_engine.log.segment import SegmentSummary
 
 
+_WIDEST = 200
+"""The most digits of a number in a name. Names of files have 255 characters."""
+
+
 class Layout(IntEnum):
     """The set of objects that a segment has, and their names. A packed row has three bits for the number.
 
@@ -73,6 +77,10 @@ class Files(ABC):
     leader_epoch: int = 0
     part: int = 0
     generation: int = 0
+
+    def may_be(self) -> bool:
+        """Whether names can have these numbers."""
+        return self.sequence >= 0 and self.sequence_width <= _WIDEST
 
     @property
     @abstractmethod
@@ -196,6 +204,9 @@ class SnapshotFiles(Files):
     leader_epoch: int = 0
     part: int = 0
 
+    def may_be(self) -> bool:
+        return self.end >= 0 and self.leader_epoch <= names.MAX_EPOCH
+
     @property
     def suffix(self) -> str:
         return names.CHECKPOINT
@@ -250,10 +261,13 @@ class SegmentEntry:
     legacy: bool = False
 
     def __post_init__(self) -> None:
+        wrong = self.attempt < 0 or not 0 <= self.epoch <= names.MAX_EPOCH or not self.files.may_be()
         if not 0 <= self.base_offset < self.next_offset or self.batches < 1 or self.bytes < 1 or self.partition < 0:
+            wrong = True
+        if wrong:
             raise ValueError(
                 f"segment of partition {self.partition} with offsets [{self.base_offset}, {self.next_offset}), "
-                f"{self.batches} batches, {self.bytes} bytes"
+                f"{self.batches} batches, {self.bytes} bytes, epoch {self.epoch}, attempt {self.attempt}, {self.files}"
             )
 
     @classmethod

@@ -14,6 +14,7 @@ from enum import StrEnum
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.holds import Hold
+from logkeep_engine.archive.catalog.kinds import MOST_PARTITIONS
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.contract.names import CARE_KINDS
@@ -25,6 +26,7 @@ _BRANCH_PREFIX = "branch-"
 _ID_LENGTH = 22
 _SHA256_LENGTH = 64  # in hexadecimal digits
 _MAX_BRANCHES = 9999
+_SHOWN = 100  # characters of what is no number
 NOTHING_LEFT = -1
 """Nothing takes the place of a segment that was replaced."""
 NO_COMMIT = -1
@@ -64,8 +66,8 @@ class TopicEntry:
     def __post_init__(self) -> None:
         names.check_topic(self.name)
         names.check_topic_id(self.topic_id)
-        if self.partitions < 1:
-            raise ValueError(f"topic {self.name} with {self.partitions} partitions")
+        if type(self.partitions) is not int or not 1 <= self.partitions <= MOST_PARTITIONS:
+            raise ValueError(f"topic {self.name} with {ascii(self.partitions)[:_SHOWN]} partitions")
         for key, value in self.configs.items():
             if not (_is_text(key) and _is_text(value)):
                 raise ValueError(f"topic {self.name} with a configuration that is not text: {key!a} {value!a}")

@@ -37,6 +37,7 @@ from logkeep_engine.archive.catalog.facts import (
     TopicEntry,
 )
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
+from logkeep_engine.archive.catalog.kinds import FLAG, NUMBER, epochs_of, ranges_of
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentTable, offsets_of
 from logkeep_engine.archive.ranges import Range, together
@@ -227,17 +228,20 @@ def generation_in(state: KeepsGenerations, key: Partition, found: dict[str, Any]
     TypeError for anything else."""
     own = dict(found)
     passive = own.pop("passive", None)
+    FLAG.check((own.get("due", False),), "due")
+    NUMBER.check([value for name, value in own.items() if name != "due"], "a number of a generation")
     if passive is None:
         state.generations[key] = Generation(**own)
         return 0
     own_passive = dict(passive)
     coverage, epochs, count = (own_passive.pop(name) for name in ("archived", "epochs", "segments"))
+    NUMBER.check([count, *own_passive.values()], "a number of a generation")
     state.generations[key] = Generation(**own, passive=PassiveGeneration(**own_passive))
-    size = int(count) * ROW_BYTES
+    size: int = count * ROW_BYTES
     held = PartitionFacts(
         bytes(rows[:size]),
-        [(start, end) for start, end in coverage],
-        epochs=[(epoch, start) for epoch, start in epochs],
+        ranges_of(coverage),
+        epochs=epochs_of(epochs),
     )
     state.of_generation(passive["number"]).hold(key, held)
     return size

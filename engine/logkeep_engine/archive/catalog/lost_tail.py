@@ -28,7 +28,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import NO_COMMIT, RunOutcome
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Beat
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ObjectMissing, ObjectTooLarge
 from logkeep_engine.storage import NOTE_BYTES, ObjectInfo, Storage
 
@@ -200,6 +200,6 @@ def _read_record(storage: Storage, path: str) -> list[LostTail]:
         return [LostTail(**tail) for tail in loads(storage.read(path))["lost"]]
     except ObjectMissing:
         return []
-    except (ValueError, LookupError, TypeError) as error:
+    except WRONG as error:
         log.warning("%s/%s cannot be read: %s", storage.uri, path, error)
         return []

@@ -20,7 +20,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, overload
 
 from logkeep_engine.archive.catalog import fields
-from logkeep_engine.archive.catalog.documents import NEWER
+from logkeep_engine.archive.catalog.documents import NEWER, damaged
 from logkeep_engine.archive.catalog.entry import FILES, Files, Layout, SegmentEntry, SegmentTimes
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.fields import (
@@ -223,6 +223,14 @@ _TXNINDEX_SHA256_AT = fields.at("files.txnindex_sha256")
 
 
 def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
+    """The entry of a row. Raises ArchiveDamaged for a row of a checkpoint that no segment has."""
+    try:
+        return _entry_of(topic_id, partition, row)
+    except ValueError as error:
+        raise damaged(f"a checkpoint, topic id {topic_id}", str(error)) from error
+
+
+def _entry_of(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
     values = list(row)
     digest, flags = values.pop(), values.pop()
     values[_DIGEST_AT] = Digest(_ALGORITHMS[_WITHOUT_LAYOUT[digest]], values[_DIGEST_AT].hex())

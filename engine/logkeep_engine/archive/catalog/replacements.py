@@ -15,6 +15,7 @@ from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import NOTHING_LEFT, Partition, ReplacedSegment
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
+from logkeep_engine.archive.catalog.kinds import NUMBER
 from logkeep_engine.archive.catalog.packed import (
     ROW_BYTES,
     PackedSegments,
@@ -245,6 +246,7 @@ def replacements_in(items: Iterable[Sequence[int]], rows: bytes | memoryview) ->
     found: list[Replacement] = []
     at = 0
     for base, epoch, attempt, end, count in items:
+        NUMBER.check((base, epoch, attempt, end, count), "a number of a replacement")
         row = bytes(rows[at : at + count * ROW_BYTES])
         if count not in (0, 1) or len(row) != count * ROW_BYTES:
             raise ValueError(f"segment {base} of epoch {epoch} was replaced by {count} segments in {len(row)} bytes")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.log.batch import Headers
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Spans, TransactionFollower, TransactionPart
@@ -81,7 +81,7 @@ class SegmentTransactions:
                 for row in body["parts"]
             )
             return cls(entry.base_offset, entry.next_offset, int(body["epoch"]), parts, bool(body["dense"]))
-        except (ValueError, KeyError, TypeError, IndexError):
+        except WRONG:
             return None
 
     @classmethod

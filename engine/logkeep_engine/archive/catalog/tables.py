@@ -33,9 +33,11 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.fields import CODECS, DIGEST_NUMBERS, FIELDS, FLAGS, LAYOUT_NAMES, Since
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
+from logkeep_engine.archive.catalog.kinds import LIST, NUMBER, PARTITION, check_rows
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, pack_facts
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
+from logkeep_engine.archive.names import check_run_id
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 
@@ -66,11 +68,14 @@ class Table(Generic[T]):
         columns = list(self.columns)
         if self.later and len(document.get(key, {}).get("columns", ())) > len(columns):
             columns += self.later
-        return (self.make(*row) for row in rows_of(document, key, columns, name))
+        rows = rows_of(document, key, columns, name)
+        check_rows(rows, columns)
+        return (self.make(*row) for row in rows)
 
 
 def _run(*values: Any) -> RunEntry:
     run = RunEntry(*values)
+    check_run_id(run.run_id)
     return replace(run, outcome=RunOutcome(run.outcome))
 
 
@@ -153,6 +158,7 @@ def topic_in(item: dict[str, Any]) -> TopicEntry:
     if len(item) != len(_TOPIC) + (_COMPACTED_UNTIL in item):
         raise ValueError(f"topic with keys {', '.join(item)}")
     values = {attribute: item[key] for key, attribute in _TOPIC.items()}
+    NUMBER.check((values["replication_factor"], item.get(_COMPACTED_UNTIL, 0)), "a number of the topic")
     return TopicEntry(**values, compacted_until=item.get(_COMPACTED_UNTIL, 0))
 
 
@@ -226,9 +232,11 @@ def snapshots_in(document: dict[str, Any], name: str) -> tuple[SnapshotEntry, ..
     parts: dict[tuple[str, int, int], list[SegmentEntry]] = {}
     for part in segments_in(document, name, "snapshotParts"):
         parts.setdefault((part.topic_id, part.partition, part.files.end), []).append(part)
+    rows = rows_of(document, "snapshots", list(_SNAPSHOT), name)
+    check_rows(rows, list(_SNAPSHOT))
     found = tuple(
         SnapshotEntry(topic_id, partition, end, leader_epoch, time, tuple(parts.pop((topic_id, partition, end), ())))
-        for topic_id, partition, end, leader_epoch, time in rows_of(document, "snapshots", list(_SNAPSHOT), name)
+        for topic_id, partition, end, leader_epoch, time in rows
     )
     if parts:
         raise ValueError(f"parts of a snapshot that is not there: {', '.join(map(str, parts))}")
@@ -246,12 +254,15 @@ def segments_in(document: dict[str, Any], name: str, key: str = "segments") -> S
     the object as `name`."""
     found = _segment_rows(document, key, name)
     if isinstance(found, SegmentBatch):
+        PARTITION.check({partition for _, partition in found.keys}, "the partition of a segment")
         return found
+    LIST.check(found, "a segment")
     keys: list[Partition] = []
     rows = bytearray()
     for topic_id, partition, *row in found:
-        if not isinstance(topic_id, str) or not isinstance(partition, int) or partition < 0:
+        if not isinstance(topic_id, str):
             raise ValueError(f"segment of topic id {topic_id!r} partition {partition!r}")
+        PARTITION.check((partition,), "the partition of a segment")
         keys.append((topic_id, partition))
         rows += packed_segment(row)
     return SegmentBatch(keys, rows)

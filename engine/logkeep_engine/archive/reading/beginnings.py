@@ -22,7 +22,7 @@ from logkeep_engine.archive.catalog.facts import Partition, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.generations import UNKNOWN_TIME, generation_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ObjectMissing
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ def _carried_over(
             topics = {topic["topicId"] for topic in plan["topics"]}
         except ObjectMissing:
             continue
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except WRONG as error:
             log.warning("%s/%s is no plan: %s", archive.storage.uri, path, error)
             continue
         yield from (item for item in begins if item[0][0] in left)
@@ -149,7 +149,7 @@ def _planned(archive: Archive, run_id: str) -> dict[Partition, list[Range]]:
             _chunks(archive, run_id, (CONVERT_PLAN_FILE,), _convert_chunks),
         ):
             planned.setdefault(key, []).append(chunk)
-    except (ValueError, LookupError, TypeError) as error:
+    except WRONG as error:
         log.warning("a plan of run %s in %s cannot be read: %s", run_id, archive.storage.uri, error)
         return {}
     return planned

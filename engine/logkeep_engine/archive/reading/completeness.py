@@ -16,7 +16,7 @@ from logkeep_engine.archive.catalog.facts import RunEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import PLAN_FILE, plan_files
 from logkeep_engine.contract.names import BACKUP
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ObjectMissing
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,6 @@ def _topics_in(archive: Archive, run: RunEntry, name: str) -> set[str]:
         return {topic["topic_id"] for topic in plan["topics"]} - gone
     except ObjectMissing:
         return set()
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except WRONG as error:
         log.warning("%s/%s is no plan: %s", archive.storage.uri, path, error)
         return set()

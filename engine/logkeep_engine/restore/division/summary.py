@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.restore.offset_map import PartitionSummary
 
@@ -76,7 +76,7 @@ class DividedSummary(PartitionSummary):
                 append_time_records=body["appendTimeRecords"],
                 pairs=tuple(PairSummary(*row) for row in body["pairs"]),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except WRONG as error:
             raise ArchiveDamaged(
                 f"{name}: not the facts of a divided partition: {error!r}",
                 hint="The object was altered: begin a new restore under another run id.",

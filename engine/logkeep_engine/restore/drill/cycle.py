@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.names import run_file
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ArchiveDamaged, ObjectMissing
 from logkeep_engine.storage import Storage
 
@@ -89,7 +89,7 @@ class DrillCycle:
             return replace(self, number=int(body["cycle"]), done=done)
         except ObjectMissing:
             return self
-        except (ValueError, KeyError, TypeError) as error:
+        except WRONG as error:
             raise ArchiveDamaged(
                 f"{storage.uri}/{self.path}: does not say what was drilled: {error!r}",
                 hint="The object was altered. Delete it: the drills begin with the first cycle again.",

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.names import RUNS, run_file
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.errors import ArchiveDamaged, TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
@@ -88,7 +88,7 @@ class OpenDrill:
             if not name.endswith(found.path):
                 raise ValueError("a run or a token that is not in the name of the object")
             return found
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except WRONG as error:
             raise ArchiveDamaged(
                 f"{name}: does not name the topics of a drill: {error!r}",
                 hint="The object was altered. Look for topics that a drill has left, and delete the object.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.archive.care.record_digests import RecordTimes
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.run import VerificationFacts
 from logkeep_engine.restore.verification.aligning import RecordDifference
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition
@@ -141,7 +141,7 @@ def facts_of(document: bytes, report: str) -> VerificationFacts | None:
             report=report,
             **counts,
         )
-    except (ValueError, KeyError, TypeError):
+    except WRONG:
         return None
 
 

@@ -11,6 +11,7 @@ from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntr
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.catalog.fields import CODECS
 from logkeep_engine.archive.catalog.packed import PackedSegments, SegmentBatch, SegmentTable, pack
+from logkeep_engine.archive.names import MAX_EPOCH
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.spec import DigestAlgorithm
@@ -31,7 +32,7 @@ def entries(draw: st.DrawFn) -> SegmentEntry:
     found = SegmentEntry(
         topic_id=draw(st.sampled_from([ID, "b" * 22])),
         partition=draw(st.integers(0, 2)),
-        epoch=draw(st.integers(1, 1 << 34)),
+        epoch=draw(st.integers(1, MAX_EPOCH)),
         attempt=draw(COUNT),
         base_offset=base,
         next_offset=base + draw(st.integers(1, 1 << 40)),
