@@ -31,9 +31,14 @@ ANYTHING = "*"
 Buffer = bytes | bytearray | memoryview  # collections.abc.Buffer came with Python 3.12
 
 
+def is_object_path(path: str) -> bool:
+    """Whether the path names an object, and leads nowhere else."""
+    return not any(part in ("", ".", "..") for part in path.split("/"))
+
+
 def require_object_path(path: str) -> None:
     """Raises ValueError for a path that names no object, or that leads out of the storage."""
-    if not path or any(part in ("", ".", "..") for part in path.split("/")):
+    if not is_object_path(path):
         raise ValueError(f"{path!r} is not an object path")
 
 

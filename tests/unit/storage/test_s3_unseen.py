@@ -1,5 +1,6 @@
 """Stores that keep no versions of objects, and say so in their own ways."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.errors import StorageRefused
 from logkeep_engine.storage.s3.errors import NotUnderstood
 from logkeep_engine.storage.s3.place import S3Place
+from logkeep_engine.storage.s3.storage import S3Storage
 from logkeep_engine.storage.s3.unseen import old_versions, unfinished_uploads
 
 PLACE = S3Place("s3://bucket/archive", None, None, names.OWN_KEYS, False)
@@ -52,3 +54,31 @@ def test_uploads_that_cannot_be_listed_are_not_taken_for_none() -> None:
     with pytest.raises(StorageRefused, match="left parts of uploads below") as caught:
         list(unfinished_uploads(PLACE, requests, "topics/"))
     assert "s3:ListBucketMultipartUploads" in str(caught.value)
+
+
+STRANGE = ["runs//alive.json", "runs/../../other/archive.json", "runs/./a", "/a", "runs/x/", ".."]
+"""Keys that S3 takes, and that are no paths of objects: a program that reads or deletes what is listed ends there."""
+
+
+def test_keys_that_lead_elsewhere_are_no_objects_of_an_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    found: list[dict[str, Any]] = [
+        {
+            "Key": f"archive/{path}",
+            "Size": 1,
+            "LastModified": when,
+            "VersionId": "1",
+            "UploadId": "1",
+            "IsLatest": False,
+        }
+        for path in (*STRANGE, "runs/r/alive.json")
+    ]
+    requests: Any = Answers(
+        list_objects_v2={"Contents": found},
+        list_object_versions={"Versions": found},
+        list_multipart_uploads={"Uploads": found},
+    )
+    storage = S3Storage("s3://bucket/archive", None, None)
+    monkeypatch.setattr(storage, "_requests", requests)
+    assert [info.path for info in storage.list("runs/")] == ["runs/r/alive.json"]
+    assert [item.path for item in storage.unseen("runs/")] == ["runs/r/alive.json"] * 2

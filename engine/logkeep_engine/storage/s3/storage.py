@@ -17,6 +17,7 @@ from logkeep_engine.storage.base import (
     ObjectWriter,
     Storage,
     UnseenObject,
+    is_object_path,
 )
 from logkeep_engine.storage.s3.errors import MAY_PASS, BehindEnd
 from logkeep_engine.storage.s3.place import S3Place
@@ -121,7 +122,8 @@ class S3Storage(Storage):
             answer = self._requests.call("list_objects_v2", prefix, Prefix=self._place.prefix + prefix, **page)
             for item in answer.get("Contents", ()):
                 path = item["Key"][len(self._place.prefix) :]
-                if path and not path.endswith("/"):  # a "folder" object that some tools make
+                # Others are "folders" that some tools make, and keys that no request of ours may name.
+                if is_object_path(path):
                     found.append(ObjectInfo(path, item["Size"], item["LastModified"].timestamp()))
             if not answer.get("IsTruncated"):
                 return sorted(found, key=lambda info: info.path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from logkeep_engine.errors import StorageRefused
-from logkeep_engine.storage.base import UnseenObject
+from logkeep_engine.storage.base import UnseenObject, is_object_path
 from logkeep_engine.storage.s3.errors import NotUnderstood, UploadGone
 from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
@@ -19,8 +19,9 @@ def old_versions(place: S3Place, requests: Requests, prefix: str) -> Iterator[Un
     try:
         for page in _pages(place, requests, prefix, "list_object_versions", "VersionIdMarker"):
             for item in page.get("Versions", ()):
-                if not item["IsLatest"]:
-                    yield UnseenObject(item["Key"][len(place.prefix) :], item["VersionId"], is_version=True)
+                path = item["Key"][len(place.prefix) :]
+                if not item["IsLatest"] and is_object_path(path):
+                    yield UnseenObject(path, item["VersionId"], is_version=True)
     except StorageRefused as error:
         _require_no_versions(place, requests, prefix, error)
 
@@ -30,7 +31,9 @@ def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Itera
     try:
         for page in _pages(place, requests, prefix, "list_multipart_uploads", "UploadIdMarker"):
             for item in page.get("Uploads", ()):
-                yield UnseenObject(item["Key"][len(place.prefix) :], item["UploadId"])
+                path = item["Key"][len(place.prefix) :]
+                if is_object_path(path):
+                    yield UnseenObject(path, item["UploadId"])
     except NotUnderstood:
         return  # nobody can see them here, and no run can go on with one
     except StorageRefused as error:
