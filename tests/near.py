@@ -68,6 +68,7 @@ PACKAGES: Mapping[str, Near] = {
                 "archive_report",
                 "backup*",
                 "balance",
+                "forged_backup_plan",
                 "cluster_state",
                 "everything",
                 "divergence",

@@ -19,8 +19,8 @@ MOST_LEVELS = 50
 
 MOST_VALUES = 32 << 20
 WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
-"""What Python raises for values of a document that are of another kind than its reader takes them for: infinity has no
-integer, a list has no keys, a number of more than 64 bits fits in no array."""
+"""The errors of Python for values of a document that are of another kind than its reader takes them for: infinity has
+no integer, a list has no keys, a number of more than 64 bits fits in no array."""
 _KEPT_LEVELS = 200
 _SMALL = 1 << 20  # a text of this many characters takes some ten MiB, whatever it says
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)

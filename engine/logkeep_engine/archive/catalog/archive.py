@@ -318,8 +318,8 @@ class SinceCheckpoint:
 
 
 def _impossible(state: ArchiveState) -> str:
-    """What no archive can hold: facts about topics that it does not know, or more partitions than clusters have. Empty
-    if there is nothing of that."""
+    """Tell what of a state no archive can hold: facts about topics that it does not know, or more partitions than
+    clusters have. Empty if there is nothing of that."""
     tables = (state.segments, state.coverage, state.gaps, state.epochs, state.leaders, state.branches, state.snapshots)
     strange = {topic_id for table in (*tables, state.generations) for topic_id, _ in table} - state.topics.keys()
     if strange:

@@ -11,9 +11,9 @@ from logkeep_engine.archive.catalog.entry import KafkaFiles, Layout, SegmentEntr
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
 from logkeep_engine.archive.catalog.fields import CODECS
 from logkeep_engine.archive.catalog.packed import PackedSegments, SegmentBatch, SegmentTable, pack
-from logkeep_engine.archive.names import MAX_EPOCH
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.names import MAX_EPOCH
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest
 from tests.unit.archive.build import ORDERS, changed
