@@ -67,7 +67,7 @@ class LocalStorage(Storage):
                 )
 
     def create(self, path: str, data: bytes) -> None:
-        target = self._path(path)
+        target = self._own_path(path)
         with _os_errors(self, path):
             temporary = self._write_temporary(target, data)
             try:
@@ -79,7 +79,7 @@ class LocalStorage(Storage):
             _sync_folder(target.parent)
 
     def put(self, path: str, data: bytes) -> None:
-        target = self._path(path)
+        target = self._own_path(path)
         with _os_errors(self, path):
             temporary = self._write_temporary(target, data)
             try:
@@ -95,7 +95,7 @@ class LocalStorage(Storage):
         writers: list[_LocalWriter] = []
         try:
             for path, data in objects.items():
-                writer = _LocalWriter(self, path, self._path(path), ANYTHING)
+                writer = _LocalWriter(self, path, self._own_path(path), ANYTHING)
                 writers.append(writer)
                 writer.write(data)
                 writer.complete()
@@ -109,7 +109,7 @@ class LocalStorage(Storage):
             raise
 
     def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
-        return _LocalWriter(self, path, self._path(path), replaces)
+        return _LocalWriter(self, path, self._own_path(path), replaces)
 
     def version(self, path: str) -> str | None:
         with _os_errors(self, path):
@@ -167,7 +167,7 @@ class LocalStorage(Storage):
     def delete(self, paths: Iterable[str]) -> None:
         folders = set()
         for path in paths:
-            target = self._path(path)
+            target = self._own_path(path)
             with _os_errors(self, path):
                 target.unlink(missing_ok=True)
             folders.add(target.parent)
@@ -185,8 +185,10 @@ class LocalStorage(Storage):
     def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
         for item in found:
             with _os_errors(self, item.path):
-                (self._root / item.path).unlink(missing_ok=True)
-                _sync_folder((self._root / item.path).parent)
+                target = self._root / item.path
+                self._refuse_outside(target, item.path)
+                target.unlink(missing_ok=True)
+                _sync_folder(target.parent)
         return ()
 
     def _not_listed(self, error: OSError) -> None:
@@ -211,6 +213,22 @@ class LocalStorage(Storage):
         require_object_path(path)
         self.check_path(path)
         return self._root / path
+
+    def _own_path(self, path: str) -> Path:
+        """The path of an object that is to be written or deleted."""
+        target = self._path(path)
+        self._refuse_outside(target, path)
+        return target
+
+    def _refuse_outside(self, target: Path, path: str) -> None:
+        """Raises StorageRefused if a symbolic link in the folder leads out of it: whoever may write there could have
+        made it."""
+        folder, root = os.path.realpath(target.parent), os.path.realpath(self._root)
+        if folder != root and not folder.startswith(root.rstrip(os.sep) + os.sep):
+            raise StorageRefused(
+                f"{self.uri}/{path}: a symbolic link leads out of the folder, to {folder}.",
+                hint="Mount the other file system there instead, or find out who has made the link.",
+            )
 
     def _write_temporary(self, target: Path, data: bytes) -> Path:
         _make_folder(target.parent)

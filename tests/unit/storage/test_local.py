@@ -498,3 +498,38 @@ def _in_memory(path: Path) -> int:
         assert not ctypes.CDLL(None).mincore(address, size, pages)
         del first
         return sum(page & 1 for page in pages) * mmap.PAGESIZE
+
+
+@pytest.mark.parametrize("link", ["runs", "runs/r"])
+def test_a_link_out_of_the_folder_lets_nothing_be_written_or_deleted_there(
+    storage: Storage, tmp_path: Path, link: str
+) -> None:
+    outside = tmp_path / "home"
+    (outside / "r").mkdir(parents=True)
+    (outside / "r" / "precious").write_text("mine")
+    (outside / "precious").write_text("mine")
+    place = tmp_path / "archive" / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to(outside)
+    writes: list[Callable[[str], object]] = [
+        lambda path: storage.put(path, b"x"),
+        lambda path: storage.create(path, b"x"),
+        lambda path: storage.put_all({path: b"x"}),
+        storage.writer,
+        lambda path: storage.delete([path]),
+    ]
+    for write in writes:
+        with pytest.raises(StorageRefused, match="a symbolic link leads out of the folder, to"):
+            write("runs/r/precious")
+    assert sorted(path.name for path in outside.rglob("*")) == ["precious", "precious", "r"]
+
+
+def test_a_link_within_the_folder_and_one_to_it_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "old").mkdir(parents=True)
+    (tmp_path / "disk" / "runs").symlink_to("old")
+    (tmp_path / "archive").symlink_to("disk")
+    storage = open_uri(f"file://{tmp_path}/archive")
+    storage.put("runs/a", b"x")
+    assert (tmp_path / "disk" / "old" / "a").read_bytes() == b"x"
+    storage.delete(["runs/a"])
+    assert [*(tmp_path / "disk" / "old").iterdir()] == []
