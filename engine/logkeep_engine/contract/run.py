@@ -89,10 +89,15 @@ class _Document:
 
     @classmethod
     def from_json(cls, text: Text) -> Self:
+        body = cls._body(text)
         try:
-            return cls(**cls._body(text))
+            return cls._of(body)
         except WRONG as error:
             raise ContractError(f"{cls.__name__}: {error}") from error
+
+    @classmethod
+    def _of(cls, body: dict[str, Any]) -> Self:
+        return cls(**body)
 
 
 def _record(kind: type[Any], value: Mapping[str, Any]) -> Any:
@@ -195,8 +200,7 @@ class Progress(_Document):
         return min(100, self.offsets_done * 100 // self.offsets_total)
 
     @classmethod
-    def from_json(cls, text: Text) -> Self:
-        body = cls._body(text)
+    def _of(cls, body: dict[str, Any]) -> Self:
         body["partitions_shown"] = tuple(_record(PartitionProgress, item) for item in body.get("partitions_shown", ()))
         body["moving"] = tuple(_record(TopicProgress, item) for item in body.get("moving", ()))
         return cls(**body)
@@ -368,27 +372,20 @@ class RunResult(_Document):
     requested_by: str | None = None
 
     @classmethod
-    def from_json(cls, text: Text) -> Self:
-        body = cls._body(text)
+    def _of(cls, body: dict[str, Any]) -> Self:
         body["loss"] = tuple(_record(LossFact, item) for item in body.get("loss", ()))
         body["warnings"] = tuple(body.get("warnings", ()))
         if (found := body.get("coverage")) is not None:
             body["coverage"] = TopicCoverage.of(found)
         if (told := body.get("archive")) is not None:
-            try:
-                body["archive"] = ArchiveReport.of(told)
-            except ValueError as error:
-                raise ContractError(str(error)) from error
+            body["archive"] = ArchiveReport.of(told)
         if (facts := body.get("verification")) is not None:
             body["verification"] = _record(VerificationFacts, facts)
         if (told := body.get("cluster_state")) is not None:
             found = _record(ClusterStateFacts, told)
             body["cluster_state"] = replace(found, users=tuple(found.users), held_back=tuple(found.held_back))
         if (found := body.get("dry_run")) is not None:
-            try:
-                body["dry_run"] = DryRunReport.of(found)
-            except ValueError as error:
-                raise ContractError(str(error)) from error
+            body["dry_run"] = DryRunReport.of(found)
         if (measured := body.get("drill")) is not None:
             body["drill"] = _record(DrillFacts, measured)
         if (emitted := body.get("emitted")) is not None:

@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import IO, Any, NamedTuple, Protocol, Self
 
@@ -237,6 +237,9 @@ class OffsetMap:
         return list(zip(self.sources, self.targets, self.counts, strict=True))
 
 
+_WORDS = {"source_topic", "source_topic_id", "target_topic"}
+
+
 def read_summary(head: bytes, name: str) -> PartitionSummary:
     """The summary from the first HEADER_MAX_BYTES of the object `name`. Raises ArchiveMismatch, ArchiveDamaged."""
     line, found, _ = head.partition(b"\n")
@@ -292,7 +295,7 @@ def _summary(data: bytes, name: str) -> PartitionSummary:
                 hint="Use the version of Logkeep that wrote it, or a newer one.",
             )
         source, target = body["source"], body["target"]
-        return PartitionSummary(
+        found = PartitionSummary(
             source_topic=source["topic"],
             source_topic_id=source["topicId"],
             source_partition=source["partition"],
@@ -305,5 +308,10 @@ def _summary(data: bytes, name: str) -> PartitionSummary:
             append_time_records=body["appendTimeRecords"],
             target_epoch=target.get("leaderEpoch", -1),  # absent from what earlier versions wrote
         )
+        for field in fields(found):
+            value = getattr(found, field.name)
+            if type(value) is not (str if field.name in _WORDS else int):
+                raise ValueError(f"{field.name} {ascii(value)[:100]}")
+        return found
     except WRONG as error:
         raise damaged_map(name, error) from error
