@@ -45,7 +45,7 @@ from logkeep_engine.archive.catalog.kinds import (
     LIST,
     TEXT,
     TIME,
-    Kind,
+    ValueKind,
     check_values,
 )
 from logkeep_engine.archive.names import check_run_id
@@ -249,7 +249,7 @@ def load_commit(data: bytes, name: str) -> Commit:
     return building(build, name)
 
 
-def _all(kind: Kind, document: dict[str, Any], key: str) -> tuple[Any, ...]:
+def _all(kind: ValueKind, document: dict[str, Any], key: str) -> tuple[Any, ...]:
     found = document.get(key, ())
     kind.check(found, key)
     return tuple(found)

@@ -20,7 +20,7 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """Values of these types. Numbers lie between `least` and `most`."""
 
     name: str
@@ -41,16 +41,16 @@ class Kind:
 
 
 _NONE = type(None)
-TEXT = Kind("text", frozenset({str}))
-FLAG = Kind("true or false", frozenset({bool}))
-NUMBER = Kind("number of 64 bits", frozenset({int}), -MAX_OFFSET - 1, MAX_OFFSET)
-COUNT = Kind("count", frozenset({int}), 0, MAX_OFFSET)
-COUNT_IF_KNOWN = Kind("count", frozenset({int, _NONE}), 0, MAX_OFFSET)
-PARTITION = Kind("partition", frozenset({int}), 0, MOST_PARTITIONS - 1)
-EPOCH = Kind("epoch", frozenset({int}), 0, names.MAX_EPOCH)
-TIME = Kind("time", frozenset({int}), -1, _LAST_TIME)
-TIME_IF_KNOWN = Kind("time", frozenset({int, _NONE}), -1, _LAST_TIME)
-LIST = Kind("list", frozenset({list}))
+TEXT = ValueKind("text", frozenset({str}))
+FLAG = ValueKind("true or false", frozenset({bool}))
+NUMBER = ValueKind("number of 64 bits", frozenset({int}), -MAX_OFFSET - 1, MAX_OFFSET)
+COUNT = ValueKind("count", frozenset({int}), 0, MAX_OFFSET)
+COUNT_IF_KNOWN = ValueKind("count", frozenset({int, _NONE}), 0, MAX_OFFSET)
+PARTITION = ValueKind("partition", frozenset({int}), 0, MOST_PARTITIONS - 1)
+EPOCH = ValueKind("epoch", frozenset({int}), 0, names.MAX_EPOCH)
+TIME = ValueKind("time", frozenset({int}), -1, _LAST_TIME)
+TIME_IF_KNOWN = ValueKind("time", frozenset({int, _NONE}), -1, _LAST_TIME)
+LIST = ValueKind("list", frozenset({list}))
 
 _TEXTS = ("topicId", "groupId", "topic", "reason", "kind", "name", "origin", "step", "branchId", "runId")
 _COLUMNS = {
@@ -71,7 +71,7 @@ def check_rows(rows: Sequence[Any], columns: Sequence[str]) -> None:
         _COLUMNS.get(column, NUMBER).check(list(map(itemgetter(at), rows)), column)
 
 
-def check_values(document: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+def check_values(document: Mapping[str, Any], kinds: Mapping[str, ValueKind]) -> None:
     """Raises TypeError and ValueError for a value of another kind. Keys that are not there are none."""
     for key, kind in kinds.items():
         if key in document:
