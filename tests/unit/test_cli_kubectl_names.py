@@ -144,3 +144,25 @@ def test_an_object_with_more_bytes_than_it_can_have_is_not_read() -> None:
         api.instead["/api/v1/namespaces/team-a/secrets/s3"] = json.dumps(body).encode()
         with pytest.raises(ApiFailed, match="to GET /api/v1/namespaces/team-a/secrets/s3 has more than 16 MiB"):
             Kubernetes(api.client(), "team-a").get("Secret", "s3")
+
+
+def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some dozens of resources with long annotations kept `status -A` from everybody."""
+    monkeypatch.setattr("logkeep_engine.cli.kubectl.calls._MAX_PAGE_BYTES", 1000)
+    asked: list[str] = []
+    with FakeApi() as api:
+        cluster = Kubernetes(api.client(), "team-a")
+        ask = cluster._ask
+
+        def asks(method: str, path: str, query: dict[str, str], *more: Any, **how: Any) -> Any:
+            asked.append(query["limit"])
+            notes = {} if int(query["limit"]) < 100 else {"annotations": {"a": "x" * 1000}}
+            api.put("KafkaBackup", "team-a", "nightly", metadata=notes)
+            return ask(method, path, query, *more, **how)
+
+        monkeypatch.setattr(cluster, "_ask", asks)
+        assert [one["metadata"]["name"] for one in cluster.items("KafkaBackup")] == ["nightly"]
+        assert asked == ["500", "250", "125", "63"]
+        monkeypatch.setattr("logkeep_engine.cli.kubectl.calls._MAX_PAGE_BYTES", 10)
+        with pytest.raises(ApiFailed, match="has more than 0 MiB"):
+            cluster.items("KafkaBackup")

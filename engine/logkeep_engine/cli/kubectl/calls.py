@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 30.0
-_PAGE = "500"
+_PAGE = 500
 _MAX_PAGE_BYTES = 64 << 20
 _MAX_LINE_BYTES = 1 << 20
 _NO_KUBECONFIG = "Set KUBECONFIG or --kubeconfig, and try kubectl with the same."
+
+
+class _TooLong(ApiFailed):
+    """An answer has more bytes than are read at once."""
 
 
 def connect(kubeconfig: str | None, context: str | None, namespace: str | None) -> Kubernetes:
@@ -105,13 +109,21 @@ class Kubernetes:
             return None
 
     def items(self, kind: str, *, everywhere: bool = False, labels: Mapping[str, str] | None = None) -> list[Any]:
-        """The objects of a kind in the namespace, or in all of them, read page by page."""
-        query = {"limit": _PAGE}
+        """The objects of a kind in the namespace, or in all of them, read page by page. A page that is too long is
+        asked for again with half as many."""
+        limit, query = _PAGE, {"limit": str(_PAGE)}
         if labels:
             query["labelSelector"] = ",".join(f"{key}={value}" for key, value in labels.items())
         found: list[Any] = []
         while True:
-            page = self._json("GET", kind, query=query, everywhere=everywhere)
+            try:
+                page = self._json("GET", kind, query=query, everywhere=everywhere)
+            except _TooLong:
+                if limit == 1:
+                    raise
+                limit = -(-limit // 2)
+                query["limit"] = str(limit)
+                continue
             with self._compared():
                 check_list(page, kind)
                 for item in page.get("items") or ():
@@ -168,7 +180,7 @@ class Kubernetes:
             raise self._unreachable(error) from error
         if len(data) > most:
             answer.close()
-            raise ApiFailed(
+            raise _TooLong(
                 f"The answer of {self._api.configuration.host} to GET {path} has more than {most >> 20} MiB."
             )
         if answer.status >= 300:
