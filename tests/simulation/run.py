@@ -211,7 +211,7 @@ class Simulation:
     # ---- restores
 
     def _newest_anchor(self) -> str | None:
-        """What a status has, which never goes back."""
+        """The newest one that a run has told of, as a status has it; None if none has."""
         return str(self._anchors[-1]) if self._anchors else None
 
     def _restore(self, source: SimulatedCluster, target: SimulatedCluster) -> None:
