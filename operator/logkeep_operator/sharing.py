@@ -2,7 +2,7 @@
 
 The archive itself says who that is, and each run asks it. What is remembered here lets the operator say so before it
 starts a Job in vain. Of KafkaBackups of a namespace with the same storage, the one that wrote the archive last has it.
-If none has written it, it is the first that was created.
+If none has written it, it is the first that was created of those that have begun a run.
 
 Namespaces are not compared with each other. Anybody can write down a URI, and whoever has the driver's account of a
 namespace, or may change ConfigMaps there, can have a status say that the archive was written a moment ago. That must
@@ -20,24 +20,29 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from logkeep_operator.api import Key, Resource, Status
+from logkeep_operator.api import Key, Resource, Status, StatusOutcome
 
 
 @dataclass(frozen=True)
 class _Turn:
     """A KafkaBackup that names an archive. `written`: when it last wrote it, in seconds since the epoch; None if it has
-    not."""
+    not. `begun`: it has begun a run that writes."""
 
     key: Key
     created: float
+    begun: bool
     written: float | None = None
     archive_id: str | None = None
     epoch: int = 0
 
+    @property
+    def _age(self) -> tuple[bool, float, Key]:
+        return not self.begun, self.created, self.key
+
     def comes_before(self, other: _Turn) -> bool:
         """Whether this one has the archive instead of the other."""
         if self.written is None:
-            return other.written is None and (self.created, self.key) < (other.created, other.key)
+            return self.begun and other.written is None and self._age < other._age
         if other.written is None:
             return True
         return self.archive_id == other.archive_id and self.written > other.written and self.epoch > other.epoch
@@ -101,7 +106,8 @@ def archive_at(resource: Resource) -> object:
 
 
 def _turn(resource: Resource, status: Status) -> _Turn:
+    begun = status.run is not None and status.run.outcome is not StatusOutcome.DRY_RUN
     archive, created = status.archive, resource.created.timestamp() if resource.created is not None else 0.0
     if archive is None or archive.uri is None or archive.uri.rstrip("/") != resource.spec["storage"]["uri"].rstrip("/"):
-        return _Turn(resource.key, created)
-    return _Turn(resource.key, created, archive.write_time_seconds, archive.id, archive.epoch or 0)
+        return _Turn(resource.key, created, begun)
+    return _Turn(resource.key, created, begun, archive.write_time_seconds, archive.id, archive.epoch or 0)

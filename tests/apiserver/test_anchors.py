@@ -96,7 +96,7 @@ def test_of_two_backups_of_one_archive_the_later_gets_no_job(namespace: Namespac
     second = next_job(namespace, first)
     asked = request_of(namespace, second)
     assert (asked.name, asked.take_over) == ("other", FIVE)
-    succeeds(namespace, second, commit=8, anchor=f"8:{'8' * 64}", taken_over=FIVE)
+    succeeds(namespace, second, commit=8, epoch=3, anchor=f"8:{'8' * 64}", taken_over=FIVE)
     namespace.phase("kbak", "other", "Succeeded")
     annotate(namespace, "nightly", run="again")
     ready = namespace.reason("kbak", "nightly", "ArchiveOwned")

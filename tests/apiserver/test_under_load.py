@@ -19,7 +19,7 @@ from tests.apiserver.conftest import install_crds, install_operator_account
 from tests.apiserver.operator import Namespace, Operator, result, run_id_of, wait_for
 from tests.apiserver.webhook import RefusesJobs
 from tests.cluster.apiserver import ApiServer
-from tests.unit.operator.world import backup_of_its_own, backup_spec
+from tests.unit.operator.world import backup_of_its_own
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -71,7 +71,7 @@ class User:
 
     def make(self, name: str, **spec: Any) -> None:
         body = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaBackup", "metadata": {"name": name}}
-        self._objects.create_namespaced_custom_object(*self._where, {**body, "spec": backup_spec(**spec)})
+        self._objects.create_namespaced_custom_object(*self._where, {**body, "spec": backup_of_its_own(name, **spec)})
 
     def change(self, name: str, change: dict[str, Any]) -> None:
         self._objects.patch_namespaced_custom_object(*self._where, name, change)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.run import RunRequest, RunResult
-from logkeep_operator.api import ArchiveStatus, Key, Phase, Resource, Status
+from logkeep_operator.api import ArchiveStatus, Key, Phase, Resource, RunStatus, Status, StatusOutcome
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import documents
 from logkeep_operator.reconcile.archive import with_archive
@@ -174,11 +174,12 @@ def backup(
     written: int | None = None,
     archive: tuple[str, int] = ("a", 0),
     wrote_at: str = "",
+    begun: bool = True,
     **storage: Any,
 ) -> Resource:
     moment = timestamp(START + timedelta(seconds=created))
     spec = backup_spec(storage={"uri": URI, **storage})
-    status = Status()
+    status = Status(run=RunStatus(id="r", key="r")) if begun else Status()
     if written is not None:
         wrote = timestamp(START + timedelta(seconds=written))
         uri = wrote_at or spec["storage"]["uri"]
@@ -198,6 +199,18 @@ def test_of_two_that_have_written_nothing_the_older_has_the_archive() -> None:
     old, new = backup("zebra", created=1), backup("ant", created=2)
     known = shared(new, old)
     assert (known.owner_instead_of(old), known.owner_instead_of(new)) == (None, old.key)
+
+
+def test_what_has_begun_nothing_stops_nobody() -> None:
+    """It is suspended, say, or its spec is invalid, or it only finds out what it would do."""
+    idle, new = backup("idle", created=1, begun=False), backup("new", created=2, begun=False)
+    known = shared(idle, new)
+    assert (known.owner_instead_of(idle), known.owner_instead_of(new)) == (None, None)
+    dry = replace(idle, status=Status(run=RunStatus(id="r", key="r", outcome=StatusOutcome.DRY_RUN)))
+    known.note(dry)
+    assert known.owner_instead_of(new) is None
+    known.note(backup("new", created=2))
+    assert known.owner_instead_of(idle) == new.key
 
 
 def test_whoever_wrote_it_last_has_the_archive() -> None:
