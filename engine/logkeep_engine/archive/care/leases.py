@@ -204,11 +204,8 @@ def _reader_of(storage: Storage, path: str) -> RunningReader | None:
         note = loads(storage.read(path, most=NOTE_BYTES))
     except ObjectMissing:
         return None
-    except (
-        ValueError,
-        ObjectTooLarge,
-    ):  # cut short, or of a newer version: it says at least that somebody has been there
-        return RunningReader(run_id, NO_COMMIT)
+    except (ValueError, ObjectTooLarge):
+        return RunningReader(run_id, NO_COMMIT)  # cut short, or of a newer version: somebody has been there at least
     if not isinstance(note, dict):
         return RunningReader(run_id, NO_COMMIT)
     if note.get("ended") is True:

@@ -67,10 +67,13 @@ class RetentionRules:
             return frozenset()
         return frozenset(topic_id for topic_id, topic in state.topics.items() if not self.chosen(topic.name))
 
+    def unchosen(self, state: ArchiveState) -> frozenset[str]:
+        """The ids of the spared topics of which the archive holds something."""
+        return self.spared(state).intersection(topic_id for topic_id, _ in (*state.segments, *state.snapshots))
+
     def told_unchosen(self, state: ArchiveState) -> list[str]:
         """The warning for topics that the archive holds and that are spared."""
-        there = {topic_id for topic_id, _ in (*state.segments, *state.snapshots)}
-        names = sorted({state.topics[topic_id].name for topic_id in self.spared(state) & there})
+        names = sorted({state.topics[topic_id].name for topic_id in self.unchosen(state)})
         if not names or not self.is_set:
             return []
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

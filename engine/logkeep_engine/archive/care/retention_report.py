@@ -122,22 +122,20 @@ def planned_retention(state: ArchiveState, rules: RetentionRules, hold: Retentio
     if not rules.is_set:
         return None
     state.retention_holds = tuple(sorted(set(with_spec_holds(state.retention_holds, hold))))
-    spared = rules.spared(state)
-    found = judged(state, rules.limits, time.time_ns() // 1_000_000, rules.keep, spared)
+    found = judged(state, rules.limits, time.time_ns() // 1_000_000, rules.keep, rules.spared(state))
     groups: dict[tuple[str, str], list[Judged]] = {}
     for one in found:
         if one.goes:
             groups.setdefault((state.topics[one.item.topic_id].name, one.why), []).append(one)
     going = [one.item for some in groups.values() for one in some]
     snapshots = sum(item.is_snapshot for item in going)
-    there = {topic_id for topic_id, _ in (*state.segments, *state.snapshots)}
     return PlannedRetention(
         topics=len({item.topic_id for item in going}),
         partitions=len({(item.topic_id, item.partition) for item in going}),
         segments=len(going) - snapshots,
         snapshots=snapshots,
         bytes=sum(item.bytes for item in going),
-        topics_unchosen=len(spared & there),
+        topics_unchosen=len(rules.unchosen(state)),
         topics_shown=tuple(_planned(*group, some) for group, some in sorted(groups.items())),
     )
 
