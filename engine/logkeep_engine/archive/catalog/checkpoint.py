@@ -55,8 +55,8 @@ from logkeep_engine.archive.catalog.kinds import (
     COUNT,
     EPOCH,
     LIST,
+    MOST_PARTITIONS,
     NUMBER,
-    PARTITION,
     TEXT,
     TIME,
     check_values,
@@ -329,7 +329,8 @@ def _load_frames(body: memoryview, head: dict[str, Any], layout: int, name: str)
         rows = memoryview(_rows_in(content[cut + 1 :], layout))
         at = 0
         for topic_id, partition, coverage, gaps, segments, *gone in documents.loads(content[:cut]):
-            PARTITION.check((partition,), "a partition")
+            if type(partition) is not int or not 0 <= partition < MOST_PARTITIONS:
+                raise ValueError(f"partition {ascii(partition)[:100]}")
             if topic_id not in ids:
                 raise ValueError(f"a partition of topic id {ascii(topic_id)[:100]}, which is none of its topics")
             key = (ids[topic_id], partition)
@@ -342,7 +343,8 @@ def _load_frames(body: memoryview, head: dict[str, Any], layout: int, name: str)
             if epochs:
                 state.epochs[key] = epochs_of(epochs)
             if leader != UNKNOWN:
-                NUMBER.check((leader,), "a leader epoch")
+                if type(leader) is not int:
+                    raise TypeError(f"{ascii(leader)[:100]} is no leader epoch")
                 state.leaders[key] = leader
             for table, count in ((state.segments, segments), (unknown.segments, unpurged)):
                 if count:
