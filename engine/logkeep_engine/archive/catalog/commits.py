@@ -204,8 +204,7 @@ def load_commit(data: bytes, name: str) -> Commit:
     know(document, _HEAD_KEYS | _KIND_KEYS[kind], name)
 
     def build() -> Commit:
-        check_values(document, _KINDS)
-        check_run_id(document["runId"])
+        _check(document)
         return Commit(
             number=document["commit"],
             archive_id=document["archiveId"],
@@ -247,6 +246,11 @@ def load_commit(data: bytes, name: str) -> Commit:
         )
 
     return building(build, name)
+
+
+def _check(document: dict[str, Any]) -> None:
+    check_values(document, _KINDS)
+    check_run_id(document["runId"])
 
 
 def _all(kind: ValueKind, document: dict[str, Any], key: str) -> tuple[Any, ...]:
