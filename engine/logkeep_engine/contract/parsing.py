@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from logkeep_engine.contract.endpoints import ENDPOINT, NOT_AN_ORIGIN
+from logkeep_engine.contract.storage import NOT_A_URI, URI
 from logkeep_engine.contract.values import DNS_LABEL, DNS_NAME, HOST_PORT, SECRET_KEY
 
 M = TypeVar("M", bound=BaseModel)
@@ -20,6 +21,9 @@ _PATTERNS = {
     DNS_LABEL: "is not a name in Kubernetes: lower-case letters, digits, and '-' between them",
     SECRET_KEY: "is not a key of a Secret or a ConfigMap: letters, digits, '-', '_' and '.'",
 }
+
+# Likewise; what was written is not repeated, for it may hold a password.
+_UNSAID = {ENDPOINT: NOT_AN_ORIGIN, URI: NOT_A_URI}
 
 
 class SpecInvalid(ValueError):
@@ -73,8 +77,8 @@ def _say(item: Any) -> str:
         return f"must have at most {item['ctx']['max_length']} items"
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _PATTERNS:
         return f"{item['input']!r} {_PATTERNS[item['ctx']['pattern']]}"
-    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == ENDPOINT:
-        return NOT_AN_ORIGIN  # what was written may hold a password
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _UNSAID:
+        return _UNSAID[item["ctx"]["pattern"]]
     return str(item["msg"]).removeprefix("Value error, ")
 
 

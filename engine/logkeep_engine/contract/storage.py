@@ -15,6 +15,10 @@ from logkeep_engine.contract.values import ResourceName
 
 # No character of a line break or a terminal's command: URIs stand in logs, in lists and in messages.
 URI = r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\x00-\x1f\x7f-\x9f]+)*/?|file:///[^?#\x00-\x1f\x7f-\x9f]+)$"
+NOT_A_URI = (
+    "must be s3://bucket/prefix or file:///path, without a user, a password, a query, a fragment, empty folders and "
+    "control characters; a bucket's name has 3 to 63 of a-z 0-9 . -"
+)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 

@@ -261,7 +261,7 @@ BAD_BACKUPS = [
     (backup(topics={"include": ["a"], "excluded": []}), "spec.topics.excluded", "unknown field"),
     ({"topics": {"include": ["a"]}, "storage": {"uri": "s3://bucket"}}, "spec.cluster", "required"),
     (backup(cluster={"bootstrapServers": ["kafka"]}), "spec.cluster.bootstrapServers[0]", "'kafka' is not host:port"),
-    (backup(storage={"uri": "gs://bucket/x"}), "spec.storage.uri", "match pattern"),
+    (backup(storage={"uri": "gs://bucket/x"}), "spec.storage.uri", "must be s3://bucket/prefix or file:///path"),
     (backup(storage={"uri": "file:///x", "region": "r"}), "spec.storage", "region may be set only with an s3:// uri"),
     (backup(storage={"uri": "s3://bucket", "volume": {"claimName": "c"}}), "spec.storage", "only with a file:// uri"),
     (backup(storage={"uri": "s3://bucket", "credentials": {}}), "spec.storage.credentials", "exactly one of"),
@@ -593,7 +593,7 @@ BAD_RESTORES = [
         "spec",
         "emit may only be None with drill, which deletes its topics",
     ),
-    (restore(state={"uri": "bucket"}), "spec.state.uri", "String should match pattern"),
+    (restore(state={"uri": "bucket"}), "spec.state.uri", "must be s3://bucket/prefix or file:///path"),
     (restore(state={"uri": "file:///a", "region": "r"}), "spec.state", "region may be set only with an s3:// uri"),
 ]
 
