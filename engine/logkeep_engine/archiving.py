@@ -97,7 +97,7 @@ class ArchivingRun(DriverRun):
                 epoch=self._writer.epoch,
                 commit=state.commit,
                 anchor=str(anchor) if anchor is not None else None,
-                taken_over=self._writer.archive.claim.consent,
+                taken_over=self._writer.archive.claim.said,
                 records=run.records,
                 bytes=run.bytes,
                 segments=run.segments,

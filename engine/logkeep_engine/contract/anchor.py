@@ -19,6 +19,7 @@ NEW = "new"
 """The consent to begin anew where an archive has been and is gone: there is no commit to name."""
 
 _ANCHOR = re.compile(ANCHOR_PATTERN)
+_AGAIN = re.compile(r"[ -~]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +44,10 @@ class Anchor:
 def is_consent(text: str) -> bool:
     """Tell whether a text can be the consent to take an archive over: an anchor, or `new`."""
     return text == NEW or _ANCHOR.fullmatch(text) is not None
+
+
+def consent_in(text: str) -> str | None:
+    """The consent in a text that a user has written, None if there is none. Behind a blank it may have more words: a
+    text is used once, so they let somebody consent to the same thing a second time, as `new again`."""
+    consent, blank, words = text.partition(" ")
+    return consent if is_consent(consent) and (not blank or _AGAIN.fullmatch(words) is not None) else None

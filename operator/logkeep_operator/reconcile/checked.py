@@ -7,10 +7,11 @@ API server must be able to store.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from logkeep_engine.contract.anchor import is_consent
+from logkeep_engine.contract.anchor import consent_in, is_consent
 from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.emitting import EmittedFacts
 from logkeep_engine.contract.reconcile import ReconcileFacts
@@ -96,8 +97,12 @@ def _partition(shown: PartitionProgress) -> None:
 
 def _anchors(document: RunResult) -> None:
     """Check the anchor, which must be that of the commit, and the consent."""
-    for key, text in (("anchor", document.anchor), ("takenOver", document.taken_over)):
-        if text is not None and not (isinstance(text, str) and is_consent(text)):
+    known: tuple[tuple[str, Any, Callable[[str], object]], ...] = (
+        ("anchor", document.anchor, is_consent),
+        ("takenOver", document.taken_over, consent_in),
+    )
+    for key, text, read in known:
+        if text is not None and not (isinstance(text, str) and read(text)):
             raise Unreadable(f"{key} is {text!r:.100}")
     if document.anchor is not None and document.anchor.partition(":")[0] != str(document.commit):
         raise Unreadable(f"anchor is {document.anchor!r}, and commit {document.commit}")

@@ -146,6 +146,14 @@ def test_a_consent_goes_to_a_run_once() -> None:
     world.resource = replace(world.resource, annotations={"logkeep.dev/take-over": EIGHT, "logkeep.dev/run": "2"})
     world.settle()
     assert request_of(world).take_over is None
+    succeeds(world, commit=11, anchor=anchored(11))
+    again = f"{EIGHT} again"
+    world.resource = replace(world.resource, annotations={"logkeep.dev/take-over": again, "logkeep.dev/run": "3"})
+    world.settle()
+    assert request_of(world).take_over == again
+    succeeds(world, commit=13, anchor=anchored(13), taken_over=again)
+    assert world.status.archive is not None
+    assert world.status.archive.taken_over == again
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ _HINT = (
 )
 _HOW = (
     "To take the archive as it is, name what you have seen: a KafkaBackup with the annotation "
-    "logkeep.dev/take-over={0} (and logkeep.dev/run for a run at once), `logkeep backup` with --take-over {0}"
+    "logkeep.dev/take-over={0} (and logkeep.dev/run for a run at once; if that value is there already, it was used: "
+    "add a word, as '{0} again'), `logkeep backup` with --take-over {0}"
 )
 
 
@@ -86,6 +87,8 @@ class AnchorCheck:
             if consent == taken_over and (self._consented is None or self._has(self._consented, state, load_at)):
                 return
             if self._consented is not None and newest(state) == self._consented:
+                return
+            if consent == NEW and state.commit < 0:  # `archive.json` is all that is left
                 return
         raise rolled_back(uri, anchor, state, consent)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logkeep_engine.contract.anchor import Anchor, is_consent
+from logkeep_engine.contract.anchor import Anchor, consent_in
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import SpecError
 
@@ -46,19 +46,21 @@ class ArchiveClaim:
     owner     who is going to write, None for readers and for those who write an archive that nobody owns
     acts_for  the label of the owner for whom somebody else writes once
     consent   what the user has seen and takes as it is: an anchor, or `new`
+    said      the text in which the user has consented, which is used once
     """
 
     anchor: Anchor | None = None
     owner: Owner | None = None
     acts_for: str | None = None
     consent: str | None = None
+    said: str | None = None
 
 
 def claim_of(request: RunRequest) -> ArchiveClaim:
     """The claim of the run of a KafkaBackup. Raises SpecError."""
     in_cluster = request.uid is not None
     owner = Owner(request.namespace if in_cluster else "", request.name, request.uid or "")
-    return ArchiveClaim(anchor_of(request.anchor), owner, consent=consent_of(request.take_over))
+    return ArchiveClaim(anchor_of(request.anchor), owner, consent=consent_of(request.take_over), said=request.take_over)
 
 
 def anchor_of(text: str | None, said: str = "the anchor of the run") -> Anchor | None:
@@ -73,8 +75,11 @@ def anchor_of(text: str | None, said: str = "the anchor of the run") -> Anchor |
 
 def consent_of(text: str | None) -> str | None:
     """The consent in a text. Raises SpecError."""
-    if text is None or is_consent(text):
-        return text
+    if text is None:
+        return None
+    consent = consent_in(text)
+    if consent is not None:
+        return consent
     raise SpecError(
         f"--take-over, or the annotation logkeep.dev/take-over: {text!r} is neither the number of a commit with its "
         "SHA-256, like 41:9f86…, nor 'new'",

@@ -22,6 +22,7 @@ from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.anchor import NEW
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.errors import ArchiveOwned
 
@@ -71,6 +72,8 @@ def confirm_owner(archive: Archive) -> None:
 def _consented(archive: Archive, state: ArchiveState) -> bool:
     """Whether the consent names the newest commit. A consent from before, with which the owner has the archive now,
     was used."""
+    if state.commit < 0:  # there is none to name: `archive.json` is all that is left of it
+        return archive.claim.consent == NEW
     now = newest(state)
     return now is not None and str(now) == archive.claim.consent
 

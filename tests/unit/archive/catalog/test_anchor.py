@@ -16,13 +16,14 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner, anchor_of, consent_of
+from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner, anchor_of, claim_of, consent_of
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.cli import app
 from logkeep_engine.contract.anchor import Anchor
+from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import ArchiveMissing, ArchiveRolledBack, SpecError
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, begin, chunk
@@ -191,6 +192,31 @@ def test_an_archive_that_is_gone_is_not_made_anew(storage: Storage, tmp_path: Pa
         begin_with(storage, "two", ArchiveClaim(known, consent="new")).close()
     with pytest.raises(ArchiveRolledBack):
         begin_with(storage, "three", ArchiveClaim(known))
+
+
+def test_an_archive_of_which_only_the_first_object_is_left_is_begun_anew(storage: Storage, tmp_path: Path) -> None:
+    """The hint named `new`, and `new` was refused."""
+    known = a_run(storage, "one", 0)
+    shutil.rmtree(tmp_path / "archive" / "catalog")
+    with pytest.raises(ArchiveRolledBack) as caught:
+        begin_with(storage, "two", ArchiveClaim(known, OWNER))
+    assert "has no commit" in caught.value.message
+    assert "take-over=new (" in caught.value.hint
+    for _ in range(2):  # a second attempt of the run has the same request
+        begin_with(storage, "two", ArchiveClaim(known, OWNER, consent="new")).close()
+    with pytest.raises(ArchiveRolledBack):
+        begin_with(storage, "three", ArchiveClaim(known, OWNER))
+
+
+@pytest.mark.parametrize("seen", ["new", f"41:{'9' * 64}"])
+def test_a_consent_may_have_words_behind_it(seen: str) -> None:
+    """A value is used once: without them nobody could consent to the same thing a second time."""
+    for text in (seen, f"{seen} again", f"{seen} Fri Nov 27 22:33:26 UTC 2026"):
+        claim = claim_of(RunRequest("KafkaBackup", "n", "team", "r", {}, uid="u", take_over=text))
+        assert (claim.consent, claim.said) == (seen, text)
+    for text in (f"{seen} ", f"{seen}again", f" {seen}", f"{seen} a\nb", f"{seen} {'x' * 65}", f"{seen} \u202e"):
+        with pytest.raises(SpecError, match="is neither the number of a commit"):
+            consent_of(text)
 
 
 def test_another_archive_in_its_place_is_refused(storage: Storage, tmp_path: Path) -> None:
