@@ -37,7 +37,7 @@ WANTED: list[Any] = [
 ]
 
 
-def write(cluster: SimulatedCluster, topic: str) -> None:
+def produce(cluster: SimulatedCluster, topic: str) -> None:
     for partition in cluster.topics[topic].partitions:
         cluster.do(lambda to=partition: to.append(batch([(b"%d" % n, b"value") for n in range(10)])))  # type: ignore[misc]
 
@@ -69,16 +69,16 @@ def goes_on(source: SimulatedCluster, root: Path, **retention: str) -> None:
     def fails(work: Any) -> None:
         raise KeyboardInterrupt
 
-    write(source, "orders")
+    produce(source, "orders")
     with contextlib.suppress(KeyboardInterrupt):
         try_backup(backup_spec(source, root), "backup-2", ThreadRunner(before=fails))
     assert state_of(root).runs["backup-2"].success is None
     source.do(lambda: source.add_partitions(source.topics["orders"], 2, 1))
-    write(source, "orders")
+    produce(source, "orders")
     back_up(backup_spec(source, root), "backup-3")
     source.do(source.topics.clear)
     source.do(lambda: source.create("orders", 1))
-    write(source, "orders")
+    produce(source, "orders")
     back_up(backup_spec(source, root), "backup-4")
     back_up(backup_spec(source, root, retention={"maxAge": "1s", **retention}), "backup-5")
     assert state_of(root).removed
@@ -88,9 +88,9 @@ def goes_on(source: SimulatedCluster, root: Path, **retention: str) -> None:
 def archive(source: SimulatedCluster, tmp_path: Path) -> Path:
     root = tmp_path / "archive"
     source.do(lambda: source.create("orders", 2))
-    write(source, "orders")
+    produce(source, "orders")
     back_up(backup_spec(source, root), "backup-0")
-    write(source, "orders")
+    produce(source, "orders")
     back_up(backup_spec(source, root), "backup-1")
     return root
 
@@ -101,7 +101,7 @@ def test_a_killed_restore_to_a_run_does_not_leave_out_what_is_deleted_since(
 ) -> None:
     """It would say that all is restored, or that its plan was altered."""
     source = clusters[0]
-    write(source, "orders")
+    produce(source, "orders")
     back_up(backup_spec(source, archive), "backup-2")
     with pytest.raises(KeyboardInterrupt):
         restored(target, archive, killed=True, point={"run": point})
