@@ -56,10 +56,10 @@ def weight_of(body: Any) -> int:
 
 
 def written_back(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a resource that a write of its status sends back. The API changes none of them then."""
+    """The parts of a resource that a write of its status needs."""
     metadata = body["metadata"]
     kept = {key: metadata[key] for key in _WRITTEN_BACK if key in metadata}
-    return {"metadata": kept, "spec": body.get("spec") or {}}
+    return {"metadata": kept}
 
 
 def own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

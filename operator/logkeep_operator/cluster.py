@@ -12,7 +12,7 @@ import hashlib
 import json
 import ssl
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -50,6 +50,7 @@ from logkeep_operator.errors import AlreadyExists, AnswerTooLong, AnswerWrong, A
 from logkeep_operator.resources import ANNOTATION_SUSPENDED, LABEL_MANAGED_BY, MANAGED_BY, resource_labels
 
 FIELD_MANAGER = "logkeep-operator"
+_Body = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 _AS_OPERATOR = {"fieldManager": FIELD_MANAGER}  # of every write, so that managedFields name who owns a field
 _CONNECT_SECONDS = 5.0
 _SLOW_SECONDS = 2.0
@@ -129,9 +130,8 @@ class KubernetesCluster:
 
     def write_status(self, resource: Resource, status: Status) -> None:
         """Replace the whole status. Raises Conflict when the resource is not what was read any more."""
-        body = {**resource.body, "apiVersion": API_VERSION, "kind": resource.key.kind, "status": status.to_dict()}
         path = _path(resource.key.kind, resource.key.namespace, resource.key.name, "status")
-        self._call("PUT", path, body=body, query=_AS_OPERATOR)
+        self._replace_status(path, resource.body, status.to_dict())
 
     # ---- KafkaBackupRuns
 
@@ -141,9 +141,8 @@ class KubernetesCluster:
 
     def answer_asked_run(self, asked: AskedRun, status: AskedStatus) -> None:
         """Replace its whole status. Raises Conflict when it is not what was read any more."""
-        body = {**asked.body, "apiVersion": API_VERSION, "kind": ASKED_KIND, "status": status.to_dict()}
         path = _path(ASKED_KIND, asked.namespace, asked.name, "status")
-        self._call("PUT", path, body=body, query=_AS_OPERATOR)
+        self._replace_status(path, asked.body, status.to_dict())
 
     def adopt_asked_run(self, asked: AskedRun, uid: str) -> None:
         """Add its KafkaBackup to its owners. Nothing happens if it is gone."""
@@ -358,12 +357,20 @@ class KubernetesCluster:
         path = _path(kind, namespace, name)
         self._call("PATCH", path, body=patch, query=_AS_OPERATOR, content_type="application/merge-patch+json")
 
+    def _replace_status(self, path: str, read: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        # With a PUT the API takes labels and annotations that are left out for given up by those who apply them.
+        patch = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": read["metadata"]["resourceVersion"]},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        self._call("PATCH", path, body=patch, query=_AS_OPERATOR, content_type="application/json-patch+json")
+
     def _call(
         self,
         method: str,
         path: str,
         *,
-        body: Mapping[str, Any] | None = None,
+        body: _Body | None = None,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         most: int = MAX_OBJECT_BYTES,
@@ -375,7 +382,7 @@ class KubernetesCluster:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None,
+        body: _Body | None,
         query: Mapping[str, str] | None,
         content_type: str,
         most: int,

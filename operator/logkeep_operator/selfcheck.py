@@ -22,9 +22,9 @@ LEASES = "coordination.k8s.io"
 # (API group, resource, subresource, verbs): what `cluster` calls and `watches` watch.
 NEEDED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     *((GROUP, plural, "", ("get", "list", "watch")) for plural in KINDS.values()),
-    *((GROUP, plural, "status", ("update",)) for plural in KINDS.values()),
+    *((GROUP, plural, "status", ("patch",)) for plural in KINDS.values()),
     (GROUP, ASKED_PLURAL, "", ("list", "watch", "patch", "delete")),
-    (GROUP, ASKED_PLURAL, "status", ("update",)),
+    (GROUP, ASKED_PLURAL, "status", ("patch",)),
     ("batch", "jobs", "", ("get", "list", "watch", "create", "patch", "delete")),
     (STRIMZI_GROUP, "kafkas", "", ("get",)),
     ("", "events", "", ("get", "list", "create", "patch")),

@@ -34,10 +34,10 @@ ASKED = (
 DRIVER = {"pods": (*READ, "create"), "configmaps": ("patch",)}
 OPERATOR = {
     **dict.fromkeys(KINDS, READ),
-    **{f"{kind}/status": ("get", "update", "patch") for kind in KINDS},
+    **{f"{kind}/status": ("patch",) for kind in KINDS},
     **{f"{kind}/finalizers": ("update",) for kind in KINDS},
     ASKED_RUNS: (*READ, "patch", "delete"),
-    f"{ASKED_RUNS}/status": ("get", "update", "patch"),
+    f"{ASKED_RUNS}/status": ("patch",),
     "kafkas.kafka.strimzi.io": ("get",),
     "jobs.batch": (*READ, "create", "patch", "delete"),
     "serviceaccounts": ("create",),

@@ -211,7 +211,7 @@ def test_idle_resources_cost_a_few_calls_however_many_they_are(
 
         wait_for("all statuses", suspended, timeout=180)
         looks = calls.counted()
-        assert looks["update kafkabackups/status"] <= MANY + 5
+        assert looks["patch kafkabackups/status"] <= MANY + 5
         assert looks["get kafkabackups"] <= 1.6 * MANY, "a look for each write, and hardly another"
 
         def calm() -> bool:

@@ -85,14 +85,14 @@ cannot say "only your own". */}}
   verbs: [get, list, watch]
 - apiGroups: [logkeep.dev]
   resources: [kafkabackups/status, kafkarestores/status]
-  verbs: [get, update, patch]
+  verbs: [patch]
 # Those with which people ask for runs are answered, get their KafkaBackup as owner, and are deleted after their time.
 - apiGroups: [logkeep.dev]
   resources: [kafkabackupruns]
   verbs: [get, list, watch, patch, delete]
 - apiGroups: [logkeep.dev]
   resources: [kafkabackupruns/status]
-  verbs: [get, update, patch]
+  verbs: [patch]
 # Where OwnerReferencesPermissionEnforcement is on, blockOwnerDeletion needs this.
 - apiGroups: [logkeep.dev]
   resources: [kafkabackups/finalizers, kafkarestores/finalizers]

@@ -42,8 +42,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Resource:
-    """`spec` is as stored, with the CRD's defaults; `body` is what is needed to write the status back: the API
-    changes nothing else then."""
+    """`spec` is as stored, with the CRD's defaults; `body` is what a write of the status needs."""
 
     key: Key
     uid: str

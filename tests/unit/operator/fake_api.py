@@ -70,7 +70,8 @@ class FakeApi:
         """An object is there. `parts` are its top fields; those of `metadata` are added to name and uid."""
         path = api_path(kind, namespace, name)
         version, _ = KINDS_BY_PLURAL[path.split("/")[-2]]
-        own = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}", "generation": 1}
+        own: dict[str, Any] = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"}
+        own |= {"generation": 1, "resourceVersion": "1"}
         metadata = {**own, "creationTimestamp": "2026-11-01T00:00:00Z", **parts.pop("metadata", {})}
         body = {"apiVersion": version, "kind": kind, "metadata": metadata, **parts}
         self.objects[path] = body
@@ -125,6 +126,8 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
         def taken(self, verb: str) -> tuple[str, dict[str, Any]]:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}")
+            if isinstance(body, list):  # a patch of operations
+                body = {change["path"].removeprefix("/"): change["value"] for change in body}
             path = urlsplit(self.path).path
             api.writes.append(Write(verb, path, body))
             return path, body
@@ -141,13 +144,10 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
             api.objects[key] = body
             return self.reply(201, body)
 
-        def do_PUT(self) -> None:
-            path, body = self.taken("PUT")
-            api.objects[path.removesuffix("/status")] = body
-            self.reply(200, body)
-
         def do_PATCH(self) -> None:
             path, body = self.taken("PATCH")
+            if path.endswith("/status"):
+                api.objects[path.removesuffix("/status")]["status"] = body["status"]
             self.reply(*api.refused.get(path, (200, body)))
 
         def do_DELETE(self) -> None:
