@@ -137,7 +137,7 @@ PACKAGES: Mapping[str, Near] = {
                 "drill", "dry_run", "everything", "forged_state", "forgotten_producers", "point", "restore*", "rights"
             ),
             *_broker("round_trip_property", "verify_restored"),
-            *_simulated("append", "count", "empty_restores", "restore_state", "schedules"),
+            *_simulated("append", "count", "empty_restores", "restore_state", "restores_again", "schedules"),
             "tests/ledger/*",
         ),
     ),

@@ -38,11 +38,11 @@ def test_only_executors_connect_to_a_driver_and_nobody_reads_what_they_say(
     home: Home, throttle: Throttle, stranger: str, enforcer: Enforcer
 ) -> None:
     node, namespace = home.logkeep.node, home.namespace
-    records = home.fill("guarded", 2, 24)
+    records = home.fill("encrypted", 2, 24)
     spark = small(executors=1)
     spark["conf"]["spark.driver.port"] = str(DRIVER_PORT)
     with Wire(node, DRIVER_PORT) as wire, throttle.to(150_000) as lift:
-        saved = home.backup("guarded", spark=spark)
+        saved = home.backup("encrypted", spark=spark)
         saved.wait_for_progress(1)
         (driver,) = saved.drivers()
         address = driver["status"]["podIP"]

@@ -8,6 +8,7 @@ has put it there cannot be seen, but a run that has no earlier attempt has store
 from __future__ import annotations
 
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.backup.selection import Chooser, added_topics
 from logkeep_engine.contract.nesting import WRONG
@@ -23,15 +24,19 @@ _HINT = (
 
 def plan_in(data: bytes, name: str, run_id: str, state: ArchiveState) -> BackupPlan:
     """The plan in the object `name`, which an earlier attempt of the run has stored. Raises StateAltered for what is no
-    plan of the run, or if there was no earlier attempt, and ArchiveMismatch."""
-    if state.runs[run_id].attempts == 1:
-        raise _altered(name, f"it was there before run {run_id} had stored a plan")
+    plan of the run, or if there was no earlier attempt, ArchiveDamaged if the catalog has lost the run's beginning, and
+    ArchiveMismatch."""
+    first = state.runs[run_id].attempts == 1
+    before = _altered(name, f"it was there before run {run_id} had stored a plan")
     try:
         plan = BackupPlan.from_json(data)
     except WRONG as error:
-        raise _altered(name, f"it is no plan of a backup: {error!r}") from error
+        raise before if first else _altered(name, f"it is no plan of a backup: {error!r}") from error
     if plan.run_id != run_id:
         raise _altered(name, f"it is the plan of run {plan.run_id}")
+    check_beginning(state, run_id, plan.begun)
+    if first:
+        raise before
     return plan
 
 

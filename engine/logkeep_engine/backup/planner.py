@@ -17,7 +17,6 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings, plan_files
-from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.generations import GenerationPolicy
@@ -79,7 +78,6 @@ class BackupPlanner:
         catalog has lost."""
         plan = self._load(state)
         if plan is not None:
-            check_beginning(state, self._run_id, plan.begun)
             log.info("going on with the plan of an earlier attempt")
             while (more := self._load(state)) is not None:
                 plan = plan.extended(more)
