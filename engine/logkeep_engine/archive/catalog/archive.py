@@ -330,7 +330,11 @@ def _impossible(state: ArchiveState) -> str:
 
 def _refuse_without_info(storage: Storage) -> None:
     """Raises ArchiveDamaged for a catalog without the object that says whose it is."""
-    if storage.list(names.CATALOG):
+    if not storage.list(names.CATALOG):
+        return
+    try:
+        Archive.open(storage)  # another run may have made it, and committed, since this one has looked
+    except ArchiveMissing:
         raise ArchiveDamaged(
             f"{storage.uri}/{names.ARCHIVE} is missing, but {names.CATALOG} has objects.",
             hint="Restore it from a copy of the archive, or use another URI.",

@@ -28,7 +28,7 @@ from logkeep_engine.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from logkeep_engine.storage import LocalStorage, Storage, open_uri
+from logkeep_engine.storage import LocalStorage, ObjectInfo, Storage, open_uri
 from tests.threads import at_once
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, PATIENT, archive_of, begin, chunk
 
@@ -198,11 +198,38 @@ def test_of_many_runs_that_begin_at_once_one_begins(storage: Storage) -> None:
         except ArchiveBusy as error:
             refused.append(error)
 
-    at_once(5, run)
-    assert (len(started), len(refused)) == (1, 4)
-    assert {started[0].run_id in error.message for error in refused} == {True}
-    started[0].close()
+    try:
+        at_once(5, run)
+        assert (len(started), len(refused)) == (1, 4)
+        assert {started[0].run_id in error.message for error in refused} == {True}
+    finally:
+        for writer in started:  # a heartbeat that goes on would disturb the tests behind this one
+            writer.close()
     assert Archive.open(storage).load().commit == 0
+
+
+class _Overtaken(LocalStorage):
+    """A folder where another run makes the archive, and begins, right before the catalog is listed first."""
+
+    overtake: Callable[[], object] | None = None
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        overtake, self.overtake = self.overtake, None
+        if prefix == names.CATALOG and overtake is not None:
+            overtake()
+        return super().list(prefix)
+
+
+def test_a_run_that_is_overtaken_while_it_makes_the_archive_finds_the_other_one(tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/archive"
+    others: list[Writer] = []
+    storage = _Overtaken(uri)
+    storage.overtake = lambda: others.append(begin(open_uri(uri), "run-1", wait=PATIENT))
+    try:
+        with pytest.raises(ArchiveBusy, match="run-1"):
+            begin(storage, "run-2", wait=PATIENT)
+    finally:
+        others[0].close()
 
 
 class _Flaky(LocalStorage):
