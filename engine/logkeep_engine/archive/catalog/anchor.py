@@ -39,27 +39,23 @@ class AtCommit(Protocol):
     """A state after a commit, and the history up to it."""
 
     commit: int
-    history: str | None
+    history: str
 
 
-def extended(history: str | None, sha256: str) -> str | None:
-    """The history after the next commit, which has this hash; None if that before it is not known."""
-    if history is None or not sha256:
-        return None
+def extended(history: str, sha256: str) -> str:
+    """The history after the next commit, which has this hash."""
     return hashlib.sha256(f"{history}{sha256}".encode()).hexdigest()
 
 
-def history_in(value: object) -> str | None:
-    """The history that a checkpoint says, None if it says none. Raises ValueError for anything but a digest."""
-    if value is None or value == BEGINNING:
-        return None if value is None else BEGINNING
-    if not isinstance(value, str) or len(value) != 64 or not _DIGITS.issuperset(value):
+def history_in(value: object) -> str:
+    """The history that a checkpoint says. Raises ValueError for anything but a digest."""
+    if not isinstance(value, str) or (value != BEGINNING and (len(value) != 64 or not _DIGITS.issuperset(value))):
         raise ValueError("history: not a SHA-256")
     return value
 
 
 def newest(state: AtCommit) -> Anchor | None:
-    """The anchor of the newest commit; None without commits, or if the history is not known."""
+    """The anchor of the newest commit; None without commits."""
     return Anchor(state.commit, state.history) if state.history else None
 
 
@@ -70,7 +66,7 @@ class AnchorCheck:
         self._claim = claim
         self._consented = None if claim.consent in (None, NEW) else Anchor.parse(claim.consent)
         self._wanted = {anchor.commit for anchor in (claim.anchor, self._consented) if anchor is not None}
-        self._histories: dict[int, str | None] = {}
+        self._histories: dict[int, str] = {}
 
     def note(self, state: AtCommit) -> None:
         """Keep the history at the state's commit, if somebody will ask for it."""

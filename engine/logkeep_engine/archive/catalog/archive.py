@@ -258,9 +258,6 @@ class Archive:
             except (ArchiveDamaged, ObjectMissing, ObjectTooLarge) as error:
                 log.warning("%s is left out, the commits hold the same: %s", info.path, error)
                 continue
-            if state.history is None:
-                log.info("%s is left out: it does not say the history of the archive", info.path)
-                continue
             since.checkpoint_bytes, since.read_back = info.size, number
             log.debug("%s: state after commit %d from its checkpoint", self.storage.uri, number)
             return state, since

@@ -207,7 +207,7 @@ def first_content(state: ArchiveState, partitions: int, layout: int) -> bytes:
     return documents.dumps(
         {
             "epoch": state.epoch,
-            **({} if state.history is None else {_HISTORY: state.history}),
+            _HISTORY: state.history,
             "topics": [tables.topic_out(topic) for topic in state.topics.values()],
             "groups": tables.GROUPS.out(state.groups),
             "runs": tables.RUNS.out(state.runs.values()),
@@ -425,7 +425,7 @@ def _load_body(document: dict[str, Any], name: str) -> ArchiveState:
     state = ArchiveState()
     check_values(document, {"epoch": EPOCH, "topics": LIST})
     state.epoch = document["epoch"]
-    state.history = history_in(document.get(_HISTORY))
+    state.history = history_in(document[_HISTORY])
     for topic in map(tables.topic_in, document["topics"]):
         state.topics[topic.topic_id] = topic
     state.groups = tuple(tables.GROUPS.read(document, "groups", name))

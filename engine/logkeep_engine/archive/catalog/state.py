@@ -79,7 +79,7 @@ class ArchiveState:
     snapshots by (topic id, partition), by their ends: of compacted partitions
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
-    history   the digest over all commits up to `commit`, see `anchor`; None if it is not known
+    history   the digest over all commits up to `commit`, see `anchor`
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class ArchiveState:
         self.snapshots: dict[Partition, list[HeldSnapshot]] = {}
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
-        self.history: str | None = BEGINNING
+        self.history = BEGINNING
 
     @property
     def running(self) -> list[RunEntry]:
@@ -123,7 +123,7 @@ class ArchiveState:
         """True if both say the same of everything but the number of their last commit."""
         return (
             all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
-            and (None in (self.history, other.history) or self.history == other.history)
+            and self.history == other.history
             and list(self.topics.values()) == list(other.topics.values())
             and same_unpurged(self.unpurged, other.unpurged)
             and all(self._passive_held(key) == other._passive_held(key) for key in self.generations)

@@ -12,13 +12,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care import removal
-from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.leases import ReadingNote
 from logkeep_engine.archive.care.removal import Purged, Removed, purge, remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.care.verify import verify
-from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Partition, Receipt, RemovedSegment, RunOutcome
@@ -46,7 +44,6 @@ HOUR = 3_600_000
 DAY = 24 * HOUR
 AN_HOUR = RetentionLimits(max_age=HOUR)
 PRODUCER = 7
-GOLDEN = Path(__file__).parents[3] / "formats" / "archive-v1-removed"
 
 
 @pytest.fixture
@@ -540,17 +537,3 @@ def test_objects_that_cannot_be_deleted_are_left_to_the_next_run(storage: Storag
     with begin(storage, "run-3") as writer:
         purge(writer)
     assert (verify(archive).faults, objects(storage)) == ([], set())
-
-
-def test_an_archive_with_removed_segments_is_read_for_good() -> None:
-    storage = open_uri(f"file://{GOLDEN}")
-    archive = Archive.open(storage)
-    found = check_catalog(archive)
-    assert (found.damage, found.state is not None) == ([], True)
-    assert archive.load().removed == {(ID, 0): [(0, 40)]}
-    assert [item.base_offset for item in archive.load().segments[ID, 0]] == [40]
-    listing = archive.listing()
-    for number in listing.commits:
-        assert commits.dump_commit(archive.read_commit(number)) == storage.read(names.commit_path(number))
-    unpurged = [archive.read_checkpoint(info.path).unpurged for _, _, info in listing.checkpoints]
-    assert list(map(bases, unpurged)) == [[], [0]]

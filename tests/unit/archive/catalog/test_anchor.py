@@ -156,14 +156,15 @@ def test_a_run_trusts_its_checkpoint_and_verify_reads_all_commits(storage: Stora
     assert any("up to commit 5 is not the one that was known" in fault for fault in faults)
 
 
-def test_a_checkpoint_that_hides_the_history_is_not_read(storage: Storage) -> None:
+def test_a_checkpoint_that_hides_the_history_is_not_read(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     known = a_run(storage, "one", 0, checkpoints=OFTEN)
     archive = Archive.open(storage)
     (_, _, info), *others = archive.listing().checkpoints
     storage.delete([other.path for _, _, other in others])
     state = archive.read_checkpoint(info.path)
-    state.history = None
+    monkeypatch.setattr(checkpoint, "_HISTORY", "runs")
     storage.put(info.path, checkpoint.dump(state, archive.info.archive_id))
+    monkeypatch.undo()
     altered(storage, 0, later)
     with pytest.raises(ArchiveRolledBack):
         read(storage, known)
@@ -232,7 +233,7 @@ def test_another_archive_in_its_place_is_refused(storage: Storage, tmp_path: Pat
 def test_a_consent_names_the_newest_commit_and_lets_the_same_run_begin_again(storage: Storage) -> None:
     seen = a_run(storage, "one", 0)
     known = Anchor(107, "f" * 64)
-    stale = Anchor(1, Archive.open(storage).load_at(1).history or "")
+    stale = Anchor(1, Archive.open(storage).load_at(1).history)
     with pytest.raises(ArchiveRolledBack, match=f"The consent {stale} does not name its newest commit"):
         begin_with(storage, "two", ArchiveClaim(known, consent=str(stale)))
     claim = ArchiveClaim(known, OWNER, consent=str(seen))

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,105 +14,19 @@ from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog import checkpoint, fields
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
-from logkeep_engine.archive.catalog.facts import Coverage, Gap, branch_id
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, RunOutcome, branch_id
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.log.compression import Codec, decompress
-from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS
+from logkeep_engine.storage import open_uri
+from tests.unit.archive.build import ORDERS, begin, chunk
 from tests.unit.archive.catalog.test_state import BLAKE3_DIGEST, SHA256_DIGEST, entry
 from tests.unit.log import hostile
 
-FORMATS = Path(__file__).parents[3] / "formats"
 ID = ORDERS.topic_id
-
-
-@pytest.fixture
-def golden(tmp_path: Path) -> Storage:
-    """A catalog of the version that wrote a row of JSON for each segment, with compressed segments."""
-    shutil.copytree(FORMATS / "archive-v1-zst", tmp_path / "golden")
-    return open_uri(f"file://{tmp_path}/golden")
-
-
-def _document(state: ArchiveState) -> dict[str, Any]:
-    """The state as that version told it."""
-    rows = {
-        key: [
-            [
-                one.epoch, one.attempt, one.base_offset, one.next_offset, one.records, one.batches, one.bytes,
-                one.times.min_base_timestamp, one.times.max_timestamp, one.digest.sha256, dict(one.codecs),
-                [
-                    name
-                    for name, is_set in {
-                        "transactional": one.transactional,
-                        "control": one.control,
-                        "gaps": one.gaps,
-                        "appendTime": one.times.append_time,
-                        "legacy": one.legacy,
-                    }.items()
-                    if is_set
-                ],
-                one.max_batch_bytes, one.files.index_bytes, one.files.timeindex_bytes, one.files.txnindex_bytes,
-                one.files.txnindex_sha256, one.files.stored_bytes,
-            ]
-            for one in entries
-        ]
-        for key, entries in state.segments.items()
-    }  # fmt: skip
-    return {
-        "epoch": state.epoch,
-        "partitions": [
-            [
-                *key,
-                [list(item) for item in state.coverage.get(key, ())],
-                [[gap.start, gap.end, gap.reason] for gap in state.gaps.get(key, ())],
-                rows.get(key, []),
-            ]
-            for key in state.partitions()
-        ],
-    }
-
-
-def test_a_catalog_of_the_first_layout_is_read_with_and_without_its_checkpoints(golden: Storage) -> None:
-    expected = json.loads((FORMATS / "archive-v1-zst.state.json").read_text())
-    wanted = {"epoch": expected["epoch"], "partitions": expected["partitions"]}
-    archive = Archive.open(golden)
-    assert _document(archive.load()) == wanted
-    golden.delete([info.path for _, _, info in archive.listing().checkpoints])
-    state = archive.load()
-    assert _document(state) == wanted
-    assert [topic.name for topic in state.topics.values()] == ["orders", "audit"]
-    assert [(group.partition, group.offset, group.leader_epoch) for group in state.groups] == [(0, 17, 3), (1, 9, -1)]
-    assert [(run.run_id, run.outcome.value, run.segments) for run in state.runs.values()] == [
-        ("nightly-1", "Succeeded", 4),
-        ("nightly-2", "Failed", 2),
-    ]
-
-
-def test_checkpoints_of_the_first_layout_are_the_fold_of_their_commits(golden: Storage) -> None:
-    found = check_catalog(Archive.open(golden))
-    assert (found.damage, found.objects, found.state is not None) == ([], 8, True)
-
-
-def test_a_checkpoint_with_packed_rows_is_read_for_good() -> None:
-    archive = Archive.open(open_uri(f"file://{FORMATS}/archive-v1-packed"))
-    found = check_catalog(archive)
-    assert (found.damage, found.objects) == ([], 7)
-    assert found.state is not None
-    assert archive.load().same_facts(found.state)
-    (_, _, info) = archive.listing().checkpoints[0]
-    assert archive.read_checkpoint(info.path).commit == 4
-
-
-def test_what_is_written_is_read_again(golden: Storage) -> None:
-    state = Archive.open(golden).load()
-    archive_id, found = checkpoint.load(checkpoint.dump(state, "an id"), "c")
-    assert (archive_id, found.commit) == ("an id", 5)
-    assert found.same_facts(state)
-    assert _document(found) == _document(state)
 
 
 def test_a_state_larger_than_a_frame_is_read_again() -> None:
@@ -254,6 +167,10 @@ def test_a_checkpoint_that_cannot_be_is_damage() -> None:
         "bytes of segment rows": _with(lambda parts: parts.append(parts.pop()[:-1])),
         "bytes of frames where": _sealed({**head, "frames": lengths}, [*frames, b"x"]),
         "JSONDecodeError": _sealed({**head, "frames": []}, []),
+        "KeyError: 'history'": _with(lambda parts: parts.insert(0, parts.pop(0).replace(b'"history":"",', b""))),
+        "history: not a SHA-256": _with(
+            lambda parts: parts.insert(0, parts.pop(0).replace(b'"history":""', b'"history":"x"'))
+        ),
         "KeyError: 'commit'": _sealed(
             {**{key: value for key, value in head.items() if key != "commit"}, "frames": lengths}, frames
         ),
@@ -306,11 +223,16 @@ def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
         assert caught.value.hint == "It was written by a newer Logkeep: use that version or a later one."
 
 
-def test_a_damaged_checkpoint_is_told_and_the_commits_hold_the_same(golden: Storage) -> None:
-    archive = Archive.open(golden)
-    path = names.checkpoint_path(4, 2)
-    golden.put(path, golden.read(path)[:-1])
-    assert archive.load().commit == 5
+def test_a_damaged_checkpoint_is_told_and_the_commits_hold_the_same(tmp_path: Path) -> None:
+    storage = open_uri(f"file://{tmp_path}/archive")
+    with begin(storage, "nightly-1") as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 20)])
+        writer.checkpoint()
+        writer.end(RunOutcome.SUCCEEDED)
+    archive = Archive.open(storage)
+    path = names.checkpoint_path(1, 1)
+    storage.put(path, storage.read(path)[:-1])
+    assert archive.load().commit == 2
     faults = check_catalog(archive).damage
     assert [(fault.object.rpartition("/")[2], fault.what) for fault in faults] == [
         (path.rpartition("/")[2], "its SHA-256 does not fit its content")

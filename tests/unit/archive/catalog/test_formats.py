@@ -1,8 +1,7 @@
-"""Golden archives: what version 1 wrote is read for good, what a newer version wrote is refused."""
+"""Format 1: what is read is written again byte by byte, what a newer version wrote is refused by name."""
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,149 +9,45 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.kept_digests import DigestsPlace
-from logkeep_engine.archive.care.record_digests import digests_of
-from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import commits, documents
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state, state_path
-from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, RunOutcome
-from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.outcomes import aborted_in
+from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
-from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, TIME
+from tests.unit.archive.build import ORDERS, begin, chunk
 
-FORMATS = Path(__file__).parents[3] / "formats"
 ID = ORDERS.topic_id
+OFTEN = CheckpointPolicy(commits=1, min_bytes=1, most_commits=1)
 
 
 @pytest.fixture
-def golden() -> Storage:
-    return open_uri(f"file://{FORMATS}/archive-v1")
+def written(tmp_path: Path) -> Storage:
+    """Two runs: commits 0 to 2, with a checkpoint at the end, and commits 3 to 6, without one."""
+    storage = open_uri(f"file://{tmp_path}/archive")
+    with begin(storage, "nightly-1", checkpoints=OFTEN) as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 20)])
+        writer.end(RunOutcome.SUCCEEDED)
+    with begin(storage, "nightly-2") as writer:
+        writer.commit(receipts=[chunk(storage, 20, 26, epoch=2)])
+        writer.commit(receipts=[chunk(storage, 5, 15, partition=1, epoch=2)])
+        writer.end(RunOutcome.FAILED)
+    return storage
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Storage:
-    shutil.copytree(FORMATS / "archive-v1", tmp_path / "copy")
-    return open_uri(f"file://{tmp_path}/copy")
-
-
-def _check(state: ArchiveState) -> None:
-    assert (state.commit, state.epoch) == (6, 2)
-    assert state.topics == {ID: ORDERS}
-    assert state.coverage == {(ID, 0): [(0, 26)], (ID, 1): [(5, 15)]}
-    assert state.gaps == {(ID, 1): [Gap(ID, 1, 0, 5, "deleted by retention before it was read")]}
-    assert state.groups == (GroupEntry("billing", "orders", ID, 0, 17, 3, "m"),)
-    assert [run.outcome for run in state.runs.values()] == [RunOutcome.SUCCEEDED, RunOutcome.FAILED]
-    first, second = state.segments[ID, 0]
-    assert (first.base_offset, first.next_offset, first.records, first.codecs) == (0, 20, 20, {"none": 2})
-    assert (second.records, second.transactional, second.control, second.files.txnindex_bytes) == (5, True, True, 34)
-
-
-def test_version_1_is_read_with_and_without_its_checkpoint(golden: Storage, copy: Storage) -> None:
-    _check(Archive.open(golden).load())
-    copy.delete([info.path for _, _, info in Archive.open(copy).listing().checkpoints])
-    _check(Archive.open(copy).load())
-
-
-def test_version_1_is_whole(golden: Storage) -> None:
-    archive = Archive.open(golden)
-    report = verify(archive)
-    assert (report.faults, report.orphans, report.segments, report.records) == ([], [], 3, 35)
-    state = archive.load()
-    aborted, outcomes = aborted_in(golden, "orders", state.segments[ID, 0], state.kept(ID, 0))
-    assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted] == [(7, 20, 25)]
-    assert outcomes.disagreements == ()
-
-
-def test_what_is_read_is_written_again_byte_by_byte(golden: Storage) -> None:
-    archive = Archive.open(golden)
-    assert documents.dump_info(archive.info) == golden.read("archive.json")
+def test_what_is_read_is_written_again_byte_by_byte(written: Storage) -> None:
+    archive = Archive.open(written)
+    assert documents.dump_info(archive.info) == written.read("archive.json")
     for number in range(7):
-        assert commits.dump_commit(archive.read_commit(number)) == golden.read(names.commit_path(number))
+        assert commits.dump_commit(archive.read_commit(number)) == written.read(names.commit_path(number))
 
 
-# ---- archive-v1-users: the cluster's state, a share group, leader epochs, digests of records
-
-
-@pytest.fixture
-def users() -> Storage:
-    return open_uri(f"file://{FORMATS}/archive-v1-users")
-
-
-def test_the_state_of_a_cluster_is_read_for_good(users: Storage) -> None:
-    archive = Archive.open(users)
-    ends = [commit for commit in map(archive.read_commit, range(6)) if commit.cluster_state is not None]
-    found = [read_cluster_state(archive, end) for end in ends]
-    assert found == [
-        ClusterState(
-            "nightly-1",
-            TIME + 1000,
-            acls=(
-                ("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW"),
-                ("CLUSTER", "kafka-cluster", "LITERAL", "User:mallory", "*", "ALTER", "DENY"),
-            ),
-            quotas=(((("user", "alice"), ("client-id", None)), "producer_byte_rate", 1048576.0),),
-            users=(("alice", "SCRAM-SHA-512", 8192),),
-        ),
-        ClusterState(
-            "nightly-2",
-            TIME + 2000,
-            acls=(),
-            users=(),
-            reasons={"quotas": "CLUSTER_AUTHORIZATION_FAILED: Cluster authorization failed."},
-        ),
-    ]
-    for state in found:
-        assert state is not None
-        assert state.to_json() == users.read(state_path(state.run_id))
-    for number in range(6):
-        assert commits.dump_commit(archive.read_commit(number)) == users.read(names.commit_path(number))
-
-
-def test_share_groups_and_leader_epochs_are_read_with_and_without_checkpoints(users: Storage, tmp_path: Path) -> None:
-    shutil.copytree(FORMATS / "archive-v1-users", tmp_path / "copy")
-    copy = open_uri(f"file://{tmp_path}/copy")
-    checkpoints = [info.path for _, _, info in Archive.open(copy).listing().checkpoints]
-    assert checkpoints
-    copy.delete(checkpoints)
-    for storage in (users, copy):
-        state = Archive.open(storage).load()
-        assert state.groups == (
-            GroupEntry("billing", "orders", ID, 0, 17, 0, "m"),
-            GroupEntry("fleet", "orders", ID, 1, 9, 0, "", share=True),
-        )
-        assert state.epochs[ID, 0] == [(0, 0)]
-        report = verify(Archive.open(storage))
-        assert (report.faults, report.orphans, report.segments, report.records) == ([], [], 3, 50)
-
-
-@pytest.mark.parametrize("partition", [0, 1])
-def test_kept_digests_are_those_that_are_made_now(users: Storage, tmp_path: Path, partition: int) -> None:
-    """A target is proved by digests that any earlier version has kept."""
-    state = Archive.open(users).load()
-    entries = state.segments[ID, partition]
-    aborted = Spans.of(aborted_in(users, "orders", entries, state.kept(ID, partition))[0])
-    place = DigestsPlace(users, "orders", ID, partition)
-    kept = place.load()
-    assert [kept[entry.base_offset].fits(entry, aborted) for entry in entries] == [True] * len(entries)
-    made = [digests_of(users, "orders", entry, aborted) for entry in entries]
-    assert list(kept.values()) == made
-    again = DigestsPlace(open_uri(f"file://{tmp_path}/again"), "orders", ID, partition)
-    again.keep(made)
-    assert again.storage.read(again.path) == users.read(place.path)
-
-
-# ---- what is newer
-
-
-def test_a_newer_archive_is_refused_by_its_format() -> None:
+def test_a_newer_archive_is_refused_by_its_format(written: Storage) -> None:
+    written.put("archive.json", written.read("archive.json").replace(b'"format": 1', b'"format": 2'))
     with pytest.raises(ArchiveMismatch) as caught:
-        Archive.open(open_uri(f"file://{FORMATS}/archive-v2"))
+        Archive.open(written)
     assert caught.value.message.endswith(
-        "archive-v2/archive.json: archive format 2, this version of Logkeep reads and writes format 1."
+        "archive.json: archive format 2, this version of Logkeep reads and writes format 1."
     )
     assert caught.value.hint == "It was written by a newer Logkeep: use that version or a later one."
 
@@ -175,11 +70,11 @@ def _rewrite(storage: Storage, number: int, change: Callable[[dict[str, Any]], N
     ],
 )
 def test_what_a_newer_version_added_to_a_commit_is_refused(
-    copy: Storage, change: Callable[[dict[str, Any]], None], what: str
+    written: Storage, change: Callable[[dict[str, Any]], None], what: str
 ) -> None:
-    _rewrite(copy, 5, change)
+    _rewrite(written, 5, change)
     with pytest.raises(ArchiveMismatch, match=rf"0{{19}}5\.json: {what}.*use that version or a later one"):
-        Archive.open(copy).load()
+        Archive.open(written).load()
 
 
 @pytest.mark.parametrize(
@@ -193,14 +88,16 @@ def test_what_a_newer_version_added_to_a_commit_is_refused(
         (lambda commit: commit.update(commit=4), "holds commit 4"),
     ],
 )
-def test_a_commit_that_cannot_be_is_damage(copy: Storage, change: Callable[[dict[str, Any]], None], what: str) -> None:
-    _rewrite(copy, 5, change)
+def test_a_commit_that_cannot_be_is_damage(
+    written: Storage, change: Callable[[dict[str, Any]], None], what: str
+) -> None:
+    _rewrite(written, 5, change)
     with pytest.raises(ArchiveDamaged, match=what):
-        Archive.open(copy).load()
+        Archive.open(written).load()
 
 
-def test_a_newer_checkpoint_is_refused(copy: Storage) -> None:
+def test_a_newer_checkpoint_is_refused(written: Storage) -> None:
     path = names.checkpoint_path(2, 1)
-    copy.put(path, copy.read(path).replace(b'{"format":1,', b'{"format":2,'))
+    written.put(path, written.read(path).replace(b'{"format":1,', b'{"format":2,'))
     with pytest.raises(ArchiveMismatch, match=r"\.checkpoint: archive format 2"):
-        Archive.open(copy).load()
+        Archive.open(written).load()

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +15,6 @@ from logkeep_kernel import Blake3
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.branching import copy_below
 from logkeep_engine.archive.care.verify import verify
-from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
@@ -33,7 +31,6 @@ from logkeep_engine.log.codec import PlainRecord
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, Batch, begin, verify_segment, write_segment
 
-FORMATS = Path(__file__).parents[3] / "formats"
 SHA256, BLAKE3 = DigestAlgorithm.SHA256, DigestAlgorithm.BLAKE3
 ID = ORDERS.topic_id
 BOTH = pytest.mark.parametrize("algorithm", [SHA256, BLAKE3])
@@ -183,18 +180,6 @@ def test_a_commit_has_a_column_for_each_algorithm(storage: Storage) -> None:
     row = dict(zip(tables[1]["columns"], tables[1]["rows"][0], strict=True))
     log = storage.read(entry.stem("orders") + entry.log_suffix)
     assert (row["sha256"], row["blake3"]) == ("", Digest.of(log, BLAKE3).hex)
-
-
-def test_an_archive_with_both_is_read_for_good(tmp_path: Path) -> None:
-    shutil.copytree(FORMATS / "archive-v1-digests", tmp_path / "golden")
-    storage = open_uri(f"file://{tmp_path}/golden")
-    archive = Archive.open(storage)
-    report = verify(archive)
-    assert (report.faults, report.orphans, report.segments, report.records) == ([], [], 3, 150)
-    assert [entry.digest.name for entry in archive.load().segments[ID, 0]] == ["SHA-256", "BLAKE3", "SHA-256"]
-    for number in range(9):
-        held = storage.read(names.commit_path(number))
-        assert commits.dump_commit(archive.read_commit(number)) == held
 
 
 def rewritten(storage: Storage, number: int, change: Callable[[dict[str, Any]], None]) -> Archive:
