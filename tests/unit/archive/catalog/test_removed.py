@@ -1,4 +1,4 @@
-"""What retention has removed is the same, in whatever order and in however many commits it went."""
+"""Whatever the order in which it went, and in however many commits: what retention has removed stays known."""
 
 from itertools import pairwise
 
