@@ -22,7 +22,7 @@ from typing import Any
 from logkeep_engine.contract import nesting
 
 Shape = Any
-"""What a value must be. It looks like the value itself:
+"""The kind that a value must be of. It looks like the value itself:
 
     str, int, float, bool, dict     a value of this type, and of no other; a float may be a whole number
     int | None                      one of these
