@@ -151,14 +151,18 @@ def _rows(uri: str, steps: Sequence[str], engine: Path, environ: Mapping[str, st
 
 def measure(commits: int, segments: int, before: Path | None) -> Iterator[dict[str, Any]]:
     """The rows: where, which engine, in bundles or not, and what the steps took."""
+    from logkeep_engine.archive import names
+    from logkeep_engine.storage import open_uri
     from tests.cluster.s3 import S3Server
 
     with tempfile.TemporaryDirectory(prefix="logkeep-age-") as made, S3Server() as server:
         local = Path(made) / "archive"
         make(local, commits, segments)
-        # The server keeps objects as files.
+        # The server keeps objects as files, and what it did not get itself has no ETag. One is replaced later.
         shutil.copytree(local, server.data_dir / BUCKET / "archive")
         keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
+        storage = open_uri(f"s3://{BUCKET}/archive", server.endpoint, server.region, keys)
+        storage.put(names.ARCHIVE, (local / names.ARCHIVE).read_bytes())
         for where, uri in (("folder", local.as_uri()), ("S3", f"s3://{BUCKET}/archive")):
             environ = {**keys, "BENCH_ENDPOINT": server.endpoint}
             looks = ("open", "verify the catalog")

@@ -71,6 +71,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "PATIENCE", 2.0)
 
 
+def test_an_object_without_an_etag_is_refused_by_name(s3: S3Server, bucket: str) -> None:
+    folder = s3.data_dir / bucket / "an" / "archive"
+    folder.mkdir(parents=True)
+    (folder / "archive.json").write_bytes(b"{}")  # the server keeps objects as files, with their ETags beside them
+    with pytest.raises(StorageRefused, match=r"an/archive/archive\.json: the store names no ETag"):
+        open_s3(s3, bucket).version("archive.json")
+
+
 def test_a_missing_bucket_is_named(s3: S3Server) -> None:
     storage = open_s3(s3, "no-such-bucket-here")
     for action in (storage.check, lambda: storage.put("a", b""), lambda: storage.read("a"), storage.list):

@@ -80,6 +80,11 @@ class S3Storage(Storage):
             answer = self._requests.call("head_object", path, Key=self._place.key(path))
         except ObjectMissing:
             return None
+        if not answer.get("ETag"):
+            raise StorageRefused(
+                f"{self.uri}/{path}: the store names no ETag of it, so it could not be replaced without a race.",
+                hint="Was it copied into the store behind its S3 interface? Upload it again through the interface.",
+            )
         return str(answer["ETag"])
 
     def read(self, path: str, *, most: int = WHOLE_BYTES) -> bytes:
