@@ -21,14 +21,12 @@ def show_point(archive: Archive, at: str, output: Output) -> None:
         raise SpecError(f"--at: {error}") from error
     from logkeep_engine.archive.reading import view
     from logkeep_engine.archive.reading.incarnations import taken_topics
-    from logkeep_engine.archive.reading.visible import shows
-    from logkeep_engine.restore.point import shows_at
+    from logkeep_engine.restore.point import sees_at
     from logkeep_engine.restore.preview import preview, told_groups
 
     as_of, by_time = PointSpec(as_of=at), PointSpec(timestamp=at)
     seen = view.choose(archive)
-    wanted = shows_at(seen.state, as_of, shows(archive.storage, seen.state))
-    topics = list(taken_topics(seen.state, shows=wanted).values())
+    topics = list(taken_topics(seen.state, shows=sees_at(archive.storage, seen.state, as_of)).values())
     cut, timed = (preview(archive, seen.state, topics, point) for point in (as_of, by_time))
     if output is Output.JSON:
         print_json({"at": at, "commit": seen.state.commit, "asOf": cut.to_json(), "timestamp": timed.to_json()})

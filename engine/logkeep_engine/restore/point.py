@@ -33,7 +33,7 @@ from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.errors import SpecError
+from logkeep_engine.errors import ArchiveDamaged, SpecError
 from logkeep_engine.restore.clip import clipped
 from logkeep_engine.restore.exact import exact_nowhere, last_with, refuse_exact_nowhere, refuse_inexact
 from logkeep_engine.restore.plan import PointPlan
@@ -69,7 +69,7 @@ def choose_topics(archive: Archive, seen: ArchiveState, spec: KafkaRestoreSpec) 
     """The archive with the branches that the spec names, and the topics that it restores. Raises as `select_topics`."""
     archived = with_branches(seen, spec.source.topic_ids)
     state = with_snapshots(archived)
-    sees = shows_at(state, spec.point, shows(archive.storage, state))
+    sees = sees_at(archive.storage, archived, spec.point)
     return archived, select_topics(state, spec.topics, spec.source.topic_ids, sees)
 
 
@@ -93,7 +93,7 @@ def plan_point(
         newest = archive.load()
         plan = PointPlan(last_with(archived, newest, topics, point.run))
         refuse_exact_nowhere(archived, topics)
-        _refuse_not_exact(_as_of(archive, archived, plan.seen, newest), topics, plan)
+        _refuse_not_exact(_as_of(archive, archived, plan.seen, newest), topics, plan, newest)
         return PlannedPoint(plan)
     warnings = [] if point.time is None else _told_incomplete(archive, archived, topics, point.time)
     if point.as_of is None:
@@ -126,15 +126,19 @@ def _as_of(archive: Archive, archived: ArchiveState, seen: int, newest: ArchiveS
     return without_gone(archived, view.state_at(archive, seen, newest), newest)
 
 
-def _refuse_not_exact(archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan) -> None:
-    for told in _not_exact(archived, topics, plan):
+def _refuse_not_exact(
+    archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan, later: ArchiveState | None = None
+) -> None:
+    for told in _not_exact(archived, topics, plan, later):
         raise SpecError(f"spec.point: {told}", hint="Choose a later point, or leave spec.point out.")
 
 
-def _not_exact(archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan) -> Iterator[str]:
+def _not_exact(
+    archived: ArchiveState, topics: Iterable[TopicEntry], plan: PointPlan, later: ArchiveState | None = None
+) -> Iterator[str]:
     """Partitions of compacted topics of which the archive does not have the state at the point any more."""
     names = {topic.topic_id: topic.name for topic in topics}
-    for key in not_exact(archived, plan.ends, plan.before):
+    for key in not_exact(archived, plan.ends, plan.before, later):
         if key[0] in names:
             yield _told_not_exact(archived, key, names[key[0]])
 
@@ -237,17 +241,35 @@ def _told_divided(archived: ArchiveState, topics: Iterable[TopicEntry]) -> list[
     ]
 
 
-def shows_at(archived: ArchiveState, point: PointSpec | None, shows: Shows) -> Shows:
-    """Like `shows`, for incarnations that had records before the time of the point: a topic that was created again
-    later is not the one that is asked for."""
-    moment = None if point is None else point.time
-    if moment is None:
-        return shows
-    limit = moment
+def sees_at(storage: Storage, archived: ArchiveState, point: PointSpec | None) -> Shows:
+    """Ask if consumers see a record of an incarnation at the point: a topic that was created again later is not the one
+    that is asked for. `archived` is without snapshots: which of them the point has differs from the newest.
+
+    An incarnation that cannot be seen at the point counts as seen: its user is told why, and no older one is taken
+    instead. Raises what the storage raises.
+    """
+    if point is None or point.time is None:
+        return shows(storage, with_snapshots(archived))
+    wanted, limit = point, point.time
 
     def ask(topic: TopicEntry) -> bool:
-        entries = (entry for at in range(topic.partitions) for entry in archived.segments.get((topic.topic_id, at), ()))
-        return any(entry.records and entry.times.min_base_timestamp < limit for entry in entries) and shows(topic)
+        try:
+            plan = bounds_of_point(storage, archived, [topic], wanted, seen=archived.commit)
+        except (SpecError, ArchiveDamaged):
+            return True
+        if any(_not_exact(archived, [topic], plan)):
+            return True
+        state = clipped(with_snapshots(archived, plan.ends, plan.before), plan.clip)
+        found = (
+            (entry, plan.ends.get((topic.topic_id, number)))
+            for number in range(topic.partitions)
+            for entry in state.segments.get((topic.topic_id, number), ())
+        )
+        has_some = any(
+            entry.records and entry.times.min_base_timestamp < limit and (end is None or entry.base_offset < end)
+            for entry, end in found
+        )
+        return has_some and shows(storage, state)(topic)
 
     return ask
 

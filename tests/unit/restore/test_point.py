@@ -17,18 +17,23 @@ from logkeep_engine.archive.catalog.facts import (
     branch_id,
 )
 from logkeep_engine.archive.catalog.replacements import Exchange
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.run import LossFact
+from logkeep_engine.contract.spec import parse_restore
 from logkeep_engine.errors import BrokerUnavailable, SpecError
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, encode
 from logkeep_engine.restore import point as points
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, with_branches
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, chunk, reread, write_segment
-from tests.unit.log.batches import batch, marker
+from tests.unit.backup.compacted_topic import CompactedTopic, last_values
+from tests.unit.log.batches import NOON, batch, marker
 
 KEY = (ORDERS.topic_id, 0)
 
@@ -253,8 +258,81 @@ def test_an_incarnation_of_after_the_point_is_not_taken(storage: Storage) -> Non
         writer.end(RunOutcome.SUCCEEDED)
     state = archive.load()
     for time, shown in {50: [True, False], 101: [True, True], 0: [False, False]}.items():
-        shows = points.shows_at(state, point(timestamp=iso(TIME + time)), lambda topic: True)
-        assert [shows(ORDERS), shows(newer)] == shown
+        for kind in ("timestamp", "asOf"):
+            sees = points.sees_at(storage, state, point(**{kind: iso(TIME + time)}))
+            assert [sees(ORDERS), sees(newer)] == shown
+
+
+def test_an_incarnation_whose_first_record_is_of_after_the_point_has_none_in_the_order_of_the_archive(
+    storage: Storage,
+) -> None:
+    """Its second record is older, and lies behind the end of the point."""
+    batches = [
+        encode([Record(at, TIME + time, b"key", b"value", ())], codec=Codec.NONE, base_offset=at)
+        for at, time in ((0, 500), (1, 100))
+    ]
+    archive = Archive.create_or_open(storage, CLUSTER)
+    with begin_run(archive, "one", wait=FAST) as writer:
+        writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(*KEY, 0, 2),), (write_segment(storage, batches),))])
+        writer.end(RunOutcome.SUCCEEDED)
+    wanted = iso(TIME + 300)
+    for kind, shown in (("timestamp", True), ("asOf", False)):
+        assert points.sees_at(storage, archive.load(), point(**{kind: wanted}))(ORDERS) is shown
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["log whole", "log removed"])
+def test_a_snapshot_of_after_the_point_does_not_hide_the_incarnation_that_had_records(
+    storage: Storage, removed: bool
+) -> None:
+    older = replace(ORDERS, topic_id="b" * 22)
+    topic = CompactedTopic(storage)
+    with topic.begin("one") as writer:
+        writer.commit(topics=[older], receipts=[chunk(storage, 0, 10, topic=older, epoch=writer.epoch)])
+        writer.end(RunOutcome.SUCCEEDED)
+    topic.write([(b"k", b"early")])
+    topic.write([(b"k", b"late")])
+    topic.back_up("two")
+    with topic.begin("three") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        if removed:
+            writer.remove([RemovedSegment(*KEY, 0)])
+    spec = parse_restore(
+        {
+            "cluster": {"bootstrapServers": ["127.0.0.1:1"]},
+            "source": {"storage": {"uri": storage.uri, "volume": {"claimName": "c"}}},
+            "point": {"asOf": iso(NOON + 1)},
+        }
+    )
+    archive = Archive.open(storage)
+    archived, selection = points.choose_topics(archive, points.choose(archive, spec.point).state, spec)
+    topics = [choice.source for choice in selection.choices]
+    assert [item.topic_id for item in topics] == [ORDERS.topic_id]
+    if removed:
+        with pytest.raises(SpecError, match="retention has removed the log, and its state is kept at offset 2"):
+            points.plan_point(archive, archived, topics, spec.point)
+    else:
+        assert points.plan_point(archive, archived, topics, spec.point).plan == PointPlan(archived.commit, {KEY: 1})
+
+
+def test_points_below_the_snapshot_of_a_topic_that_deletes_too_are_refused(storage: Storage) -> None:
+    topic = CompactedTopic(storage, configs={"cleanup.policy": "compact,delete"})
+    for run_id, value in (("one", b"v1"), ("two", b"v2"), ("three", b"v3")):
+        topic.write([(b"k%d" % number, value) for number in range(5)])
+        topic.back_up(run_id)
+    with topic.begin("four") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove(
+            [RemovedSegment(*KEY, base) for base in (0, 5, 10)], [RemovedSnapshot(*KEY, end) for end in (5, 10)]
+        )
+    with pytest.raises(SpecError, match="retention has removed the log, and its state is kept at offset 15 and later"):
+        topic.seen(point={"asOf": iso(NOON + 5)})
+    for wanted in ({"run": "one"}, {"timestamp": iso(NOON + 5)}):
+        with pytest.raises(SpecError, match="retention has removed the log, and its state is kept"):
+            topic.seen(point=wanted)
+    with pytest.raises(SpecError, match="retention has removed the log, and its state is kept"):
+        topic.seen(end=7)
+    assert topic.consumed() == last_values((record.key, record.value) for record in topic.restored())
+    assert len(topic.restored(15)) == 5
 
 
 def archive_transactions(storage: Storage) -> Archive:

@@ -92,14 +92,19 @@ def _is_removed(state: ArchiveState, key: Partition, start: int, end: int | None
 
 
 def not_exact(
-    state: ArchiveState, ends: Mapping[Partition, int] = _NO_ENDS, before: int | None = None
+    state: ArchiveState,
+    ends: Mapping[Partition, int] = _NO_ENDS,
+    before: int | None = None,
+    later: ArchiveState | None = None,
 ) -> Iterator[Partition]:
-    """The partitions of topics that are only compacted whose states are not exact: retention has removed a part of the
-    log, and no snapshot stands for it. Elsewhere retention removes records because nobody wants them any more."""
+    """The partitions whose states are not exact: retention has removed a part of the log, and no snapshot stands for
+    it. Of a topic that also deletes, removed records are missing only where a snapshot of a later point has what their
+    keys had become: the archive kept these keys. `later`: a later state of the archive, which has such snapshots."""
     for key in state.removed:
         end = ends.get(key)
-        is_gone = state.topics[key[0]].is_compacted_only and _is_removed(state, key, 0, end)
-        if is_gone and not any(_usable(state, key, end, before)):
+        if not _is_removed(state, key, 0, end) or any(_usable(state, key, end, before)):
+            continue
+        if state.topics[key[0]].is_compacted_only or any(_usable(later or state, key, None, None)):
             yield key
 
 
@@ -108,11 +113,14 @@ def exact_by_snapshots(state: ArchiveState, key: Partition) -> ExactFrom | None:
     is."""
     if generation_of(state, key).exact_from == NOWHERE:
         return None
-    if not state.removed.get(key) or not state.topics[key[0]].is_compacted_only:
-        accounted = state.accounted_for(*key)
-        return ExactFrom(accounted[0][0] if accounted else 0, NO_TIME)
-    first = next(_usable(state, key, None, None), None)
-    return None if first is None else ExactFrom(first.end, first.time)
+    is_removed = bool(state.removed.get(key))
+    first = next(_usable(state, key, None, None), None) if is_removed else None
+    if first is not None:
+        return ExactFrom(first.end, first.time)
+    if is_removed and state.topics[key[0]].is_compacted_only:
+        return None
+    accounted = state.accounted_for(*key)
+    return ExactFrom(accounted[0][0] if accounted else 0, NO_TIME)
 
 
 def first_exact(state: ArchiveState, key: Partition) -> ExactFrom | None:

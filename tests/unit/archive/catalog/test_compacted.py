@@ -104,12 +104,26 @@ def test_what_is_whole_is_exact_from_its_beginning() -> None:
     assert exact_by_snapshots(begun(), KEY) == ExactFrom(0, NO_TIME)
 
 
+@pytest.mark.parametrize("policy", ["compact,delete", "delete"])
+def test_a_point_below_the_snapshots_of_a_topic_that_deletes_is_not_exact_either(policy: str) -> None:
+    """The archive kept the keys of removed records, but not as they were then."""
+    state = without_log(compacted(30, 60, policy=policy), 0, 10)
+    assert [list(not_exact(state, {KEY: end})) for end in (25, 30)] == [[KEY], []]
+    assert [list(not_exact(state, before=time)) for time in (1030, 1031)] == [[KEY], []]
+    assert exact_by_snapshots(state, KEY) == ExactFrom(30, 1030)
+    assert list(not_exact(state)) == []
+    then = copy.deepcopy(state)
+    then.snapshots = {}
+    assert [list(not_exact(then, {}, None, later)) for later in (None, state)] == [[], [KEY]]
+
+
 def test_records_that_retention_removes_of_a_topic_that_deletes_too_are_not_missing() -> None:
     state = without_log(compacted(30, 60, policy="compact,delete"), 0, 10)
-    assert (first(with_snapshots(state)), list(not_exact(state, {KEY: 25}))) == ((60, 60), [])
+    assert first(with_snapshots(state)) == (60, 60)
     without_log(state, *range(20, 70, 10))
     assert first(with_snapshots(state)) == (0, 70)
-    assert list(not_exact(state)) == []
+    assert list(not_exact(state)) == list(not_exact(state, {KEY: 25})) == []
+    assert exact_by_snapshots(state, KEY) == ExactFrom(0, NO_TIME)
 
 
 def test_a_topic_that_is_no_longer_compacted_is_seen_as_a_log_where_that_is_whole() -> None:
