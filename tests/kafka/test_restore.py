@@ -654,21 +654,6 @@ class TestMerged:
         assert committed(kafka, copy) == self.expected(30_000)
         assert offset_map(root, "r1", copy).rows == [(0, 0, 30_000)]
 
-    @pytest.mark.parametrize(("begun", "batches"), [(1, 200), (2, 1)])
-    def test_a_run_begun_by_another_version_is_finished_by_its_rule(
-        self, kafka: KafkaBroker, unique: str, tmp_path: Path, begun: int, batches: int
-    ) -> None:
-        self.archive(tmp_path, unique, 200)
-        with pytest.raises(RuntimeError, match="power cut"):
-            bring_back(restore_spec(kafka, tmp_path), runner=ThreadRunner(before=_power_cut))
-        path = tmp_path / "runs" / "restore-1" / "restore-plan.json"
-        plan = json.loads(path.read_text())
-        assert plan["format"] == 3
-        path.write_text(json.dumps({**plan, "format": begun}))
-        assert bring_back(restore_spec(kafka, tmp_path)).records == 200
-        assert committed(kafka, f"{unique}-copy") == self.expected(200)
-        assert len(_batches_of(kafka, f"{unique}-copy")) == batches
-
 
 class TestManyPartitions:
     def test_they_share_a_task_and_each_has_its_own_map(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:

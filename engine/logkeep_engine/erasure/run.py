@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 
 from logkeep_engine.archive.care.removal import purge, write_indexes
-from logkeep_engine.archive.care.retaining import refuse_unfinished
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
+from logkeep_engine.archive.catalog.earlier import identities_of, named
 from logkeep_engine.archive.catalog.facts import (
     ErasureEntry,
     GenerationChange,
@@ -34,13 +35,22 @@ from logkeep_engine.archive.catalog.held_tables import removed_tables
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archive.reading import view
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, unseen
 from logkeep_engine.erasure.work import ErasureDone, ErasureSetting, ErasureWork, erase_task, works_of
-from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, ArchiveFenced, NoTopicMatches, SpecError, StorageRefused
+from logkeep_engine.errors import (
+    ArchiveBusy,
+    ArchiveDamaged,
+    ArchiveFenced,
+    BackupUnfinished,
+    NoTopicMatches,
+    SpecError,
+    StorageRefused,
+)
 from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.report import ProgressRange, Reporter, told_warnings
 from logkeep_engine.storage import LockedObject, Storage, UnseenObject
@@ -289,8 +299,7 @@ def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str
 
 def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
     """Raises if the archive is in no state in which records can be erased."""
-    if next(removed_tables(state, topic_ids), None) is not None:
-        refuse_unfinished(state, "An erasure", archive.storage.uri)  # restores may still need what was replaced
+    _refuse_needed(archive, state, topic_ids)
     lost = archive.lost_tails(state, thorough=True)
     if lost:
         raise ArchiveDamaged(
@@ -305,3 +314,22 @@ def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) ->
                 f"{state.topics[topic_id].name!r} is erased",
                 hint="Release the hold first: `logkeep hold URI` lists all.",
             )
+
+
+def _refuse_needed(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
+    """Raises BackupUnfinished if restores still need objects that an erasure would delete: a run that has not come to
+    its end has replaced them, and restores see the archive as the run before it has left it."""
+    removed = list(removed_tables(state, topic_ids))
+    if not removed:
+        return
+    seen = view.choose(archive).state
+    wanted = {key: set(named(seen, key)) for key in {table.key for table in removed}}
+    needed = sum(len(wanted[table.key].intersection(identities_of(table.segments))) for table in removed)
+    if needed:
+        unfinished = max((run for run in state.runs.values() if not run.is_care), key=attrgetter("epoch"))
+        raise BackupUnfinished(
+            f"An erasure of the archive at {archive.storage.uri} waits: run {unfinished.run_id} has not come to its "
+            f"end, and restores still need {so_many(needed, 'segment')} that it has replaced.",
+            hint="Let a backup come to its end, be it that it fails when it has tried everything: it leaves the "
+            "archive whole.",
+        )

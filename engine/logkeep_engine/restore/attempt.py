@@ -26,7 +26,6 @@ from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_there
-from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.offset_map import OffsetMapBuilder, OffsetNotes, PartitionSummary
 from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingBatches
 from logkeep_engine.restore.records import Batching
@@ -54,7 +53,7 @@ class RestoreTask:
     `storage` holds the archive, `state` the state of the run `run_id`.
 
     `start` is the target's end offset before the run. `fresh`: this driver made the plan, so the run has written
-    nothing before task attempt 0. `rule` finds the bounds of batches. With `batching` the archive holds records, which
+    nothing before task attempt 0. With `batching` the archive holds records, which
     become batches of that size. `compacts`: the target may remove records while the run goes on. With `clip` only what
     is in it is restored; then `kept` are the ranges of offsets that the segments stand for. With an `extent` every
     record goes to its source offset.
@@ -72,7 +71,6 @@ class RestoreTask:
     created: bool
     fresh: bool
     max_batch_bytes: int
-    rule: Rule
     producer_id: int
     start: int
     segments: tuple[SegmentEntry, ...]

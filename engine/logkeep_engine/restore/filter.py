@@ -105,27 +105,20 @@ def rebuilt(
     *,
     index: int,
     producer_id: int,
-    max_bytes: int,
+    most: int,
     done: int = 0,
-    most: int | None = None,
     clip: Clip | None = None,
 ) -> Iterator[Outgoing]:
     """The batches to send for one archived batch of any magic that is built anew: one, or several if one is too large.
 
-    `index` is the number of records sent before it. `max_bytes` are the bytes of the largest batch that the target
-    topic takes. The stream's first `done` records come with source offsets only. With `most` the batch is cut so that
-    no batch has more bytes before compression; without it the bytes after compression count (`merge.Rule`). Records
-    outside of `clip` are left out. Raises CorruptBatch if the records are not what the header says.
+    `index` is the number of records sent before it. The stream's first `done` records come with source offsets only. It
+    is cut so that no batch has more than `most` bytes before compression, unless one record has. Records outside of
+    `clip` are left out. Raises CorruptBatch if the records are not what the header says.
     """
     rows = listed_rows(batch, header)
     if clip is not None:
         rows = clip.of_rows(rows)
-    groups = (
-        _halves(rows, header, index, producer_id, max_bytes)
-        if most is None
-        else _groups_of(rows, header, index, producer_id, most)
-    )
-    for group, built in groups:
+    for group, built in _groups_of(rows, header, index, producer_id, most):
         yield Outgoing(
             index=index,
             count=len(group),
@@ -158,23 +151,6 @@ def _encoded(rows: Rows, header: BatchHeader, index: int, producer_id: int) -> b
         base_sequence=index % SEQUENCE_SPACE,
     )
     return batch
-
-
-def _halves(
-    rows: Rows, header: BatchHeader, index: int, producer_id: int, max_bytes: int
-) -> Iterator[tuple[Rows, bytes]]:
-    """The records in halves of halves until each fits. A single record that does not fit is handed out: the broker's
-    refusal names the limit.
-    """
-    if not len(rows):
-        return
-    data = _encoded(rows, header, index, producer_id)
-    if len(data) <= max_bytes or len(rows) == 1:
-        yield rows, data
-        return
-    half = len(rows) // 2
-    yield from _halves(rows[:half], header, index, producer_id, max_bytes)
-    yield from _halves(rows[half:], header, index + half, producer_id, max_bytes)
 
 
 def source_rows(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,6 @@ large to be built anew as a whole, and data that only a more lenient decompresso
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import IntEnum
 
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, BatchHeader, Buffer, parse_header
@@ -34,20 +33,6 @@ MERGED_UNPACKED = 1 << 20
 MERGED_BYTES = 64 << 10
 
 
-class Rule(IntEnum):
-    """The rule that finds the bounds of batches. A run that has sent batches by one rule is finished by it, so the plan
-    says which; the numbers are those of the plan's formats.
-    """
-
-    UNMERGED = 1
-    """Every archived batch is a batch of its own; one that is built anew is halved until it fits the topic."""
-    BY_STORED_SIZE = 2
-    """Small ones go together; what does not fit the topic after compression is halved."""
-    BY_UNPACKED_SIZE = 3
-    """Small ones go together; where a batch is cut follows from its bytes before compression alone, so that another
-    version of a compressor cuts at the same place."""
-
-
 def packed_limit(max_bytes: int) -> int:
     """The most bytes of packed records that fit a topic with batches of `max_bytes`, whatever compression does."""
     return surely_fit(max_bytes - HEADER_SIZE)
@@ -59,8 +44,10 @@ def is_small(header: BatchHeader) -> bool:
 
 
 class BatchStream:
-    """Turns archived batches into those to send, by `Rule.BY_UNPACKED_SIZE`. `add` and, at the end, `finish` give them
-    in order.
+    """Turns archived batches into those to send. `add` and, at the end, `finish` give them in order.
+
+    Where a batch is cut follows from its bytes before compression alone, so another version of a compressor cuts at the
+    same place: a run that goes on must send the same batches.
 
     `max_bytes` are the bytes of the largest batch that the target topic takes. Batches of the transactions `aborted`
     are left out. The first `done` records come without data, with source offsets and sizes only. Records outside of
@@ -188,7 +175,6 @@ class BatchStream:
             header,
             index=self._merger.index,
             producer_id=self._producer_id,
-            max_bytes=self._max_bytes,
             done=self._done,
             most=self._most,
             clip=self._clip,

@@ -9,40 +9,72 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.everything import SCHEMA_TOPIC
-from logkeep_engine.contract.nesting import WRONG, loads
-from logkeep_engine.contract.restored_topics import RestoreTopics
+from logkeep_engine.contract.model import Model
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import (
     BatchCompression,
     FormatName,
-    GroupRestore,
     KafkaRestoreSpec,
     RecordBatches,
-    RestoreOffsets,
 )
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, SpecError
+from logkeep_engine.contract.stored import Maybe, StoredDocument
+from logkeep_engine.errors import SpecError
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.clip import Clip
-from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import CODEC, MAX_BYTES, MAX_RECORDS, Batching
 from logkeep_engine.restore.same import Extent
+from logkeep_engine.stored import reading
 
-FORMAT = Rule.BY_UNPACKED_SIZE
-FORMATS = tuple(Rule)
-# Versions that do not know of points would restore everything, so they must refuse such a plan.
-FORMAT_WITH_POINT = 4
-# Versions that do not know of the shape of targets would not find the topics that they must delete.
-FORMAT_WITH_SHAPE = 5
-# Versions that do not know of another number of partitions would restore each record several times.
-FORMAT_WITH_DIVISION = 6
+_BATCHING = {"maxRecords": int, "maxBytes": int, "compression": str}
+_POINT = {"seen": int, "ends": [(str, int, int)], "since": int | None, "before": int | None}
+_SURVEY = {
+    "topicId": str,
+    "partition": int,
+    "damaged": [int],
+    "lost": [(int, int, str)],
+    "aborted": Maybe([(int, int, int, int)]),
+}
+_TOPIC = {
+    "source": str,
+    "topicId": str,
+    "target": str,
+    "created": bool,
+    "partitionCount": int,
+    "replicationFactor": int,
+    "maxBatchBytes": int,
+    "compacts": bool,
+    "targetId": str,
+    "replaces": str,
+    "divided": bool,
+    "partitions": [(int, int, int, int, int, int | None)],
+}
+# The number also stands for how a stream is cut into batches (`merge`, `records`): a run goes on with the same ones.
+PLAN = StoredDocument(
+    "restore plan",
+    1,
+    {
+        "runId": str,
+        "specDigest": str,
+        "archiveId": str,
+        "commit": int,
+        "clusterId": str,
+        "warnings": [str],
+        "loss": [(str, int, int, int, str)],
+        "surveys": [_SURVEY],
+        "topics": [_TOPIC],
+        "recordBatches": Maybe(_BATCHING),
+        "point": Maybe(_POINT),
+        "replaced": int,
+    },
+)
 
 NO_TASK = -1
 NEEDS_PRODUCER_ID = -2
@@ -135,11 +167,6 @@ class TopicPlan:
     divided: bool = False
 
     @property
-    def has_shape(self) -> bool:
-        """Whether earlier versions, which do not know of the shape of targets, would restore it wrongly."""
-        return bool(self.replaces) or any(part.to is not None for part in self.partitions)
-
-    @property
     def archived_partitions(self) -> dict[int, tuple[PartitionPlan, ...]]:
         """The archived partitions that are restored, each with the plans of what goes to the target: several in a
         divided topic."""
@@ -182,7 +209,7 @@ class PointPlan:
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> PointPlan:
-        """From the plan's JSON. Raises ValueError, KeyError, TypeError."""
+        """From the plan's JSON."""
         ends = {(topic_id, partition): end for topic_id, partition, end in body["ends"]}
         return cls(body["seen"], ends, body["since"], body["before"])
 
@@ -192,10 +219,9 @@ class RestorePlan:
     """`commit` is the last commit of the catalog that the run sees; `spec_digest` tells whether a later start has the
     same spec.
 
-    `loss` are source offsets that will not be restored. `warnings` were found while planning. `rule` finds the bounds
-    of batches: a run that a version with another rule has begun is finished by that rule, since the bounds of the
-    batches that it has sent must not change. With `batching` the archive holds records, and batches of that size are
-    made of them. `replaced`: so many segments of the topics had erasures replaced by then.
+    `loss` are source offsets that will not be restored. `warnings` were found while planning. With `batching` the
+    archive holds records, and batches of that size are made of them. `replaced`: so many segments of the topics had
+    erasures replaced by then.
     """
 
     run_id: str
@@ -207,7 +233,6 @@ class RestorePlan:
     surveys: tuple[PartitionSurvey, ...] = ()
     loss: tuple[LossFact, ...] = ()
     warnings: tuple[str, ...] = ()
-    rule: Rule = FORMAT
     batching: Batching | None = None
     point: PointPlan | None = None
     replaced: int = 0
@@ -217,103 +242,43 @@ class RestorePlan:
         """The last commit of the catalog whose removals the run knows."""
         return self.commit if self.point is None else max(self.commit, self.point.seen)
 
-    @property
-    def _format(self) -> int:
-        """The lowest format that says all of it: the older it is, the more versions can finish the run."""
-        if any(topic.divided for topic in self.topics):
-            return FORMAT_WITH_DIVISION
-        if any(topic.has_shape for topic in self.topics):
-            return FORMAT_WITH_SHAPE
-        return int(self.rule) if self.point is None else FORMAT_WITH_POINT
-
     def to_json(self) -> bytes:
-        body: dict[str, Any] = {
-            "format": self._format,
-            "runId": self.run_id,
-            "specDigest": self.spec_digest,
-            "archiveId": self.archive_id,
-            "commit": self.commit,
-            "clusterId": self.cluster_id,
-            "warnings": list(self.warnings),
-            "loss": [[fact.topic, fact.partition, fact.start, fact.end, fact.reason] for fact in self.loss],
-            "surveys": [_survey_to_json(item) for item in self.surveys],
-            "topics": [
-                {
-                    "source": topic.source,
-                    "topicId": topic.topic_id,
-                    "target": topic.target,
-                    "created": topic.created,
-                    "partitionCount": topic.partition_count,
-                    "replicationFactor": topic.replication_factor,
-                    "maxBatchBytes": topic.max_batch_bytes,
-                    "compacts": topic.compacts,
-                    "columns": ["partition", "producerId", "start", "logStart", "logEnd", "target"][: _columns(topic)],
-                    "partitions": [list(_row(part))[: _columns(topic)] for part in topic.partitions],
-                    **({"targetId": topic.target_id} if topic.target_id else {}),
-                    **({"replaces": topic.replaces} if topic.replaces else {}),
-                    **({"divided": True} if topic.divided else {}),
-                }
-                for topic in self.topics
-            ],
-        }
-        if self.batching is not None:  # versions that do not know it do not open such an archive
-            body["recordBatches"] = _batching_to_json(self.batching)
-        if self.point is not None:
-            body["point"] = self.point.to_json()
-        if self.replaced:  # versions that do not know it do not open such an archive
-            body["replaced"] = self.replaced
-        return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+        return PLAN.dumps(
+            {
+                "runId": self.run_id,
+                "specDigest": self.spec_digest,
+                "archiveId": self.archive_id,
+                "commit": self.commit,
+                "clusterId": self.cluster_id,
+                "warnings": list(self.warnings),
+                "loss": [[fact.topic, fact.partition, fact.start, fact.end, fact.reason] for fact in self.loss],
+                "surveys": [_survey_to_json(item) for item in self.surveys],
+                "topics": [_topic_to_json(topic) for topic in self.topics],
+                "recordBatches": None if self.batching is None else _batching_to_json(self.batching),
+                "point": None if self.point is None else self.point.to_json(),
+                "replaced": self.replaced,
+            }
+        )
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> RestorePlan:
         """The plan in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
-        try:
-            body: dict[str, Any] = loads(data)
-            if body["format"] not in (*FORMATS, FORMAT_WITH_POINT, FORMAT_WITH_SHAPE, FORMAT_WITH_DIVISION):
-                raise ArchiveMismatch(
-                    f"{name}: restore plan of format {body['format']}, this version reads {min(FORMATS)} to "
-                    f"{FORMAT_WITH_DIVISION}",
-                    hint="Go on with the version of Logkeep that began this restore.",
-                )
-            topics = tuple(
-                TopicPlan(
-                    source=topic["source"],
-                    topic_id=topic["topicId"],
-                    target=topic["target"],
-                    created=topic["created"],
-                    partition_count=topic["partitionCount"],
-                    replication_factor=topic["replicationFactor"],
-                    max_batch_bytes=topic["maxBatchBytes"],
-                    partitions=tuple(PartitionPlan(*row) for row in topic["partitions"]),
-                    # Earlier versions did not look for it.
-                    compacts=topic.get("compacts", not topic["created"]),
-                    target_id=topic.get("targetId", ""),
-                    replaces=topic.get("replaces", ""),
-                    divided=topic.get("divided", False),
-                )
-                for topic in body["topics"]
-            )
-            _check_types(body, topics)
+        hint = "The object was altered: begin a new restore under another run id."
+        with reading(PLAN, data, name, hint=hint) as body:
             return cls(
                 run_id=body["runId"],
                 spec_digest=body["specDigest"],
                 archive_id=body["archiveId"],
                 commit=body["commit"],
                 cluster_id=body["clusterId"],
-                topics=topics,
+                topics=tuple(map(_topic_from_json, body["topics"])),
                 surveys=tuple(_survey_from_json(item) for item in body["surveys"]),
                 loss=tuple(LossFact(*row) for row in body["loss"]),
                 warnings=tuple(body["warnings"]),
-                rule=Rule(body["format"]) if body["format"] in FORMATS else FORMAT,
-                batching=_batching_from_json(body.get("recordBatches")),
-                point=_point_from_json(body),
-                replaced=body.get("replaced", 0),
+                batching=_batching_from_json(body["recordBatches"]),
+                point=None if body["point"] is None else PointPlan.from_json(body["point"]),
+                replaced=body["replaced"],
             )
-        except WRONG as error:
-            raise ArchiveDamaged(
-                f"{name}: not a restore plan: {error!r}",
-                hint="The object was altered: begin a new restore under another run id.",
-            ) from error
 
     def with_producer_ids(self, ids: Iterable[int]) -> RestorePlan:
         """The plan with one producer id of `ids` for each partition that has a task."""
@@ -331,28 +296,41 @@ class RestorePlan:
         return replace(self, topics=topics)
 
 
-def _check_types(body: Mapping[str, Any], topics: Iterable[TopicPlan]) -> None:
-    """Raises ValueError for numbers and words of a plan that are none: it is compared with what is derived again."""
-    words = [body["runId"], body["specDigest"], body["archiveId"], body["clusterId"]]
-    numbers = [body["commit"], body.get("replaced", 0)]
-    for topic in topics:
-        words += [topic.source, topic.topic_id, topic.target, topic.target_id, topic.replaces]
-        numbers += [topic.partition_count, topic.replication_factor, topic.max_batch_bytes]
-        for part in topic.partitions:
-            numbers += [number for number in _row(part) if number is not None]
-    if not all(type(word) is str for word in words) or not all(type(number) is int for number in numbers):
-        raise ValueError("a word or a number is none")
+def _topic_to_json(topic: TopicPlan) -> dict[str, Any]:
+    return {
+        "source": topic.source,
+        "topicId": topic.topic_id,
+        "target": topic.target,
+        "created": topic.created,
+        "partitionCount": topic.partition_count,
+        "replicationFactor": topic.replication_factor,
+        "maxBatchBytes": topic.max_batch_bytes,
+        "compacts": topic.compacts,
+        "targetId": topic.target_id,
+        "replaces": topic.replaces,
+        "divided": topic.divided,
+        "partitions": [
+            [part.partition, part.producer_id, part.start, part.log_start, part.log_end, part.to]
+            for part in topic.partitions
+        ],
+    }
 
 
-def _row(part: PartitionPlan) -> tuple[int, ...]:
-    return part.partition, part.producer_id, part.start, part.log_start, part.log_end, part.target
-
-
-def _columns(topic: TopicPlan) -> int:
-    """The columns that say something: versions that do not know the last three have no such plans."""
-    if any(part.to is not None for part in topic.partitions):
-        return 6
-    return 5 if any(part.extent is not None for part in topic.partitions) else 3
+def _topic_from_json(body: Mapping[str, Any]) -> TopicPlan:
+    return TopicPlan(
+        source=body["source"],
+        topic_id=body["topicId"],
+        target=body["target"],
+        created=body["created"],
+        partition_count=body["partitionCount"],
+        replication_factor=body["replicationFactor"],
+        max_batch_bytes=body["maxBatchBytes"],
+        partitions=tuple(PartitionPlan(*row) for row in body["partitions"]),
+        compacts=body["compacts"],
+        target_id=body["targetId"],
+        replaces=body["replaces"],
+        divided=body["divided"],
+    )
 
 
 def _batching_to_json(batching: Batching) -> dict[str, Any]:
@@ -367,12 +345,6 @@ def _batching_from_json(body: dict[str, Any] | None) -> Batching | None:
     if body is None:
         return None
     return Batching(body["maxRecords"], body["maxBytes"], Codec[body["compression"].upper()])
-
-
-def _point_from_json(body: dict[str, Any]) -> PointPlan | None:
-    if body["format"] == FORMAT_WITH_POINT or "point" in body:
-        return PointPlan.from_json(body["point"])
-    return None
 
 
 def _survey_to_json(item: PartitionSurvey) -> dict[str, Any]:
@@ -430,41 +402,25 @@ def pack(sizes: Sequence[int], slots: int) -> list[tuple[int, ...]]:
     return [tuple(group) for _, group in sorted(tasks, key=lambda task: -task[0])]
 
 
-def _topics_that_decide(topics: RestoreTopics) -> dict[str, Any]:
-    """The fields of `spec.topics`. Those that earlier versions do not know count only if they are set."""
-    known = topics.model_dump(mode="json", by_alias=True, exclude_none=True)
-    default = RestoreTopics().model_dump(mode="json", by_alias=True, exclude_none=True)
-    return {key: value for key, value in known.items() if key in _FIRST_TOPIC_FIELDS or value != default.get(key)}
-
-
-_FIRST_TOPIC_FIELDS = ("include", "exclude", "rename", "replicationFactor")
-
-
 def spec_digest(spec: KafkaRestoreSpec) -> str:
     """A digest of all fields that decide what is restored to where. Spark's settings and logins are not among them."""
     storage = spec.source.storage
     decides: dict[str, object] = {
         "uri": storage.uri.rstrip("/") if storage is not None else "",
-        "topics": _topics_that_decide(spec.topics),
+        "topics": _as_json(spec.topics),
+        "topicIds": dict(spec.source.topic_ids),
         "ifTopicExists": spec.if_topic_exists.value,
         "onDamagedArchive": spec.on_damaged_archive.value,
+        "recordBatches": _as_json(spec.record_batches),
+        "offsets": spec.offsets.value,
+        "drill": None if spec.drill is None else _as_json(spec.drill, {"schedule"}),
+        "point": None if spec.point is None else _as_json(spec.point),
+        "everything": (spec.schema_topic or SCHEMA_TOPIC) if spec.everything else None,
+        "acls": None if spec.acls is None else _as_json(spec.acls),
+        "consumerGroups": _as_json(spec.consumer_groups),
     }
-    # These fields count only if they are set: so the digest of a run that an earlier version has begun does not change.
-    if spec.record_batches != RecordBatches():
-        decides["recordBatches"] = spec.record_batches.model_dump(mode="json", by_alias=True)
-    if spec.offsets is not RestoreOffsets.ANY:
-        decides["offsets"] = spec.offsets.value
-    if spec.drill is not None:
-        decides["drill"] = spec.drill.model_dump(mode="json", by_alias=True, exclude={"schedule"})
-    if spec.point is not None:
-        decides["point"] = spec.point.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if spec.everything:
-        decides["everything"] = spec.schema_topic or SCHEMA_TOPIC
-    if spec.acls is not None:
-        decides["acls"] = spec.acls.model_dump(mode="json", by_alias=True)
-    if spec.source.topic_ids:
-        decides["topicIds"] = dict(spec.source.topic_ids)
-    if spec.consumer_groups.restore is not GroupRestore.NONE:
-        unset = set() if spec.consumer_groups.rename else {"rename"}
-        decides["consumerGroups"] = spec.consumer_groups.model_dump(mode="json", by_alias=True, exclude=unset)
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+def _as_json(model: Model, exclude: Set[str] = frozenset()) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude=set(exclude))

@@ -16,7 +16,7 @@ from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.rows import Rows, as_rows, packed_batch
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing
-from logkeep_engine.restore.merge import Rule, packed_limit
+from logkeep_engine.restore.merge import packed_limit
 
 MAX_RECORDS = 10_000
 # The bytes of records before compression. A topic with the default max.message.bytes takes such a batch, whatever its
@@ -40,8 +40,8 @@ class RecordStream:
     """Turns records into the batches to send. `add` and, at the end, `finish` give them in order.
 
     `limit` are the bytes of the largest batch that the target topic takes. The first `done` records come without data,
-    with source offsets and sizes only. `rule` is that of the plan. `source` and `target` name partitions, for errors.
-    Records outside of `clip` are left out.
+    with source offsets and sizes only. `source` and `target` name partitions, for errors. Records outside of `clip` are
+    left out.
     """
 
     def __init__(
@@ -53,13 +53,11 @@ class RecordStream:
         producer_id: int,
         limit: int,
         done: int = 0,
-        rule: Rule = Rule.BY_UNPACKED_SIZE,
         clip: Clip | None = None,
     ) -> None:
         self._batching = batching
         self._clip = clip
-        self._exact = rule is Rule.BY_UNPACKED_SIZE
-        self._most = min(batching.max_bytes, packed_limit(limit) if self._exact else limit)
+        self._most = min(batching.max_bytes, packed_limit(limit))
         self._source = source
         self._target = target
         self._producer_id = producer_id
@@ -78,7 +76,7 @@ class RecordStream:
             rows = self._clip.of_rows(rows)
         while rows:
             room = self._most - self._bytes
-            taken, size = rows.fitting(max(0, room), self._batching.max_records - self._count, exact=self._exact)
+            taken, size = rows.fitting(max(0, room), self._batching.max_records - self._count, exact=True)
             if not taken:
                 if self._group:
                     yield from self.finish()
@@ -90,47 +88,29 @@ class RecordStream:
             rows = rows[taken:]
 
     def finish(self) -> Iterator[Outgoing]:
-        """The batches that were kept back for more records to come."""
+        """The batch that was kept back for more records to come."""
         group = self._group
         if group:
             self._group = []
             self._count = self._bytes = 0
-            yield from self._batches(group)
+            yield self._batch(group)
 
-    def _batches(self, group: Sequence[Rows]) -> Iterator[Outgoing]:
-        """One batch; by the older rules, if it is too large, halves of halves until each fits."""
-        count = sum(map(len, group))
+    def _batch(self, group: Sequence[Rows]) -> Outgoing:
+        count, index = sum(map(len, group)), self._index
         data, source, append_times = packed_batch(
             group,
             codec=self._batching.codec,
             producer_id=self._producer_id,
             producer_epoch=PRODUCER_EPOCH,
-            base_sequence=self._index % SEQUENCE_SPACE,
+            base_sequence=index % SEQUENCE_SPACE,
         )
-        if len(data) <= self._limit:
-            index = self._index
-            self._index += count
-            wanted = self._index > self._done
-            yield Outgoing(index, count, len(data), (data,) if wanted else None, tuple(source), append_times)
-        elif count > 1 and not self._exact:
-            half = count // 2
-            yield from self._batches(_part(group, 0, half))
-            yield from self._batches(_part(group, half, count))
-        else:
+        if len(data) > self._limit:
             raise TargetUnsuitable(
                 f"{self._target}: the record at offset {group[0].first_offset} of {self._source} is a batch of "
                 f"{len(data)} bytes, the topic takes at most {self._limit}",
                 hint=f"Raise max.message.bytes (and segment.bytes, if that is lower) of the topic to {len(data)} or "
                 "more and begin a new restore, under another run id.",
             )
-
-
-def _part(group: Sequence[Rows], start: int, end: int) -> list[Rows]:
-    """The records of a group from number `start` to number `end`."""
-    found: list[Rows] = []
-    for rows in group:
-        part = rows[max(0, start) : max(0, end)]
-        if part:
-            found.append(part)
-        start, end = start - len(rows), end - len(rows)
-    return found
+        self._index += count
+        wanted = self._index > self._done
+        return Outgoing(index, count, len(data), (data,) if wanted else None, tuple(source), append_times)

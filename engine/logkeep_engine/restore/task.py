@@ -36,9 +36,8 @@ from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.attempt import Attempt, LookAgain, RestoreTask
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed, look
-from logkeep_engine.restore.merge import BatchStream, Rule
+from logkeep_engine.restore.merge import BatchStream
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
-from logkeep_engine.restore.older import OlderStream
 from logkeep_engine.restore.outgoing_ahead import OutgoingAhead
 from logkeep_engine.restore.records import Batching, RecordStream
 from logkeep_engine.restore.same import without_gaps
@@ -160,15 +159,16 @@ def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
             yield from stream.finish()
 
 
-def _batch_stream(task: RestoreTask, done: int) -> BatchStream | OlderStream:
-    aborted = Spans.of(aborted_of(task))
-    size = task.max_batch_bytes
-    if task.rule is Rule.BY_UNPACKED_SIZE:
-        across = straddling(task.archived, task.clip)
-        aborted, whole = Spans([*aborted.rows(), *across.left_out]), across.whole
-        own = {"producer_id": task.producer_id, "max_bytes": size, "done": done}
-        return BatchStream(**own, aborted=aborted, clip=task.clip, whole=whole)
-    return OlderStream(producer_id=task.producer_id, max_bytes=size, aborted=aborted, done=done, rule=task.rule)
+def _batch_stream(task: RestoreTask, done: int) -> BatchStream:
+    across = straddling(task.archived, task.clip)
+    return BatchStream(
+        producer_id=task.producer_id,
+        max_bytes=task.max_batch_bytes,
+        aborted=Spans([*Spans.of(aborted_of(task)).rows(), *across.left_out]),
+        done=done,
+        clip=task.clip,
+        whole=across.whole,
+    )
 
 
 @contextmanager
@@ -193,7 +193,6 @@ def _stream_of_records(task: RestoreTask, batching: Batching, done: int) -> Gene
         producer_id=task.producer_id,
         limit=task.max_batch_bytes,
         done=done,
-        rule=task.rule,
         clip=task.clip,
     )
     damaged = frozenset(task.survey.damaged if task.survey is not None else ())

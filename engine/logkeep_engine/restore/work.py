@@ -30,7 +30,7 @@ def restore_task(
 ) -> RestoreTask:
     """The work of one partition. `number` is its number in the progress of the run. Of a divided one it says what is
     read, and nothing of its pairs."""
-    plan, state = planned.plan, context.state
+    state = context.state
     return RestoreTask(
         number=number,
         storage=context.archive.storage,
@@ -44,7 +44,6 @@ def restore_task(
         created=topic.created,
         fresh=planned.fresh,
         max_batch_bytes=topic.max_batch_bytes,
-        rule=plan.rule,
         producer_id=partition.producer_id,
         start=partition.start,
         segments=tuple(planned.segments(topic, partition.partition)),

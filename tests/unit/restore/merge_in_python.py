@@ -298,7 +298,7 @@ class StreamInPython:
 
     def _rebuilt(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
         most = self._most
-        for item in rebuilt(batch, header, index=self._index, max_bytes=self._max_bytes, most=most, **self._sent_by()):
+        for item in rebuilt(batch, header, index=self._index, most=most, **self._sent_by()):
             yield self._counted(item)
 
     def _counted(self, item: Outgoing) -> Outgoing:

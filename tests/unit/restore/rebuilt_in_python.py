@@ -14,28 +14,21 @@ def rebuilt(
     *,
     index: int,
     producer_id: int,
-    max_bytes: int,
+    most: int,
     done: int = 0,
-    most: int | None = None,
 ) -> Iterator[Outgoing]:
     """The batches to send for one archived batch of any magic that is built anew: one, or several if one is too large.
 
-    `index` is the number of records sent before it. `max_bytes` are the bytes of the largest batch that the target
-    topic takes. The stream's first `done` records come with source offsets only. With `most` the batch is cut so that
-    no batch has more bytes before compression; without it the bytes after compression count (`merge.Rule`). Raises
-    CorruptBatch if the records are not what the header says.
+    `index` is the number of records sent before it. The stream's first `done` records come with source offsets only. No
+    batch has more than `most` bytes before compression, unless one record has. Raises CorruptBatch if the records are
+    not what the header says.
     """
     records = decode(batch)
     if header.magic >= 2 and len(records) != header.record_count:
         raise CorruptBatch(
             f"batch at offset {header.base_offset} holds {len(records)} records, its header says {header.record_count}"
         )
-    groups = (
-        _halves(records, header, index, producer_id, max_bytes)
-        if most is None
-        else _groups_of(records, header, index, producer_id, most)
-    )
-    for group, built in groups:
+    for group, built in _groups_of(records, header, index, producer_id, most):
         yield Outgoing(
             index=index,
             count=len(group),
@@ -85,20 +78,3 @@ def _encoded(records: Sequence[Record], header: BatchHeader, index: int, produce
         base_sequence=index % SEQUENCE_SPACE,
         dense=True,
     )
-
-
-def _halves(
-    records: Sequence[Record], header: BatchHeader, index: int, producer_id: int, max_bytes: int
-) -> Iterator[tuple[Sequence[Record], bytes]]:
-    """The records in halves of halves until each fits. A single record that does not fit is handed out: the broker's
-    refusal names the limit.
-    """
-    if not records:
-        return
-    data = _encoded(records, header, index, producer_id)
-    if len(data) <= max_bytes or len(records) == 1:
-        yield records, data
-        return
-    half = len(records) // 2
-    yield from _halves(records[:half], header, index, producer_id, max_bytes)
-    yield from _halves(records[half:], header, index + half, producer_id, max_bytes)

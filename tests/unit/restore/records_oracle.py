@@ -1,27 +1,22 @@
 """The stream of batches of archived records, made in Python: the oracle of what the kernel does."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.formats.base import LogRecord, TimestampKind
 from logkeep_engine.log.codec import encode_records
 from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing, source_rows
-from logkeep_engine.restore.merge import Rule, packed_limit
+from logkeep_engine.restore.merge import packed_limit
 from logkeep_engine.restore.records import Batching
-
-# A record's lengths, deltas and attributes as variable-length numbers, and the lengths of a header. About is enough for
-# the older rules, which halve a batch that turns out too large for the topic.
-_RECORD_BYTES = 16
-_HEADER_BYTES = 4
 
 
 class OldRecordStream:
     """Turns records into the batches to send. `add` and, at the end, `finish` give them in order.
 
     `limit` are the bytes of the largest batch that the target topic takes. The first `done` records come without data,
-    with source offsets and sizes only. `rule` is that of the plan. `source` and `target` name partitions, for errors.
+    with source offsets and sizes only. `source` and `target` name partitions, for errors.
     """
 
     def __init__(
@@ -33,12 +28,9 @@ class OldRecordStream:
         producer_id: int,
         limit: int,
         done: int = 0,
-        rule: Rule = Rule.BY_UNPACKED_SIZE,
     ) -> None:
         self._batching = batching
-        self._exact = rule is Rule.BY_UNPACKED_SIZE
-        self._most = min(batching.max_bytes, packed_limit(limit) if self._exact else limit)
-        self._size_of: Callable[[LogRecord], int] = _largest if self._exact else _about
+        self._most = min(batching.max_bytes, packed_limit(limit))
         self._source = source
         self._target = target
         self._producer_id = producer_id
@@ -51,7 +43,7 @@ class OldRecordStream:
     def add(self, records: Sequence[LogRecord]) -> Iterator[Outgoing]:
         """The batches that are full when these records are known. Raises TargetUnsuitable for a record that the target
         cannot take."""
-        ends = list(accumulate(map(self._size_of, records), initial=0))
+        ends = list(accumulate(map(_largest, records), initial=0))
         at = 0
         while at < len(records):
             fit = bisect_right(ends, ends[at] + self._most - self._bytes) - 1
@@ -71,10 +63,9 @@ class OldRecordStream:
         if group:
             self._group = []
             self._bytes = 0
-            yield from self._batches(group)
+            yield self._batch(group)
 
-    def _batches(self, records: Sequence[LogRecord]) -> Iterator[Outgoing]:
-        """One batch; by the older rules, if it is too large, halves of halves until each fits."""
+    def _batch(self, records: Sequence[LogRecord]) -> Outgoing:
         data = encode_records(
             records,
             codec=self._batching.codec,
@@ -84,19 +75,14 @@ class OldRecordStream:
             base_sequence=self._index % SEQUENCE_SPACE,
             dense=True,
         )
-        if len(data) <= self._limit:
-            yield self._outgoing(records, data)
-        elif len(records) > 1 and not self._exact:
-            half = len(records) // 2
-            yield from self._batches(records[:half])
-            yield from self._batches(records[half:])
-        else:
+        if len(data) > self._limit:
             raise TargetUnsuitable(
                 f"{self._target}: the record at offset {records[0].offset} of {self._source} is a batch of {len(data)} "
                 f"bytes, the topic takes at most {self._limit}",
                 hint=f"Raise max.message.bytes (and segment.bytes, if that is lower) of the topic to {len(data)} or "
                 "more and begin a new restore, under another run id.",
             )
+        return self._outgoing(records, data)
 
     def _outgoing(self, records: Sequence[LogRecord], data: bytes) -> Outgoing:
         index, count = self._index, len(records)
@@ -109,14 +95,6 @@ class OldRecordStream:
             source=tuple(source_rows([record.offset for record in records])),
             append_times=sum(record.timestamp_type == TimestampKind.APPEND for record in records),
         )
-
-
-def _about(record: LogRecord) -> int:
-    key, value, headers = record.key, record.value, record.headers
-    size = _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
-    for name, content in headers:
-        size += _HEADER_BYTES + len(name) + (len(content) if content else 0)
-    return size
 
 
 def _largest(record: LogRecord) -> int:

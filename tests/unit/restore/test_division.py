@@ -26,7 +26,7 @@ from logkeep_engine.restore.division.summary import DividedSummary, PairSummary
 from logkeep_engine.restore.division.task import DividedTask, Pair
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.group_moves import translate
-from logkeep_engine.restore.merge import BatchStream, Rule
+from logkeep_engine.restore.merge import BatchStream
 from logkeep_engine.restore.plan import PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.records import Batching
 from tests.data.murmur2 import murmur2, target_of
@@ -310,9 +310,9 @@ def test_positions_of_groups_cannot_be_translated() -> None:
         translate([], plan_of().topics, lambda topic, partition: pytest.fail("asked"), lambda topic, partition: 0)
 
 
-def test_the_rule_of_the_batches_is_that_of_the_plans_format() -> None:
-    # Whoever changes these changes the batches of runs that are begun: a plan of another format must say so.
-    assert (Rule.BY_UNPACKED_SIZE, most_bytes(5, 1 << 20), most_bytes(1000, 1 << 20)) == (3, 262144, 33554)
+def test_the_bounds_of_batches_stay_what_they_are() -> None:
+    # Whoever changes these changes the batches of runs that are begun: the plan's format must be another one then.
+    assert (most_bytes(5, 1 << 20), most_bytes(1000, 1 << 20)) == (262144, 33554)
 
 
 def test_pairs_without_bytes_take_memory() -> None:

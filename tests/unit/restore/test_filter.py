@@ -29,11 +29,11 @@ from tests.unit.restore import rebuilt_in_python
 NONE = Spans()
 
 
-def sent(data: bytes, *, index: int = 0, done: int = 0, max_bytes: int = 1 << 20) -> list[Outgoing]:
+def sent(data: bytes, *, index: int = 0, done: int = 0, most: int = 1 << 20) -> list[Outgoing]:
     view, header = memoryview(data), parse_header(data)
     if decide(header, NONE) is Action.RAW:
         return [unchanged(view, header, index=index, producer_id=9, done=done)]
-    return list(rebuilt(view, header, index=index, producer_id=9, max_bytes=max_bytes, done=done))
+    return list(rebuilt(view, header, index=index, producer_id=9, most=most, done=done))
 
 
 def whole(item: Outgoing) -> bytes:
@@ -108,7 +108,7 @@ class TestOutgoing:
 
     def test_a_rebuilt_batch_that_is_too_large_is_cut_with_sequences_that_follow(self) -> None:
         data = encode([Record(at, NOON, None, b"x" * 300) for at in range(0, 20, 2)], codec=Codec.NONE, base_offset=0)
-        parts = sent(data, index=5, max_bytes=1000)
+        parts = sent(data, index=5, most=1000)
         assert len(parts) > 1
         assert all(part.size <= 1000 for part in parts)
         assert [part.index for part in parts] == [5 + sum(one.count for one in parts[:at]) for at in range(len(parts))]
@@ -118,7 +118,7 @@ class TestOutgoing:
             assert parse_header(whole(part)).base_sequence == part.index
 
     def test_a_single_record_above_the_limit_is_handed_out(self) -> None:
-        (one,) = sent(gapped(0, (1,)), max_bytes=10)
+        (one,) = sent(gapped(0, (1,)), most=10)
         assert one.count == 1
 
     def test_what_is_there_already_is_only_counted(self) -> None:
@@ -166,13 +166,9 @@ def batches(draw: st.DrawFn) -> bytes:
 @settings(max_examples=scaled(200), deadline=None)
 def test_batches_are_built_anew_as_by_plain_python(data: bytes, limit: int, done: int, index: int) -> None:
     view, header = memoryview(data), parse_header(data)
-    rules: list[int | None] = [None] if header.magic == 2 else [None, limit]
-    for most in rules:
-        found = rebuilt(view, header, index=index, producer_id=9, max_bytes=limit, done=index + done, most=most)
-        expected = rebuilt_in_python.rebuilt(
-            view, header, index=index, producer_id=9, max_bytes=limit, done=index + done, most=most
-        )
-        assert list(found) == list(expected)
+    found = rebuilt(view, header, index=index, producer_id=9, most=limit, done=index + done)
+    expected = rebuilt_in_python.rebuilt(view, header, index=index, producer_id=9, most=limit, done=index + done)
+    assert list(found) == list(expected)
 
 
 @given(data=batches(), where=st.data())
@@ -187,7 +183,7 @@ def test_damage_and_falling_offsets_are_met_as_by_plain_python(data: bytes, wher
 
     def outcome(build: Callable[..., Iterator[Outgoing]]) -> Sequence[Outgoing] | str:
         try:
-            return list(build(memoryview(damaged), header, index=0, producer_id=9, max_bytes=2000))
+            return list(build(memoryview(damaged), header, index=0, producer_id=9, most=2000))
         except (BatchTooLarge, CorruptBatch) as problem:
             return problem.message
 

@@ -7,7 +7,6 @@ from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import Batching, RecordStream
 from tests.examples import scaled
 from tests.unit.formats.test_kernel_formats import rising
@@ -21,7 +20,6 @@ from tests.unit.restore.records_oracle import OldRecordStream
     st.integers(100, 3000),
     st.integers(300, 4000),
     st.integers(0, 20),
-    st.sampled_from(Rule),
     st.sampled_from(Codec),
 )
 @settings(max_examples=scaled(300), deadline=None)
@@ -32,13 +30,12 @@ def test_records_become_the_same_batches(
     most_bytes: int,
     limit: int,
     done: int,
-    rule: Rule,
     codec: Codec,
 ) -> None:
     batching = Batching(most, most_bytes, codec)
 
     def stream(kind: type[OldRecordStream] | type[RecordStream]) -> list[Outgoing] | str:
-        made = kind(batching, source="a", target="b", producer_id=7, limit=limit, done=done, rule=rule)
+        made = kind(batching, source="a", target="b", producer_id=7, limit=limit, done=done)
         found: list[Outgoing] = []
         try:
             for at in range(0, len(records), size):

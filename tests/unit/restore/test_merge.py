@@ -16,8 +16,7 @@ from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.seekable import frame_bound, store_frame
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, BatchStream, Rule
-from logkeep_engine.restore.older import OlderStream
+from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, BatchStream
 from tests.examples import scaled
 from tests.unit.log import hostile
 from tests.unit.log.batches import NOON, batch, with_header
@@ -26,14 +25,8 @@ from tests.unit.restore import merge_in_python
 NONE = Spans()
 
 
-def stream(
-    batches: Iterable[bytes], *, done: int = 0, max_bytes: int = 1 << 20, rule: Rule = Rule.BY_UNPACKED_SIZE
-) -> list[Outgoing]:
-    made: BatchStream | OlderStream
-    if rule is Rule.BY_UNPACKED_SIZE:
-        made = BatchStream(producer_id=9, max_bytes=max_bytes, aborted=NONE, done=done)
-    else:
-        made = OlderStream(producer_id=9, max_bytes=max_bytes, aborted=NONE, done=done, rule=rule)
+def stream(batches: Iterable[bytes], *, done: int = 0, max_bytes: int = 1 << 20) -> list[Outgoing]:
+    made = BatchStream(producer_id=9, max_bytes=max_bytes, aborted=NONE, done=done)
     found: list[Outgoing] = []
     for data in batches:
         found += made.add(memoryview(data))
@@ -152,13 +145,6 @@ def test_what_unpacks_to_much_is_not_gathered_without_end() -> None:
     assert [item.count for item in items] == [2, 2, 2, 1]
 
 
-def test_without_merging_every_batch_is_one() -> None:
-    batches = [*run_of(3), some(5, 9)]
-    items = stream(batches, rule=Rule.UNMERGED)
-    check(items, batches)
-    assert [item.count for item in items] == [1, 1, 1, 2]
-
-
 def test_what_is_there_already_has_the_same_bounds_and_sizes() -> None:
     batches = [*run_of(1500), batch(2000, SMALL_RECORDS + 1), some(3000, 3005)]
     fresh = stream(batches)
@@ -243,18 +229,14 @@ def _compacted(codec: Codec) -> list[bytes]:
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
 def test_bounds_are_the_same_with_another_compressor(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = _compacted(codec)
-    older = [Rule.UNMERGED, Rule.BY_STORED_SIZE]
-    here = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in Rule}
-    monkeypatch.setattr("logkeep_engine.log.records.compress", _worse)
+    here = stream(batches, max_bytes=12_000)
     monkeypatch.setattr(merge_in_python, "compress", _worse)
-    there = {rule: stream(batches, max_bytes=12_000, rule=rule) for rule in older}
-    there[Rule.BY_UNPACKED_SIZE] = merge_in_python.in_python(batches, aborted=NONE, max_bytes=12_000)
-    for items in (*here.values(), *there.values()):
+    there = merge_in_python.in_python(batches, aborted=NONE, max_bytes=12_000)
+    for items in (here, there):
         check(items, batches)
-    same = {rule for rule in Rule if _bounds(here[rule]) == _bounds(there[rule])}
-    assert same == {Rule.BY_UNPACKED_SIZE}, "the older rules are why there is another"
-    assert [item.size for item in here[Rule.BY_UNPACKED_SIZE]] != [item.size for item in there[Rule.BY_UNPACKED_SIZE]]
-    assert max(item.size for item in there[Rule.BY_UNPACKED_SIZE]) <= 12_000
+    assert _bounds(here) == _bounds(there)
+    assert [item.size for item in here] != [item.size for item in there]
+    assert max(item.size for item in there) <= 12_000
 
 
 @given(st.integers(1, 200_000), st.sampled_from(list(Codec)), st.integers(0, 1 << 30))
@@ -286,14 +268,13 @@ def _gapped(size: int, *, count: int = 1, codec: Codec = Codec.ZSTD) -> bytes:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-@pytest.mark.parametrize("rule", [Rule.BY_STORED_SIZE, Rule.BY_UNPACKED_SIZE])
-def test_what_unpacks_to_too_much_goes_as_it_is(codec: Codec, rule: Rule) -> None:
+def test_what_unpacks_to_too_much_goes_as_it_is(codec: Codec) -> None:
     # Small for the merge: of a few records, and of a few kilobytes, but in lz4, which has no batch like that.
     bomb = hostile.zeros(codec, (1 if codec is Codec.LZ4 else 7) * MERGED_UNPACKED, base_offset=1)
     assert len(bomb) < SMALL_BYTES
     batches = [some(0, codec=codec), bomb, some(2, codec=codec), some(3, codec=codec)]
     found: list[Outgoing] = []
-    assert hostile.peak_of(lambda: found.extend(stream(batches, rule=rule))) < 4 * MERGED_UNPACKED
+    assert hostile.peak_of(lambda: found.extend(stream(batches))) < 4 * MERGED_UNPACKED
     assert [item.count for item in found] == [1, 1, 2]
     assert whole(found[1])[61:] == bomb[61:]
     check(found, batches)
@@ -330,13 +311,12 @@ def test_it_is_cut_in_several_goes_where_it_does_not_shrink() -> None:
     assert again[3:] == fresh[3:]
 
 
-@pytest.mark.parametrize("rule", list(Rule))
-def test_what_must_be_built_anew_and_is_too_large_is_refused(rule: Rule) -> None:
+def test_what_must_be_built_anew_and_is_too_large_is_refused() -> None:
     batch = _gapped(hostile.ZEROS)
 
     def refused() -> None:
         with pytest.raises(BatchTooLarge, match="The batch at offset 0 is too large to be unpacked"):
-            stream([batch], rule=rule)
+            stream([batch])
 
     assert hostile.peak_of(refused) < unpacked_most() + (8 << 20)
 

@@ -29,7 +29,6 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.clip import Clip, clipped
 from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.point import ends_as_of
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.task import stream_of
@@ -289,7 +288,6 @@ def task_of(storage: Storage, entries: Sequence[SegmentEntry], clip: Clip, end: 
         created=True,
         fresh=True,
         max_batch_bytes=1 << 20,
-        rule=Rule.BY_UNPACKED_SIZE,
         producer_id=7,
         start=0,
         segments=tuple(view.segments.get(KEY, ())),

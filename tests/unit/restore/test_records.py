@@ -15,7 +15,6 @@ from logkeep_engine.log.batch import check_crc, parse_header
 from logkeep_engine.log.codec import PlainRecord, decode_records
 from logkeep_engine.log.compression import Codec, compress
 from logkeep_engine.restore.filter import Outgoing
-from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import Batching, RecordStream
 
 TIME = 1_700_000_000_000
@@ -34,7 +33,6 @@ def sent(
     *,
     limit: int = 1 << 20,
     done: int = 0,
-    rule: Rule = Rule.BY_UNPACKED_SIZE,
 ) -> list[Outgoing]:
     stream = RecordStream(
         batching or Batching(codec=Codec.NONE),
@@ -43,7 +41,6 @@ def sent(
         producer_id=7,
         limit=limit,
         done=done,
-        rule=rule,
     )
     return [item for records in lists for item in stream.add(records)] + list(stream.finish())
 
@@ -172,18 +169,11 @@ def _stored(codec: Codec, data: bytes | bytearray) -> bytes:
 
 
 def test_bounds_are_the_same_with_another_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Letters of several bytes, which the older rules' estimate does not know.
     records = [record(at, b"", headers=[("\N{SNOWMAN}" * 20, None)]) for at in range(3000)]
     batching = Batching(3000, 900_000, Codec.GZIP)
-    here = {rule: sent([records], batching, limit=20_000, rule=rule) for rule in Rule}
+    here = sent([records], batching, limit=20_000)
     monkeypatch.setattr("logkeep_engine.log.records.compress", _stored)
-    there = {rule: sent([records], batching, limit=20_000, rule=rule) for rule in Rule}
-    for rule in Rule:
-        assert contents(here[rule]) == contents(there[rule])
-        assert max(item.size for item in there[rule]) <= 20_000
-    same = {
-        rule
-        for rule in Rule
-        if [(item.index, item.count) for item in here[rule]] == [(item.index, item.count) for item in there[rule]]
-    }
-    assert same == {Rule.BY_UNPACKED_SIZE}, "the older rules are why there is another"
+    there = sent([records], batching, limit=20_000)
+    assert contents(here) == contents(there)
+    assert max(item.size for item in there) <= 20_000
+    assert [(item.index, item.count) for item in here] == [(item.index, item.count) for item in there]

@@ -4,7 +4,6 @@ import pytest
 
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.storage import open_uri
 from tests.unit.restore.test_plan import entry
@@ -35,7 +34,6 @@ def task(sizes: list[tuple[int, int]], batching: Batching | None) -> RestoreTask
         created=True,
         fresh=True,
         max_batch_bytes=1 << 20,
-        rule=Rule.BY_UNPACKED_SIZE,
         producer_id=7,
         start=0,
         segments=tuple(entry(bytes=size, batches=batches) for size, batches in sizes),

@@ -33,7 +33,6 @@ from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.rows import RecordDigest, Rows, as_rows
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.clip import Clip
-from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.straddling import Straddling
 from logkeep_engine.restore.verification import task as verification
 from logkeep_engine.restore.verification import wanted
@@ -131,7 +130,7 @@ def verified(
     own: dict[str, Any] = {"number": 0, "storage": storage, "state": storage, "run_id": "restore-1"}
     own |= {"connection": connection, "source": "orders", "topic_id": "x", "partition": 3, "target": "copy"}
     own |= {"created": True, "fresh": False}
-    own |= {"max_batch_bytes": 1 << 20, "rule": Rule.BY_UNPACKED_SIZE, "producer_id": OURS, "start": 0}
+    own |= {"max_batch_bytes": 1 << 20, "producer_id": OURS, "start": 0}
     restored = RestoreTask(**own, segments=(), survey=None, map_path="m")
     kept = list(stretches(records))
     if claimed is not None:

@@ -33,9 +33,9 @@ def last_with_generations(
             continue
         if generation_of(earlier, key).number == known.number:
             continue
-        wanted = set(_needed(earlier, key)) - set(_named(newest, key))
+        wanted = set(_needed(earlier, key)) - set(named(newest, key))
         for item in newest.unpurged:
-            unnamed = set(_identities(item.segments[key])) if key in item.segments else set()
+            unnamed = set(identities_of(item.segments[key])) if key in item.segments else set()
             if wanted & unnamed:
                 wanted -= unnamed
                 last = min(last, item.commit - 1)
@@ -52,7 +52,7 @@ def without_gone(earlier: ArchiveState, later: ArchiveState, newest: ArchiveStat
     found.snapshots = snapshots_then(earlier, later)
     if later.commit < newest.commit:
         found.snapshots = {
-            key: [item for item in held if there.issuperset(_identities(item.parts(key)))]
+            key: [item for item in held if there.issuperset(identities_of(item.parts(key)))]
             for key, held in found.snapshots.items()
             for there in [_there(later, newest, key)]
         }
@@ -73,35 +73,36 @@ def without_gone(earlier: ArchiveState, later: ArchiveState, newest: ArchiveStat
 
 
 def _there(later: ArchiveState, newest: ArchiveState, key: Partition) -> set[Identity]:
-    there = set(_named(later, key))
+    there = set(named(later, key))
     if later.commit < newest.commit:
         unpurged = all_unpurged(newest.unpurged, key)
-        there &= {*_named(newest, key), *(_identities(unpurged[key]) if key in unpurged else ())}
+        there &= {*named(newest, key), *(identities_of(unpurged[key]) if key in unpurged else ())}
     return there
 
 
 def _needed(state: ArchiveState, key: Partition) -> Iterator[Identity]:
     """All of which the state of a partition is made: its log, and the snapshot that stands for what is gone of it."""
     if key in state.segments:
-        yield from _identities(state.segments[key])
+        yield from identities_of(state.segments[key])
     snapshot = snapshot_of(state, key, where_needed=True) if key in state.snapshots else None
     if snapshot is not None:
-        yield from _identities(snapshot.parts(key))
+        yield from identities_of(snapshot.parts(key))
 
 
-def _named(state: ArchiveState, key: Partition) -> Iterator[Identity]:
-    """All that a state names of a partition: of its log, its snapshots and its branches."""
+def named(state: ArchiveState, key: Partition) -> Iterator[Identity]:
+    """Yield all that a state names of a partition: of its log, its snapshots and its branches."""
     if key in state.segments:
-        yield from _identities(state.segments[key])
+        yield from identities_of(state.segments[key])
     branches = state.branches.get(key, ())
     for branch in branches:
-        yield from _identities(branch.segments)
+        yield from identities_of(branch.segments)
     for held in (state.snapshots.get(key, ()), *(branch.held.snapshots for branch in branches)):
         for item in held:
-            yield from _identities(item.parts(key))
+            yield from identities_of(item.parts(key))
 
 
-def _identities(segments: PackedSegments) -> Iterator[Identity]:
+def identities_of(segments: PackedSegments) -> Iterator[Identity]:
+    """Yield the identities of segments."""
     return map(identity_of, _rows(segments))
 
 

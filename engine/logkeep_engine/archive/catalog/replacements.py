@@ -25,7 +25,7 @@ from logkeep_engine.archive.catalog.packed import (
     pack,
     sums_of,
 )
-from logkeep_engine.archive.ranges import Range, add_range
+from logkeep_engine.archive.ranges import Range, add_range, together, without
 
 Identity = tuple[int, int, int, int]
 
@@ -74,18 +74,24 @@ def first_epochs(replaced: Iterable[Replacement]) -> Callable[[SegmentEntry], in
 
 
 def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]:
-    """The ranges of offsets of the log in which segments were replaced, so that records of the cluster may be missing
-    there. `end`: where the archive ends. If nobody knows where a segment ended, its range goes on to the next one. What
-    a generation has read again since is none of them."""
+    """The ranges of offsets in which segments were replaced, so that records of the cluster may be missing there.
+    `end`: where the archive ends. If nobody knows where a segment ended, its range goes on to the next one. What a
+    generation has read again since is none of them.
+
+    A part of a snapshot counts where no segment is left: elsewhere the segments tell the same, more exactly.
+    """
     log = [entry for entry in state.segments.get(key, ()) if entry.layout is not Layout.SNAPSHOT]
     bases = [entry.base_offset for entry in log]
+    there = together(((entry.base_offset, entry.next_offset) for entry in log), ())
     found: list[Range] = []
     for (base, epoch, _, snapshot), row in state.replaced.get(key, ()):
         left = PackedSegments(key, row)[0] if row else None
-        if snapshot and (left is None or left.layout is not Layout.KAFKA):
-            continue  # its records are those of segments
         stop = base + 1 if left is None else max(left.next_offset, base + 1)
         if _is_read_again(log, bases, base, stop, epoch if left is None else left.epoch):
+            continue
+        if snapshot:
+            for part in without(base, stop, there):
+                add_range(found, *part)
             continue
         if left is None or left.layout is not Layout.KAFKA:
             behind = bisect_right(bases, base)

@@ -454,10 +454,11 @@ class ArchiveState:
         few."""
         ranges = self.removed.setdefault(key, [])
         at = bisect_left(ranges, start, key=_start_of)
+        # A neighbour may reach beyond: it was joined over segments that go with the same commit.
         if at and self._nothing_between(key, ranges[at - 1][1], start):
-            start = ranges[at - 1][1]
+            start = min(start, ranges[at - 1][1])
         if at < len(ranges) and self._nothing_between(key, end, ranges[at][0]):
-            end = ranges[at][0]
+            end = max(end, ranges[at][0])
         add_range(ranges, start, end)
 
     def _nothing_between(self, key: Partition, start: int, end: int) -> bool:

@@ -54,12 +54,14 @@ Heal = Callable[[ReconcileReport], ReconcileReport]
 @dataclass(frozen=True)
 class Reconciliation:
     """One reconciliation: the run, the archive's state at the end of a backup, the cluster, and how tasks are run.
+    `log` is the state as it lies in the archive, `state` the same with snapshots in the place of older segments.
     `only`: these topics alone. Of each partition at most `most` offsets are found. `heal` makes new generations due of
     the partitions with stale keys, and returns the report that tells it."""
 
     run_id: str
     spec: KafkaBackupSpec
     archive: Archive
+    log: ArchiveState
     state: ArchiveState
     connection: KafkaConnection
     control: ControlPlane
@@ -169,7 +171,7 @@ class Reconciliation:
         """The ranges for which the archive accounts, without what its retention has removed, and without segments from
         which an erasure has taken records."""
         gone = list(self.state.removed.get(key, ()))
-        for start, end in erased_ranges(self.state, key, self._end(key)):
+        for start, end in erased_ranges(self.log, key, self._end(key)):
             add_range(gone, start, end)
         for start, end in self.state.accounted_for(*key):
             yield from without(start, end, gone)
@@ -253,8 +255,8 @@ def reconcile_archive(
         control.only(cluster_id)
         connection = replace(connection, cluster_id=cluster_id)
         work = Reconciliation(
-            run_id, spec, archive, state, connection, control, runner_factory, reporter, only=only, most=most,
-            heal=partial(_heal_archive, archive, run_id, state) if heal else None,
+            run_id, spec, archive, seen.state, state, connection, control, runner_factory, reporter,
+            only=only, most=most, heal=partial(_heal_archive, archive, run_id, state) if heal else None,
         )  # fmt: skip
         return work.perform(), archive, state
 
@@ -285,7 +287,7 @@ def reconcile_backup(
     heals = spec.reconcile is not None and spec.reconcile.heal
     with ControlPlane(connection) as control:
         work = Reconciliation(
-            run_id, spec, archive, state, connection, control, runner_factory, reporter, expect=expect,
+            run_id, spec, archive, writer.state, state, connection, control, runner_factory, reporter, expect=expect,
             heal=partial(make_due, writer, compared=state) if heals else None,
         )  # fmt: skip
         return work.perform()

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import NOTHING_LEFT, Coverage, PassiveFacts, RemovedSegment, ReplacedSegment
 from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -38,7 +37,7 @@ def read_again(state: ArchiveState, start: int = 0) -> None:
 
 
 def erased(state: ArchiveState) -> list[Range]:
-    return erased_ranges(with_snapshots(state), KEY, 100)
+    return erased_ranges(state, KEY, 100)
 
 
 def test_an_erased_segment_and_nothing_else_is_told() -> None:
@@ -61,7 +60,19 @@ def test_retention_and_snapshots_hide_nothing_of_it() -> None:
     commit(state, replaced=(replaced,), segments=(part(25, 90, 100, 1, epoch=2),))
     assert erased(state) == [(20, 30)]
     commit(state, removed=tuple(RemovedSegment(*KEY, base) for base in range(0, 90, 10)))
-    assert erased(state) == [(20, 30)]
+    assert erased(state) == [(20, 90)], "nobody knows any more that nothing of the other segments was erased"
+
+
+def test_what_was_erased_from_a_snapshot_alone_is_told() -> None:
+    """Retention had removed the log below, so no segment was replaced."""
+    state = hundred()
+    commit(state, snapshots=(snapshot(60, 25),))
+    commit(state, removed=tuple(RemovedSegment(*KEY, base) for base in range(0, 40, 10)))
+    replaced = ReplacedSegment(*KEY, "", 25, 0, snapshot=60)
+    commit(state, replaced=(replaced,), segments=(part(25, 50, 60, 1, epoch=2),))
+    assert erased(state) == [(25, 40)], "the log from 40 on tells for itself"
+    commit(state, removed=(RemovedSegment(*KEY, 40),))
+    assert erased(state) == [(25, 50)]
 
 
 def test_a_new_generation_has_read_again_what_was_erased() -> None:

@@ -28,7 +28,6 @@ from logkeep_engine.log.consumed import LogRecord
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.attempt import RestoreTask
-from logkeep_engine.restore.merge import Rule
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.task import stream_of
 from logkeep_engine.spark.source_plan import SegmentRead
@@ -400,7 +399,6 @@ def restore_of(storage: Storage, *entries: SegmentEntry) -> RestoreTask:
         created=True,
         fresh=True,
         max_batch_bytes=1 << 20,
-        rule=Rule.BY_UNPACKED_SIZE,
         producer_id=7,
         start=0,
         segments=entries,
