@@ -138,10 +138,9 @@ def check_beginning(state: ArchiveState, run_id: str, begun: int) -> None:
     """Raises ArchiveDamaged if a run had `begun`, by its plan, at another time than by the catalog (ms since the
     epoch).
 
-    The catalog has lost its last commits then, and the plan leaves out the offsets for which they accounted. Plans of
-    earlier versions do not tell the time (0).
+    The catalog has lost its last commits then, and the plan leaves out the offsets for which they accounted.
     """
-    if begun in (0, state.runs[run_id].begin_time):
+    if begun == state.runs[run_id].begin_time:
         return
     raise ArchiveDamaged(
         f"Run {run_id} has a plan of a beginning that the catalog does not know: commits are lost from its end, and "

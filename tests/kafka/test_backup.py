@@ -386,7 +386,7 @@ def test_stored_plan_goes_on_though_its_gap_is_settled_in_part(backups: Backups,
     backups.run(unique, run_id="first")
     for count in (50, 150):
         topics.produce(unique, numbers(count))
-    made = BackupPlan.from_json(backups.storage.read("runs/first/plan.json"))
+    made = BackupPlan.from_json(backups.storage.read("runs/first/plan.json"), "plan")
     (chunk,) = made.chunks
     gap = Gap(chunk.topic_id, 0, 50, 150, REASON_RETENTION)
     stored = replace(made, run_id="late", begun=0, gaps=(gap,), chunks=(replace(chunk, start=150, end=300),))

@@ -11,9 +11,8 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archiving import check_beginning
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.backup.selection import Chooser, added_topics
-from logkeep_engine.contract.nesting import WRONG
 from logkeep_engine.contract.spec import KafkaBackupSpec
-from logkeep_engine.errors import StateAltered
+from logkeep_engine.errors import ArchiveDamaged, StateAltered
 from logkeep_engine.kafka.control import ControlPlane
 
 _HINT = (
@@ -29,9 +28,9 @@ def plan_in(data: bytes, name: str, run_id: str, state: ArchiveState) -> BackupP
     first = state.runs[run_id].attempts == 1
     before = _altered(name, f"it was there before run {run_id} had stored a plan")
     try:
-        plan = BackupPlan.from_json(data)
-    except WRONG as error:
-        raise before if first else _altered(name, f"it is no plan of a backup: {error!r}") from error
+        plan = BackupPlan.from_json(data, name)
+    except ArchiveDamaged as error:
+        raise before if first else StateAltered(error.message, hint=_HINT) from error
     if plan.run_id != run_id:
         raise _altered(name, f"it is the plan of run {plan.run_id}")
     check_beginning(state, run_id, plan.begun)

@@ -9,9 +9,8 @@ records.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from logkeep_engine.archive.catalog.facts import (
@@ -27,13 +26,12 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.generations import passive_of
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, Fork, LeaderSeen
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.plans import BACKUP_PLAN, row_out, topic_in, topic_out
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.sight import NOTHING_MISSED, Sight
-from logkeep_engine.contract.nesting import loads
-from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.stored import reading
 from logkeep_engine.tasks import Demand
 
-PLAN_VERSION = 1
 CHUNK_BYTES = 496 << 20  # a little less than a segment (512Mi by default), so that a chunk is one
 TASK_BYTES = 1 << 30
 TASKS_PER_SLOT = 2  # with fewer and larger tasks each has several chunks to read at once
@@ -166,96 +164,60 @@ class BackupPlan:
     def to_json(self) -> bytes:
         """Chunks are rows with the topic as a number: a plan of 100,000 partitions is a few megabytes."""
         number = {topic.topic_id: index for index, topic in enumerate(self.topics)}
-        document = {
-            "version": PLAN_VERSION,
-            "runId": self.run_id,
-            "topics": [_topic(topic) for topic in self.topics],
-            "chunks": [[number[chunk.topic_id], *_numbers(chunk)] for chunk in self.chunks],
-            "gaps": [asdict(gap) for gap in self.gaps],
-            "forks": [asdict(fork) for fork in self.forks],
-            "leaders": [[number[item.topic_id], item.partition, item.epoch] for item in self.leaders],
-            "uncompared": [list(pair) for pair in self.uncompared],
-            "groups": [_group(group) for group in self.groups],
-            "idle": self.idle,
-            "unavailable": [list(pair) for pair in self.unavailable],
-            "gone": [asdict(topic) for topic in self.gone],
-            "begun": self.begun,
-            "sight": self.sight.to_json(),
-            **({"generations": [asdict(item) for item in self.generations]} if self.generations else {}),
-        }
-        return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes) -> BackupPlan:
-        """The plan in a stored object. Raises ArchiveMismatch for a plan of another version: the engine that began
-        such a run must finish it.
-
-        Plans of early versions have no leaders, and their key `diverged` has forks.
-        """
-        document: dict[str, Any] = loads(data)
-        if document.get("version") != PLAN_VERSION:
-            raise ArchiveMismatch(
-                f"The plan of this run has version {document.get('version')!r}; this engine reads {PLAN_VERSION}.",
-                hint="Start a new run.",
-            )
-        topics = tuple(TopicEntry(**topic) for topic in document["topics"])
-        return cls(
-            run_id=document["runId"],
-            topics=topics,
-            chunks=tuple(
-                Chunk(topics[topic].name, topics[topic].topic_id, *numbers) for topic, *numbers in document["chunks"]
-            ),
-            gaps=tuple(Gap(**gap) for gap in document["gaps"]),
-            forks=tuple(
-                [Fork(**fork) for fork in document.get("forks", ())]
-                + [
-                    Fork(gap["topic_id"], gap["partition"], gap["start"], gap["end"])
-                    for gap in document.get("diverged", ())
-                ]
-            ),
-            leaders=tuple(
-                LeaderSeen(topics[topic].topic_id, partition, epoch)
-                for topic, partition, epoch in document.get("leaders", ())
-            ),
-            uncompared=tuple((name, number) for name, number in document.get("uncompared", ())),
-            groups=tuple(GroupEntry(**group) for group in document["groups"]),
-            idle=document["idle"],
-            unavailable=tuple((name, number) for name, number in document["unavailable"]),
-            gone=tuple(GoneTopic(**topic) for topic in document.get("gone", ())),
-            begun=document.get("begun", 0),
-            sight=Sight.from_json(document.get("sight", {})),
-            generations=tuple(map(_change, document.get("generations", ()))),
+        return BACKUP_PLAN.dumps(
+            {
+                "runId": self.run_id,
+                "topics": [topic_out(topic) for topic in self.topics],
+                "chunks": [[number[chunk.topic_id], *_numbers(chunk)] for chunk in self.chunks],
+                "gaps": [row_out(gap) for gap in self.gaps],
+                "forks": [list(astuple(fork)) for fork in self.forks],
+                "leaders": [[number[item.topic_id], item.partition, item.epoch] for item in self.leaders],
+                "uncompared": [list(pair) for pair in self.uncompared],
+                "groups": [row_out(group) for group in self.groups],
+                "idle": self.idle,
+                "unavailable": [list(pair) for pair in self.unavailable],
+                "gone": [[topic.name, topic.topic_id] for topic in self.gone],
+                "begun": self.begun,
+                "sight": self.sight.to_json(),
+                "generations": [list(astuple(item)) for item in self.generations],
+            }
         )
 
-
-def _shallow(entry: TopicEntry | GroupEntry) -> dict[str, Any]:
-    """The fields of an entry. `asdict` copies every value, which takes longer than all the rest of a plan's JSON."""
-    return {name: getattr(entry, name) for name in entry.__slots__}
-
-
-def _topic(entry: TopicEntry) -> dict[str, Any]:
-    """The fields of a topic. What the archive remembers of it besides is not the plan's."""
-    fields = _shallow(entry)
-    del fields["compacted_until"]
-    return fields
+    @classmethod
+    def from_json(cls, data: bytes, name: str) -> BackupPlan:
+        """The plan in the object `name`. Raises ArchiveMismatch for a plan of another version: the engine that began
+        such a run must finish it. Raises ArchiveDamaged for what is none."""
+        with reading(BACKUP_PLAN, data, name, hint="The object was altered: begin a run under another id.") as body:
+            topics = tuple(map(topic_in, body["topics"]))
+            return cls(
+                run_id=body["runId"],
+                topics=topics,
+                chunks=tuple(
+                    Chunk(topics[topic].name, topics[topic].topic_id, *numbers) for topic, *numbers in body["chunks"]
+                ),
+                gaps=tuple(Gap(*row) for row in body["gaps"]),
+                forks=tuple(Fork(*row) for row in body["forks"]),
+                leaders=tuple(
+                    LeaderSeen(topics[topic].topic_id, partition, epoch) for topic, partition, epoch in body["leaders"]
+                ),
+                uncompared=tuple((topic, number) for topic, number in body["uncompared"]),
+                groups=tuple(GroupEntry(*row) for row in body["groups"]),
+                idle=body["idle"],
+                unavailable=tuple((topic, number) for topic, number in body["unavailable"]),
+                gone=tuple(GoneTopic(*row) for row in body["gone"]),
+                begun=body["begun"],
+                sight=Sight.from_json(body["sight"]),
+                generations=tuple(map(_change, body["generations"])),
+            )
 
 
 def _numbers(chunk: Chunk) -> tuple[int, ...]:
-    """The numbers of a chunk. Versions that do not know generations cannot read a plan that has some."""
-    numbers = (chunk.partition, chunk.start, chunk.end, chunk.leader, chunk.bytes)
-    return (*numbers, chunk.generation) if chunk.generation else numbers
+    return chunk.partition, chunk.start, chunk.end, chunk.leader, chunk.bytes, chunk.generation
 
 
-def _change(fields: dict[str, Any]) -> GenerationChange:
-    return GenerationChange(**{**fields, "step": GenerationStep(fields["step"])})
-
-
-def _group(entry: GroupEntry) -> dict[str, Any]:
-    """The fields of a position. Versions that do not know share groups refuse a plan that has some."""
-    fields = _shallow(entry)
-    if not entry.share:
-        del fields["share"]
-    return fields
+def _change(row: Sequence[Any]) -> GenerationChange:
+    topic_id, partition, number, step, start, end = row
+    return GenerationChange(topic_id, partition, number, GenerationStep(step), start, end)
 
 
 def open_gaps(plan: BackupPlan, state: ArchiveState) -> Iterable[Gap]:

@@ -16,7 +16,8 @@ from itertools import count
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.beginnings import missing_beginnings, plan_files
+from logkeep_engine.archive.plans import backup_plan_files
+from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.generations import GenerationPolicy
@@ -68,7 +69,7 @@ class BackupPlanner:
         self._archive = archive
         self._control = control
         self._connection = connection
-        self._files = plan_files()
+        self._files = backup_plan_files()
         self._next_file = next(self._files)
         self.told: list[str] = []
         """Notes for the user about groups that are not archived."""

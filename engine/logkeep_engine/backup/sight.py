@@ -57,9 +57,9 @@ class Sight:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Sight:
-        """The topics in a stored plan. Plans of earlier versions name none."""
+        """The topics in a stored plan."""
         parts = {key: Names(total, tuple(shown)) for key, (total, shown) in document.items()}
-        return cls(parts.get("leftOut", NO_NAMES), parts.get("vanished", NO_NAMES), parts.get("unreadable", NO_NAMES))
+        return cls(parts["leftOut"], parts["vanished"], parts["unreadable"])
 
 
 NOTHING_MISSED = Sight()

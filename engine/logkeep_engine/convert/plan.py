@@ -14,22 +14,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from logkeep_engine.archive.catalog import documents, tables
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.plans import CONVERT_PLAN, row_out, topic_in, topic_out
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.source import ConvertSource, SegmentSlice, SourceSegment, WholeSegment, path_of
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+from logkeep_engine.errors import ArchiveMismatch
+from logkeep_engine.stored import reading
 
-PLAN_FILE = "convert-plan.json"
 CHUNK_BYTES = 128 << 20
-
-_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +55,7 @@ class ConvertPlan:
     of a source without a catalog, by topic id and partition, in the order of their offsets.
 
     `begins` has the intended first offset of each partition whose beginning the source misses
-    (`archive.reading.beginnings` reads it). `undecided` has (topic id, partition, first offset) of the transactions
-    that an earlier version has left out, as it did not know how they ended. For `begun` see
-    `archiving.check_beginning`.
+    (`archive.reading.beginnings` reads it). For `begun` see `archiving.check_beginning`.
     """
 
     run_id: str
@@ -74,61 +68,52 @@ class ConvertPlan:
     chunks: tuple[ConvertChunk, ...]
     seen: Mapping[Partition, tuple[SeenSegment, ...]] = field(default_factory=dict)
     begins: Mapping[Partition, int] = field(default_factory=dict)
-    undecided: tuple[tuple[str, int, int], ...] = ()
     begun: int = 0
 
     def to_json(self) -> bytes:
         """The document that is stored in the target."""
-        document = {
-            "format": _FORMAT,
-            "runId": self.run_id,
-            "source": self.source,
-            "target": self.target,
-            "options": dict(self.options),
-            "topics": [tables.topic_out(topic) for topic in self.topics],
-            "gaps": [asdict(gap) for gap in self.gaps],
-            "groups": tables.GROUPS.out(self.groups),
-            "pieces": [[chunk.topic_id, chunk.partition, chunk.start, chunk.end, chunk.bytes] for chunk in self.chunks],
-            "seen": [
-                [*key, [[item.base_offset, item.next_offset, item.records] for item in self.seen[key]]]
-                for key in self.seen
-            ],
-            "begins": [[*key, self.begins[key]] for key in self.begins],
-            "undecided": [list(item) for item in self.undecided],
-            "begun": self.begun,
-        }
-        return documents.dumps(document)
+        return CONVERT_PLAN.dumps(
+            {
+                "runId": self.run_id,
+                "source": self.source,
+                "target": self.target,
+                "options": dict(self.options),
+                "topics": [{**topic_out(topic), "compactedUntil": topic.compacted_until} for topic in self.topics],
+                "gaps": [row_out(gap) for gap in self.gaps],
+                "groups": [row_out(group) for group in self.groups],
+                "pieces": [
+                    [chunk.topic_id, chunk.partition, chunk.start, chunk.end, chunk.bytes] for chunk in self.chunks
+                ],
+                "seen": [
+                    [*key, [[item.base_offset, item.next_offset, item.records] for item in self.seen[key]]]
+                    for key in self.seen
+                ],
+                "begins": [[*key, self.begins[key]] for key in self.begins],
+                "begun": self.begun,
+            }
+        )
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> ConvertPlan:
-        """Read a stored plan; `name` is the object's. Raises ArchiveDamaged for what is no plan."""
-        try:
-            document: dict[str, Any] = loads(data)
-            if document["format"] != _FORMAT:
-                raise ArchiveMismatch(
-                    f"{name}: plan format {document['format']!r}, not {_FORMAT}.", hint=documents.NEWER
-                )
+        """Read a stored plan; `name` is the object's. Raises ArchiveMismatch for another version's, and ArchiveDamaged
+        for what is no plan."""
+        with reading(CONVERT_PLAN, data, name, hint="Start a run with another --run-id.") as body:
             return cls(
-                run_id=document["runId"],
-                source=document["source"],
-                target=document["target"],
-                options=document["options"],
-                topics=tuple(map(tables.topic_in, document["topics"])),
-                gaps=tuple(Gap(**gap) for gap in document["gaps"]),
-                groups=tuple(GroupEntry(*row) for row in document["groups"]["rows"]),
-                chunks=tuple(ConvertChunk(number, *row) for number, row in enumerate(document["pieces"])),
+                run_id=body["runId"],
+                source=body["source"],
+                target=body["target"],
+                options=body["options"],
+                topics=tuple(map(topic_in, body["topics"])),
+                gaps=tuple(Gap(*row) for row in body["gaps"]),
+                groups=tuple(GroupEntry(*row) for row in body["groups"]),
+                chunks=tuple(ConvertChunk(number, *row) for number, row in enumerate(body["pieces"])),
                 seen={
                     (topic_id, partition): tuple(SeenSegment(*row) for row in rows)
-                    for topic_id, partition, rows in document.get("seen", ())
+                    for topic_id, partition, rows in body["seen"]
                 },
-                begins={(topic_id, partition): begins for topic_id, partition, begins in document.get("begins", ())},
-                undecided=tuple((topic_id, part, first) for topic_id, part, first in document.get("undecided", ())),
-                begun=document.get("begun", 0),
+                begins={(topic_id, partition): begins for topic_id, partition, begins in body["begins"]},
+                begun=body["begun"],
             )
-        except WRONG as error:
-            raise ArchiveDamaged(
-                f"{name} is no plan of a conversion: {error}.", hint="Start a run with another --run-id."
-            ) from error
 
 
 def make_plan(

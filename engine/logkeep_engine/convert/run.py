@@ -21,6 +21,7 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Receipt, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archive.plans import CONVERT_PLAN_FILE
 from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.archive.writing.record_files import (
     every_partition,
@@ -36,7 +37,6 @@ from logkeep_engine.convert.lineage import check_same_logs, leader_epochs, leade
 from logkeep_engine.convert.loss import LossReport
 from logkeep_engine.convert.plan import (
     CHUNK_BYTES,
-    PLAN_FILE,
     ConvertChunk,
     ConvertPlan,
     check_additions,
@@ -55,7 +55,7 @@ from logkeep_engine.convert.task import (
     examine_chunk,
     loses_of_records,
 )
-from logkeep_engine.convert.transactions import check_still, look_through
+from logkeep_engine.convert.transactions import look_through
 from logkeep_engine.convert.write import TargetSetting
 from logkeep_engine.errors import ArchiveMismatch, ArchiveMissing, ObjectExists, ObjectMissing
 from logkeep_engine.formats.losses import LOSS_FILE
@@ -173,8 +173,6 @@ class _ConvertRun(ArchivingRun):
         check_same_logs(source, state)
         if self._options.format is not FormatName.KAFKA:  # batches are copied, and what tells of transactions with them
             source = self._source = look_through(source, self._runner_factory)
-        if source.catalogued:
-            check_still(source, stored_plans(self._target, state), self._run_id, state)
         looked = self._look(source, existing, state)
         if self._dry_run:
             return
@@ -238,7 +236,7 @@ class _ConvertRun(ArchivingRun):
         )
 
     def _load_or_make_plan(self, archive: Archive, source: ConvertSource, state: ArchiveState) -> ConvertPlan:
-        path = archive.run_file(self._run_id, PLAN_FILE)
+        path = archive.run_file(self._run_id, CONVERT_PLAN_FILE)
         try:
             stored = self._target.read(path)
         except ObjectMissing:
@@ -487,7 +485,7 @@ def stored_plans(storage: Storage, state: ArchiveState) -> Iterator[ConvertPlan]
 
 def stored_plan(storage: Storage, run_id: str) -> ConvertPlan | None:
     """The stored plan of a run of the archive at `storage`, None if it has not stored one."""
-    path = names.run_file(run_id, PLAN_FILE)
+    path = names.run_file(run_id, CONVERT_PLAN_FILE)
     try:
         data = storage.read(path)
     except ObjectMissing:

@@ -1,22 +1,18 @@
 """The aborted transactions of a source: a format of records leaves them out, as a restore does.
 
 source = look_through(source, runner_factory)      # finds them, in tasks
-check_still(source, earlier_plans, run_id, state)  # what an earlier version left out must be left out now
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.partition import Transactions, open_partition
-from logkeep_engine.convert.plan import ConvertPlan
 from logkeep_engine.convert.source import ConvertSource
-from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext, TaskRunner, no_update
@@ -62,22 +58,3 @@ def look_through(source: ConvertSource, runner_factory: Callable[[], TaskRunner]
 
     runner_factory().run(work, find_outcomes, on_result, no_update)
     return replace(source, aborted=aborted, notes=(*source.notes, *(notes[key] for key in sorted(notes))))
-
-
-def check_still(source: ConvertSource, earlier: Iterable[ConvertPlan], run_id: str, state: ArchiveState) -> None:
-    """Raises ArchiveMismatch if this run would convert what an earlier version has left out as undecided: the target,
-    in this `state`, accounts for these offsets without it, or this run had planned so. `earlier` are the plans of the
-    target's runs, the last one first. Earlier plans are asked only about topics that later ones do not have."""
-    names, left = source.topic_names, set(source.topic_names)
-    for plan in earlier:
-        for topic_id, partition, offset in plan.undecided:
-            accounted = any(end > offset for _, end in state.accounted_for(topic_id, partition))
-            if topic_id in left and (accounted or plan.run_id == run_id):
-                raise ArchiveMismatch(
-                    f"Run {plan.run_id} has left out a transaction of topic {names[topic_id]!r} partition {partition} "
-                    f"from offset {offset}, as nobody knew how it ended, and would not leave it out now.",
-                    hint="Convert into a new folder: nothing can be added between what was converted.",
-                )
-        left -= {topic.topic_id for topic in plan.topics}
-        if not left:
-            return

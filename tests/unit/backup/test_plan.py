@@ -40,7 +40,7 @@ from logkeep_engine.backup.selection import (
 )
 from logkeep_engine.backup.task import CONCURRENT, CONCURRENT_LARGE, CONCURRENT_SMALL, streams_for
 from logkeep_engine.contract.spec import ConsumerGroups, FormatName, Topics
-from logkeep_engine.errors import ArchiveMismatch, NoTopicMatches, StorageRefused
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, NoTopicMatches, StorageRefused
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 from logkeep_engine.storage import open_uri
 from tests.examples import number
@@ -315,16 +315,6 @@ def test_partition_whose_leader_does_not_answer_is_unavailable() -> None:
     assert (plan.unavailable, plan.chunks, plan.idle) == ((WHERE,), (), 0)
 
 
-def test_plan_that_was_stored_before_leaders_were_kept_is_read() -> None:
-    document = json.loads(planned(archived((0, 400))).to_json())
-    for key in ("forks", "leaders", "uncompared"):
-        del document[key]
-    document["diverged"] = [{"topic_id": "a" * 22, "partition": 0, "start": 100, "end": 400, "reason": "why"}]
-    plan = BackupPlan.from_json(json.dumps(document).encode())
-    assert plan.forks == (Fork("a" * 22, 0, 100, 400),)
-    assert (plan.leaders, plan.uncompared) == ((), ())
-
-
 def test_recreated_topic_starts_anew() -> None:
     state = archived((0, 400))
     plan = make_plan(
@@ -421,12 +411,22 @@ def test_plan_survives_json() -> None:
         unavailable=(("broken", 3),),
         gone=(GoneTopic("gone", "c" * 22),),
     )
-    assert BackupPlan.from_json(plan.to_json()) == plan
+    assert BackupPlan.from_json(plan.to_json(), "plan") == plan
 
 
 def test_plan_of_another_version_is_refused() -> None:
-    with pytest.raises(ArchiveMismatch, match="version 2"):
-        BackupPlan.from_json(planned().to_json().replace(b'"version":1', b'"version":2'))
+    body = json.loads(planned().to_json())
+    for other, told in (({"format": 2}, "plan of a backup of format 2"), ({"later": 1}, r"unknown keys \['later'\]")):
+        with pytest.raises(ArchiveMismatch, match=told):
+            BackupPlan.from_json(json.dumps({**body, **other}).encode(), "plan")
+
+
+def test_plan_that_was_altered_is_refused() -> None:
+    body = json.loads(planned(archived((0, 400))).to_json())
+    chunk = body["chunks"][0]
+    for other in ({"chunks": [[1, *chunk[1:]]]}, {"chunks": [chunk[:-1]]}, {"generations": [["a", 0, 1, "Own", 0, 0]]}):
+        with pytest.raises(ArchiveDamaged, match="plan: not a plan of a backup"):
+            BackupPlan.from_json(json.dumps({**body, **other}).encode(), "plan")
 
 
 def test_topics_match_by_their_whole_name() -> None:
@@ -609,7 +609,7 @@ def test_very_many_partitions_are_planned_in_seconds() -> None:
         ),
         ArchiveState(),
     )
-    again = BackupPlan.from_json(plan.to_json())
+    again = BackupPlan.from_json(plan.to_json(), "plan")
     tasks = pack(list(open_pieces(again, ArchiveState())), 20)
     assert len(plan.chunks) == count
     assert sum(len(task) for task in tasks) == count

@@ -406,25 +406,6 @@ class TestWhatIsTaken:
         )
         assert (told in done.result.warnings) is (name != "Kafka")
 
-    @pytest.mark.parametrize("kill", [False, True])
-    def test_what_an_earlier_version_has_left_out_needs_a_new_folder(self, tmp_path: Path, kill: bool) -> None:
-        storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")
-        self.open_ended(storage)
-        if kill:
-            with pytest.raises(Killed):
-                convert(storage, target, "Records", runner=kill_before(1))
-        else:
-            assert convert(storage, target, "Records").result.outcome == "Succeeded"
-        (plan,) = [item.path for item in target.list("runs/") if item.path.endswith("convert-plan.json")]
-        target.put(plan, json.dumps({**json.loads(target.read(plan)), "undecided": [[ORDERS.topic_id, 0, 2]]}).encode())
-        before = contents(target)
-        done = convert(storage, target, "Records", run_id="convert-1" if kill else "convert-2")
-        assert done.result.exit_code == 2
-        assert "Run convert-1 has left out a transaction of topic 'orders' partition 0 from offset 2" in (
-            done.result.message
-        )
-        assert contents(target) == before
-
     @pytest.mark.parametrize("name", ["Records", "Kafka"])
     def test_damage_is_refused_and_can_be_repaired(self, tmp_path: Path, name: str) -> None:
         storage, target = folder(tmp_path / "source"), folder(tmp_path / "target")

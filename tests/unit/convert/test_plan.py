@@ -131,11 +131,11 @@ class TestPlan:
 
     @pytest.mark.parametrize("data", [b"", b"{}", b'{"format": 1}', b"[]"])
     def test_what_is_no_plan_is_named(self, data: bytes) -> None:
-        with pytest.raises(ArchiveDamaged, match=r"runs/x/convert-plan\.json is no plan of a conversion"):
+        with pytest.raises(ArchiveDamaged, match=r"runs/x/convert-plan\.json: not a plan of a conversion"):
             ConvertPlan.from_json(data, "runs/x/convert-plan.json")
 
     def test_a_plan_of_a_newer_version_is_refused(self) -> None:
-        with pytest.raises(ArchiveMismatch, match="plan format 2, not 1"):
+        with pytest.raises(ArchiveMismatch, match="plan of a conversion of format 2; this version reads 1"):
             ConvertPlan.from_json(b'{"format": 2}', "plan")
 
     def test_a_source_that_holds_less_than_planned_is_refused(self) -> None:

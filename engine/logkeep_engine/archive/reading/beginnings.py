@@ -14,37 +14,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, count, pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.generations import UNKNOWN_TIME, generation_of
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.plans import BACKUP_PLAN, CONVERT_PLAN, CONVERT_PLAN_FILE, backup_plan_files
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.contract.nesting import WRONG, loads
+from logkeep_engine.contract.stored import DocumentRefused, StoredDocument
 from logkeep_engine.errors import ObjectMissing
 
 log = logging.getLogger(__name__)
-
-PLAN_FILE = "plan.json"
-"""The plan of a backup, see `backup.plan`."""
-CONVERT_PLAN_FILE = "convert-plan.json"
-"""The plan of a conversion, see `convert.plan`."""
 
 NOT_ACCOUNTED_FOR = "neither archived nor recorded as lost: a run did not finish, or had onDataLoss: Fail"
 """Commands describe a hole so."""
 
 _READERS = 16
 _CONVERSION = "Convert"  # `RunEntry.kind`
-
-
-def plan_files() -> Iterator[str]:
-    """The plan of a backup (see `backup.plan`) and, one after another, what its later attempts have added to it: the
-    first that is missing is the end."""
-    yield PLAN_FILE
-    for number in count(2):
-        yield f"plan-{number}.json"
 
 
 def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition, int]:
@@ -102,13 +90,13 @@ def _carried_over(
             return
         path = archive.run_file(run.run_id, CONVERT_PLAN_FILE)
         try:
-            plan = loads(archive.storage.read(path))
-            begins = [((topic_id, partition), offset) for topic_id, partition, offset in plan.get("begins", ())]
+            plan = CONVERT_PLAN.loads(archive.storage.read(path))
+            begins = [((topic_id, partition), offset) for topic_id, partition, offset in plan["begins"]]
             topics = {topic["topicId"] for topic in plan["topics"]}
         except ObjectMissing:
             continue
-        except WRONG as error:
-            log.warning("%s/%s is no plan: %s", archive.storage.uri, path, error)
+        except DocumentRefused as error:
+            log.warning("%s/%s: %s", archive.storage.uri, path, error)
             continue
         yield from (item for item in begins if item[0][0] in left)
         if run.outcome is RunOutcome.SUCCEEDED:
@@ -145,18 +133,22 @@ def _planned(archive: Archive, run_id: str) -> dict[Partition, list[Range]]:
     planned: dict[Partition, list[Range]] = {}
     try:
         for key, chunk in chain(
-            _chunks(archive, run_id, plan_files(), _backup_chunks),
-            _chunks(archive, run_id, (CONVERT_PLAN_FILE,), _convert_chunks),
+            _chunks(archive, run_id, backup_plan_files(), BACKUP_PLAN, _backup_chunks),
+            _chunks(archive, run_id, (CONVERT_PLAN_FILE,), CONVERT_PLAN, _convert_chunks),
         ):
             planned.setdefault(key, []).append(chunk)
-    except WRONG as error:
+    except (DocumentRefused, IndexError) as error:
         log.warning("a plan of run %s in %s cannot be read: %s", run_id, archive.storage.uri, error)
         return {}
     return planned
 
 
 def _chunks(
-    archive: Archive, run_id: str, files: Iterable[str], chunks: Callable[[Any], Iterator[tuple[Partition, Range]]]
+    archive: Archive,
+    run_id: str,
+    files: Iterable[str],
+    document: StoredDocument,
+    chunks: Callable[[Mapping[str, Any]], Iterator[tuple[Partition, Range]]],
 ) -> Iterator[tuple[Partition, Range]]:
     """The chunks in these files, up to the first that is missing."""
     for name in files:
@@ -164,15 +156,15 @@ def _chunks(
             plan = archive.storage.read(archive.run_file(run_id, name))
         except ObjectMissing:
             return
-        yield from chunks(loads(plan))
+        yield from chunks(document.loads(plan))
 
 
-def _backup_chunks(plan: Any) -> Iterator[tuple[Partition, Range]]:
-    topics = [topic["topic_id"] for topic in plan["topics"]]
+def _backup_chunks(plan: Mapping[str, Any]) -> Iterator[tuple[Partition, Range]]:
+    topics = [topic["topicId"] for topic in plan["topics"]]
     for topic, partition, start, end, *_ in plan["chunks"]:
         yield (topics[topic], partition), (start, end)
 
 
-def _convert_chunks(plan: Any) -> Iterator[tuple[Partition, Range]]:
+def _convert_chunks(plan: Mapping[str, Any]) -> Iterator[tuple[Partition, Range]]:
     for topic_id, partition, start, end, *_ in plan["pieces"]:
         yield (topic_id, partition), (start, end)

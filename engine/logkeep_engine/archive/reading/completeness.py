@@ -14,9 +14,9 @@ from itertools import islice
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.beginnings import PLAN_FILE, plan_files
+from logkeep_engine.archive.plans import BACKUP_PLAN, BACKUP_PLAN_FILE, backup_plan_files
 from logkeep_engine.contract.names import BACKUP
-from logkeep_engine.contract.nesting import WRONG, loads
+from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.errors import ObjectMissing
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def complete_until(archive: Archive, state: ArchiveState, topic_ids: Collection[
     for run in islice(succeeded, MAX_PLANS):
         if not left:
             break
-        for topic_id in left & _topics_in(archive, run, PLAN_FILE):
+        for topic_id in left & _topics_in(archive, run, BACKUP_PLAN_FILE):
             found[topic_id] = run.begin_time
             left.discard(topic_id)
     return found
@@ -42,7 +42,7 @@ def complete_until(archive: Archive, state: ArchiveState, topic_ids: Collection[
 def topics_of_run(archive: Archive, run: RunEntry) -> set[str]:
     """The ids of the topics that a backup has found, in all its attempts; none if its plan cannot be read."""
     found: set[str] = set()
-    for name in plan_files():
+    for name in backup_plan_files():
         more = _topics_in(archive, run, name)
         if not more:
             break
@@ -55,11 +55,11 @@ def _topics_in(archive: Archive, run: RunEntry, name: str) -> set[str]:
     Topics that a later attempt added were not there when the run began."""
     path = archive.run_file(run.run_id, name)
     try:
-        plan = loads(archive.storage.read(path))
-        gone = {topic["topic_id"] for topic in plan.get("gone", ())}
-        return {topic["topic_id"] for topic in plan["topics"]} - gone
+        plan = BACKUP_PLAN.loads(archive.storage.read(path))
+        gone = {topic_id for _, topic_id in plan["gone"]}
+        return {topic["topicId"] for topic in plan["topics"]} - gone
     except ObjectMissing:
         return set()
-    except WRONG as error:
-        log.warning("%s/%s is no plan: %s", archive.storage.uri, path, error)
+    except DocumentRefused as error:
+        log.warning("%s/%s: %s", archive.storage.uri, path, error)
         return set()
