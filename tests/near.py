@@ -99,7 +99,9 @@ PACKAGES: Mapping[str, Near] = {
         _unit("compaction/*", "backup/test_snapshots.py", "log/test_compaction.py"),
         _broker("log_dump_tool", "snapshots"),
     ),
-    "contract": Near(_engine("contract", "errors*", "stored*"), _unit("contract/*", "test_examples.py", "test_report.py")),
+    "contract": Near(
+        _engine("contract", "errors*", "stored*"), _unit("contract/*", "test_examples.py", "test_report.py")
+    ),
     "convert": Near(
         _engine("convert"),
         _unit("convert/*"),
