@@ -49,9 +49,9 @@ def make(folder: Path, commits: int, segments: int) -> None:
     state, policy = ArchiveState(), CheckpointPolicy()
     since = size = last = 0
     for commit in _commits(commits, segments):
-        data = dump_commit(commit)
+        data = dump_commit(replace(commit, previous=state.sha256))
         (folder / names.commit_path(commit.number)).write_bytes(data)
-        state.apply(replace(commit, sha256=sha256_of(data)))
+        state.apply(replace(commit, previous=state.sha256, sha256=sha256_of(data)))
         since, size = since + 1, size + len(data)
         if policy.due(since, size, last):
             whole = checkpoint.dump(state, "age")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, begin, write_segment
+from tests.unit.archive.forge import Document, relinked
 
 FORGED = "\nerror: forged"
 HOSTILE = f"pwned\x1b]0;title\x07\x1b[2J\x9b2J\x7f\r\u202eevil\u2066\u2028\u200b\ud800{FORGED}"
@@ -77,12 +77,11 @@ NAMES: Sequence[object] = (
 
 def renamed(folder: Path, name: object) -> Archive:
     """The archive after somebody has given its topics this name, with digests that fit."""
-    for path in sorted((folder / "catalog").glob("*.json")):
-        document = json.loads(path.read_bytes())
-        document.pop("sha256")
+
+    def rename(document: Document) -> None:
         for topic in document.get("topics", ()):
             topic["name"] = name
-        body = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
-        digest = hashlib.sha256(body).hexdigest()
-        path.write_bytes(body[:-1] + f',"sha256":"{digest}"}}'.encode())
-    return Archive.open(open_uri(folder.as_uri()))
+
+    storage = open_uri(folder.as_uri())
+    relinked(storage, range(len(list((folder / "catalog").glob("*.json")))), rename)
+    return Archive.open(storage)

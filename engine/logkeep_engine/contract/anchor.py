@@ -1,8 +1,8 @@
 """An anchor names a commit of an archive together with all commits before it: `41:9f86d081…`.
 
 The operator keeps the newest one in the status of a KafkaBackup and gives it to every run. `logkeep inspect` prints
-it, `logkeep verify --expect-commit` and `spec.source.expectCommit` take it. `archive.catalog.anchor` says what its
-digest is made of and what it proves.
+it, `logkeep verify --expect-commit` and `spec.source.expectCommit` take it. `archive.catalog.anchor` says what it
+proves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AGAIN = re.compile(r"[ -~]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The number of a commit, and the digest over the archive's history up to it."""
+    """The number of a commit, and its SHA-256, which stands for all commits before it, too."""
 
     commit: int
     sha256: str

@@ -359,7 +359,7 @@ class RunResult(_Document):
     offset_map: str = ""  # URI of the folder with a restore's offset maps
     coverage: TopicCoverage | None = None  # a backup that got as far as planning has it
     archive: ArchiveReport | None = None  # a backup that has tried everything has it
-    anchor: str | None = None  # `commit` with the history up to it, of a run that has written the archive
+    anchor: str | None = None  # `commit` with its hash, of a run that has written the archive
     taken_over: str | None = None  # the consent that the run was given, once it writes the archive
     earlier_run: str | None = None
     earlier_end: float | None = None

@@ -116,7 +116,13 @@ def _make_bundle(archive: Archive, listing: CatalogListing, number: int, before:
     wanted = names.bundled(number)
     if max(listing.commits[commit].modified for commit in wanted) * 1000 > before:
         return 0
-    data = bundle.dump(archive.info.archive_id, wanted.start, list(archive.checked_bytes(wanted)))
+    beside = range(max(0, wanted.start - 1), wanted.stop + 1)  # they stand on what is before, and the next on them
+    lines: dict[int, bytes] = {}
+    hashes = {-1: ""}
+    for commit, line in archive.read_chain(beside):
+        lines[commit.number], hashes[commit.number] = line, commit.sha256
+    some = [lines[commit] for commit in wanted]
+    data = bundle.dump(archive.info.archive_id, wanted.start, some, hashes[wanted.start - 1], hashes[wanted.stop - 1])
     try:
         archive.storage.create(names.bundle_path(number), data)
     except ObjectExists:

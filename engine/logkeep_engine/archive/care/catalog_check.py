@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from logkeep_engine import collector
 from logkeep_engine.archive import names
@@ -115,7 +116,7 @@ def _fold(
             found.compared = found.compared if sha256 is None else ComparedCheckpoint(path, sha256)
     _read_checkpoints(archive, unread, found.damage)
     found.damage.extend(_checkpoints_ahead(archive, unread, state.commit))
-    check.check(archive.storage.uri, state, "", archive.load_at)
+    check.check(archive.storage.uri, state, "", partial(archive.hash_under, state))
 
 
 def _checkpoints_ahead(archive: Archive, paths: Iterable[int], last: int) -> Iterator[Damage]:

@@ -1,18 +1,16 @@
 """Whether a catalog is the one that was known before: the only module that holds it against an anchor.
 
-Each commit has a SHA-256 of itself. The history of an archive is one digest over these, in their order: after commit n
-it is the SHA-256 of the history after commit n - 1 and of the sha256 of commit n, both as 64 hex digits. Before commit
-0 it is empty.
+Each commit has a SHA-256 of itself, and stands on the one before by naming its SHA-256. So commits are a chain, and the
+hash of one is that of all before it.
 
-An anchor is the number of a commit and the history after it. Whoever has it outside of the bucket sees that commits up
-to it are gone, or that one of them was altered under a new hash, whatever else the bucket says. A reader computes the
-history from the commits that it reads anyway. It takes the history up to there from the checkpoint with which it
-begins, as it takes all facts from it; `logkeep verify` reads all commits and compares the checkpoints with them.
+An anchor is the number of a commit and its hash. Whoever has it outside of the bucket sees that commits up to it are
+gone, or that one of them was altered under a new hash, whatever else the bucket says. A reader follows the chain in the
+commits that it reads anyway. Up to the checkpoint with which it begins it takes the checkpoint's word, as for all
+facts; `logkeep verify` reads all commits and compares the checkpoints with them.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,10 +18,6 @@ from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.contract.anchor import NEW, Anchor
 from logkeep_engine.errors import ArchiveRolledBack
 
-BEGINNING = ""
-"""The history of an archive without commits."""
-
-_DIGITS = frozenset("0123456789abcdef")
 _HINT = (
     "Bring back what is lost or altered, from a copy or from older versions of the bucket's objects, or find out who "
     "has changed the archive. "
@@ -36,27 +30,15 @@ _HOW = (
 
 
 class AtCommit(Protocol):
-    """A state after a commit, and the history up to it."""
+    """A state after a commit, and the hash of that commit."""
 
     commit: int
-    history: str
-
-
-def extended(history: str, sha256: str) -> str:
-    """The history after the next commit, which has this hash."""
-    return hashlib.sha256(f"{history}{sha256}".encode()).hexdigest()
-
-
-def history_in(value: object) -> str:
-    """The history that a checkpoint says. Raises ValueError for anything but a digest."""
-    if not isinstance(value, str) or (value != BEGINNING and (len(value) != 64 or not _DIGITS.issuperset(value))):
-        raise ValueError("history: not a SHA-256")
-    return value
+    sha256: str
 
 
 def newest(state: AtCommit) -> Anchor | None:
     """The anchor of the newest commit; None without commits."""
-    return Anchor(state.commit, state.history) if state.history else None
+    return Anchor(state.commit, state.sha256) if state.sha256 else None
 
 
 class AnchorCheck:
@@ -66,21 +48,22 @@ class AnchorCheck:
         self._claim = claim
         self._consented = None if claim.consent in (None, NEW) else Anchor.parse(claim.consent)
         self._wanted = {anchor.commit for anchor in (claim.anchor, self._consented) if anchor is not None}
-        self._histories: dict[int, str] = {}
+        self._hashes: dict[int, str] = {}
 
     def note(self, state: AtCommit) -> None:
-        """Keep the history at the state's commit, if somebody will ask for it."""
+        """Keep the hash of the state's commit, if somebody will ask for it."""
         if state.commit in self._wanted:
-            self._histories[state.commit] = state.history
+            self._hashes[state.commit] = state.sha256
 
-    def check(self, uri: str, state: AtCommit, taken_over: str, load_at: Callable[[int], AtCommit]) -> None:
+    def check(self, uri: str, state: AtCommit, taken_over: str, hash_of: Callable[[int], str]) -> None:
         """Raises ArchiveRolledBack if the archive does not have the anchor of the claim, unless the user has consented:
-        by the newest commit, or by what the archive says with which consent it was `taken_over`."""
+        by the newest commit, or by what the archive says with which consent it was `taken_over`. `hash_of` a commit on
+        which the state stands: it is asked for those before the first that was noted."""
         anchor, consent = self._claim.anchor, self._claim.consent
-        if anchor is None or self._has(anchor, state, load_at):
+        if anchor is None or self._has(anchor, state, hash_of):
             return
         if consent is not None:
-            if consent == taken_over and (self._consented is None or self._has(self._consented, state, load_at)):
+            if consent == taken_over and (self._consented is None or self._has(self._consented, state, hash_of)):
                 return
             if self._consented is not None and newest(state) == self._consented:
                 return
@@ -88,12 +71,12 @@ class AnchorCheck:
                 return
         raise rolled_back(uri, anchor, state, consent)
 
-    def _has(self, anchor: Anchor, state: AtCommit, load_at: Callable[[int], AtCommit]) -> bool:
+    def _has(self, anchor: Anchor, state: AtCommit, hash_of: Callable[[int], str]) -> bool:
         if anchor.commit > state.commit:
             return False
-        if anchor.commit not in self._histories:  # it lies before the checkpoint that the state was read from
-            self._histories[anchor.commit] = load_at(anchor.commit).history
-        return self._histories[anchor.commit] == anchor.sha256
+        if anchor.commit not in self._hashes:  # it lies before the checkpoint that the state was read from
+            self._hashes[anchor.commit] = hash_of(anchor.commit)
+        return self._hashes[anchor.commit] == anchor.sha256
 
 
 def rolled_back(uri: str, anchor: Anchor, state: AtCommit, consent: str | None = None) -> ArchiveRolledBack:

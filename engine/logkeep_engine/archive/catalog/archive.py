@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 
 import logkeep_engine
@@ -135,9 +136,7 @@ class Archive:
     def load_at(self, commit: int) -> ArchiveState:
         """The state after commit number `commit`. Raises ArchiveDamaged as `load` does."""
         with collector.paused():
-            listing = self.listing()
-            state, since = self._from_checkpoint(listing, commit)
-            self._fold(state, since, listing, commit)
+            state, _ = self._folded(self.listing(), commit)
             self._check(state)
             return state
 
@@ -158,9 +157,22 @@ class Archive:
         may be old."""
         return self._commits.bundled(number)
 
-    def checked_bytes(self, numbers: Sequence[int]) -> Iterable[bytes]:
-        """The commits as they were written, in this order. Raises what `read_commit` does."""
-        return self._commits.read_checked(numbers)
+    def read_chain(self, numbers: Sequence[int]) -> Iterable[tuple[Commit, bytes]]:
+        """Commits that follow each other, and their bytes as they were written. Raises what `read_commit` does, and
+        ArchiveDamaged for one that does not stand on the one before."""
+        return self._commits.read_chain(numbers)
+
+    def hash_under(self, state: ArchiveState, number: int) -> str:
+        """The hash of a commit on which `state` stands: all commits between are looked at. Raises ArchiveDamaged if
+        they are no chain, or one to another state."""
+        hashes = [commit.sha256 for commit, _ in self.read_chain(range(number, state.commit + 1))]
+        if hashes[-1] != state.sha256:
+            raise ArchiveDamaged(
+                f"{self._commits.name_of(state.commit)} has the hash {hashes[-1]}, and the checkpoint before it is of "
+                f"a history in which it has {state.sha256}.",
+                hint="`logkeep verify` compares all checkpoints with the commits.",
+            )
+        return hashes[0]
 
     def goes_on_behind(self, last: int) -> bool:
         """Whether there is a commit behind `last`. Objects that were listed before the answer No are none of a run that
@@ -230,9 +242,7 @@ class Archive:
         with collector.paused():
             while True:
                 listing, check = self.listing(), AnchorCheck(self.claim)
-                state, since = self._from_checkpoint(listing)
-                check.note(state)
-                self._fold(state, since, listing, listing.last, check)
+                state, since = self._folded(listing, None, check)
                 # A store may list late what it already reads.
                 while (found := self._commits.unlisted(state.commit + 1)) is not None:
                     self._apply(state, found[0])
@@ -240,16 +250,26 @@ class Archive:
                     check.note(state)
                 if not self._commits.finds_bundles(state.commit):
                     self._check(state)
-                    check.check(self.storage.uri, state, self.info.taken_over, self.load_at)
+                    check.check(self.storage.uri, state, self.info.taken_over, partial(self.hash_under, state))
                     return state, since
                 # This reader was suspended: commits that it has read may not be those that were listed.
 
-    def _from_checkpoint(
-        self, listing: CatalogListing, last: int | None = None
+    def _folded(
+        self, listing: CatalogListing, last: int | None = None, check: AnchorCheck | None = None
     ) -> tuple[ArchiveState, SinceCheckpoint]:
-        """The state of the newest checkpoint that can be read, of those up to commit `last`; an empty state if there is
-        none."""
-        since = SinceCheckpoint(checkpoints=listing.checkpoints)
+        """The state after commit `last`, or that of the newest checkpoint or commit, whichever is later."""
+        for state, since in self._beginnings(listing, last):
+            try:
+                self._fold(state, since, listing, listing.last if last is None else last, check)
+            except _OnAnother:
+                path = names.checkpoint_path(since.read_back, state.epoch)
+                log.warning("%s is left out: it is not of the commits that are there", path)
+                continue
+            return state, since
+        raise AssertionError("the last beginning is without a checkpoint")
+
+    def _beginnings(self, listing: CatalogListing, last: int | None) -> Iterator[tuple[ArchiveState, SinceCheckpoint]]:
+        """The states of the checkpoints that can be read, of those up to commit `last`, and at the end an empty one."""
         for number, _, info in listing.checkpoints:
             if last is not None and number > last:
                 continue
@@ -258,10 +278,9 @@ class Archive:
             except (ArchiveDamaged, ObjectMissing, ObjectTooLarge) as error:
                 log.warning("%s is left out, the commits hold the same: %s", info.path, error)
                 continue
-            since.checkpoint_bytes, since.read_back = info.size, number
             log.debug("%s: state after commit %d from its checkpoint", self.storage.uri, number)
-            return state, since
-        return ArchiveState(), since
+            yield state, SinceCheckpoint(checkpoint_bytes=info.size, read_back=number, checkpoints=listing.checkpoints)
+        yield ArchiveState(), SinceCheckpoint(checkpoints=listing.checkpoints)
 
     def _fold(
         self,
@@ -269,14 +288,30 @@ class Archive:
         since: SinceCheckpoint,
         listing: CatalogListing,
         last: int,
-        check: AnchorCheck | None = None,
+        check: AnchorCheck | None,
     ) -> None:
-        """Add the commits after `state` up to commit `last`."""
-        for commit in self.read_commits(range(state.commit + 1, last + 1)):
+        """Add the commits after `state` up to commit `last`. Raises _OnAnother if the checkpoint that `state` was read
+        from is of other commits."""
+        begun = state.commit
+        if 0 <= begun == last and self._hash_or_none(begun) not in (None, state.sha256):
+            raise _OnAnother
+        if check is not None:
+            check.note(state)
+        for commit in self.read_commits(range(begun + 1, last + 1)):
+            if 0 <= begun == state.commit and commit.previous != state.sha256:
+                raise _OnAnother
             self._apply(state, commit)
             since.count(listing.size_of(commit.number))
             if check is not None:
                 check.note(state)
+
+    def _hash_or_none(self, number: int) -> str | None:
+        """The hash of a commit, None if it cannot be read: a checkpoint holds what it has said."""
+        try:
+            return self.read_commit(number).sha256
+        except ArchiveDamaged as error:
+            log.warning("only a checkpoint has it: %s", error)
+            return None
 
     def _apply(self, state: ArchiveState, commit: Commit) -> None:
         try:
@@ -295,6 +330,10 @@ class Archive:
             return self.storage.read(path)
         except ObjectMissing:
             return None
+
+
+class _OnAnother(Exception):
+    """The commits that are there do not stand on the one that a checkpoint names, or are another."""
 
 
 @dataclass(slots=True)

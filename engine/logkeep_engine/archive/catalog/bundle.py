@@ -2,10 +2,12 @@
 
 A bundle is a line of JSON, then zstd frames, each complete (`tail -n +2 | zstd -d` shows one commit a line):
 
-    {"format":1,"archiveId":…,"first":0,"last":999,"frames":[[<commits>,<compressed bytes>],…],"sha256":…}
+    {"format":1,"archiveId":…,"first":0,"last":999,"frames":[[<commits>,<compressed bytes>],…],"sha256":…,
+     "previous":…,"commitSha256":…}
 
-`sha256` is that of all frames. A reader that wants one commit reads the line and one frame, and needs no more to know
-that it is right: each commit has a hash of its own.
+`sha256` is that of all frames, `previous` the hash of the commit before the first, on which the bundle stands ("" if
+there is none), and `commitSha256` that of its last one. A reader that wants one commit reads the line and one frame,
+and needs no more to know that it is right: each commit has a hash of its own.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ import cramjam
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import documents
+from logkeep_engine.archive.catalog.facts import Commit
+from logkeep_engine.archive.catalog.kinds import check_hash
 from logkeep_engine.log.memory import checkpoint_most
 from logkeep_engine.storage import WHOLE_BYTES
 
 FRAME_BYTES = 1 << 20  # the content of a frame: whoever reads one commit reads a frame
-_KEYS = {"format", "archiveId", "first", "last", "frames", "sha256"}
+_KEYS = {"format", "archiveId", "first", "last", "frames", "sha256", "previous", "commitSha256"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +51,36 @@ class FramePlace:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The line that a bundle begins with. `frames` in the order of their commits."""
+    """The line that a bundle begins with. `frames` in the order of their commits. The bundle stands on the commit with
+    the hash `previous`, and the next commit on `commit_sha256`."""
 
     archive_id: str
     frames: tuple[FramePlace, ...]
     sha256: str
+    previous: str
+    commit_sha256: str
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its commits."""
+        return range(self.frames[0].first, self.frames[-1].end)
+
+    def why_not(self, commit: Commit) -> str:
+        """Why a commit cannot be the one that the bundle was made of; empty if it can."""
+        if commit.number == self.numbers[0] and commit.previous != self.previous:
+            return f"its first commit stands on {commit.previous or 'none'}, and it says {self.previous or 'none'}"
+        if commit.number == self.numbers[-1] and commit.sha256 != self.commit_sha256:
+            return f"its last commit has the hash {commit.sha256}, and it says {self.commit_sha256}"
+        return ""
 
     def frame_of(self, number: int) -> FramePlace:
         """The frame that has commit `number`, which lies in the bundle's range."""
         return self.frames[bisect_right(self.frames, number, key=lambda frame: frame.first) - 1]
 
 
-def dump(archive_id: str, first: int, commits: Sequence[bytes]) -> bytes:
-    """The bundle of the commits `first` and those that follow, as they lie in the storage. Raises ValueError for a
-    commit that is not one line."""
+def dump(archive_id: str, first: int, commits: Sequence[bytes], previous: str, commit_sha256: str) -> bytes:
+    """The bundle of the commits `first` and those that follow, as they lie in the storage: of the hashes that they
+    stand on and end with. Raises ValueError for a commit that is not one line."""
     contents = list(_contents(commits))
     frames = [bytes(cramjam.zstd.compress(b"\n".join(some) + b"\n", level=3)) for some in contents]
     hashed = hashlib.sha256()
@@ -73,6 +93,8 @@ def dump(archive_id: str, first: int, commits: Sequence[bytes]) -> bytes:
         "last": first + len(commits) - 1,
         "frames": [[len(some), len(frame)] for some, frame in zip(contents, frames, strict=True)],
         "sha256": hashed.hexdigest(),
+        "previous": previous,
+        "commitSha256": commit_sha256,
     }
     return b"".join([documents.dumps(head), b"\n", *frames])
 
@@ -104,7 +126,8 @@ def load(data: bytes, number: int, name: str) -> Bundle:
 
     def build() -> Bundle:
         first, last = head["first"], head["last"]
-        bundle = Bundle(head["archiveId"], _places(head["frames"], first, end + 1), head["sha256"])
+        links = [check_hash(head[key], key) for key in ("previous", "commitSha256")]
+        bundle = Bundle(head["archiveId"], _places(head["frames"], first, end + 1), head["sha256"], *links)
         wanted = names.bundled(number)
         if (first, last) != (wanted.start, wanted.stop - 1) or bundle.frames[-1].end != wanted.stop:
             raise ValueError(f"it holds commits {first} to {last}, not {wanted.start} to {wanted.stop - 1}")

@@ -3,7 +3,7 @@
 A checkpoint is a line of JSON, then zstd frames, each complete (`tail -n +2 | zstd -d` shows their content):
 
     {"format":1,"archiveId":…,"commit":40,"epoch":3,"layout":2,"frames":[<compressed bytes of each>],"sha256":…}
-    frame 0        {"epoch":…,"history":…,"topics":[…],"groups":{…},"runs":{…},"rowLayout":"<9q…","rowColumns":[…],
+    frame 0        {"epoch":…,"commitSha256":…,"topics":[…],"groups":{…},"runs":{…},"rowLayout":"<9q…","rowColumns":[…],
                    "partitions":<n>}
     other frames   [[topicId,partition,[[start,end],…],[[start,end,reason],…],<segments>],…] and a line feed, then the
                    rows of their segments, in this order, packed as `packed` says
@@ -45,7 +45,6 @@ from typing import Any
 import cramjam
 
 from logkeep_engine.archive.catalog import documents, fields, packed, tables
-from logkeep_engine.archive.catalog.anchor import history_in
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Gap, Partition
 from logkeep_engine.archive.catalog.fields import Since
@@ -59,6 +58,7 @@ from logkeep_engine.archive.catalog.kinds import (
     NUMBER,
     TEXT,
     TIME,
+    check_hash,
     check_values,
     epochs_of,
     ranges_of,
@@ -79,8 +79,8 @@ FRAME_BYTES = 1 << 20  # the content of a frame: a small one keeps the memory of
 
 _HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
 _NONE: list[Any] = [(), 0, (), UNKNOWN, (), {}]  # what the older layouts do not say of a partition
-_HISTORY = "history"
-_BODY_KEYS = {"epoch", "topics", "groups", "runs", _HISTORY}
+_COMMIT_SHA256 = "commitSha256"
+_BODY_KEYS = {"epoch", "topics", "groups", "runs", _COMMIT_SHA256}
 _BETWEEN = "\0"
 _SPLIT = b',"\\u0000",'  # no JSON of an item has this: a quotation mark within a string is escaped
 _REMOVALS, _UNPURGED, _HOLDS = "removals", "unpurged", "holds"
@@ -207,7 +207,7 @@ def first_content(state: ArchiveState, partitions: int, layout: int) -> bytes:
     return documents.dumps(
         {
             "epoch": state.epoch,
-            _HISTORY: state.history,
+            _COMMIT_SHA256: state.sha256,
             "topics": [tables.topic_out(topic) for topic in state.topics.values()],
             "groups": tables.GROUPS.out(state.groups),
             "runs": tables.RUNS.out(state.runs.values()),
@@ -425,7 +425,7 @@ def _load_body(document: dict[str, Any], name: str) -> ArchiveState:
     state = ArchiveState()
     check_values(document, {"epoch": EPOCH, "topics": LIST})
     state.epoch = document["epoch"]
-    state.history = history_in(document[_HISTORY])
+    state.sha256 = check_hash(document[_COMMIT_SHA256], _COMMIT_SHA256)
     for topic in map(tables.topic_in, document["topics"]):
         state.topics[topic.topic_id] = topic
     state.groups = tuple(tables.GROUPS.read(document, "groups", name))

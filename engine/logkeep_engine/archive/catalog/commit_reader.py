@@ -21,7 +21,7 @@ from threading import Lock
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import bundle, commits
 from logkeep_engine.archive.catalog.bundle import Bundle, FramePlace
-from logkeep_engine.archive.catalog.facts import Commit
+from logkeep_engine.archive.catalog.facts import Commit, why_not_on
 from logkeep_engine.errors import ArchiveDamaged, ObjectMissing
 from logkeep_engine.storage import ObjectInfo, Storage
 
@@ -72,6 +72,11 @@ class _Opened:
 
     head: Bundle
     begin: bytes
+
+
+def not_standing(name: str, commit: Commit, sha256: str) -> ArchiveDamaged:
+    """The error for a commit that does not stand on the one before, which has this hash."""
+    return ArchiveDamaged(f"{name}: {why_not_on(commit, sha256)}.", hint=COPY)
 
 
 class CommitReader:
@@ -139,22 +144,32 @@ class CommitReader:
             for number, line in zip(some, data, strict=True):
                 yield self.parse(number, line)
 
-    def read_checked(self, numbers: Sequence[int]) -> Iterator[bytes]:
-        """The commits as they were written, each looked at. Raises what `read` does."""
+    def read_chain(self, numbers: Sequence[int]) -> Iterator[tuple[Commit, bytes]]:
+        """Commits that follow each other, and their bytes as they were written. Raises what `read` does, and
+        ArchiveDamaged for one that does not stand on the one before."""
+        before: Commit | None = None
         for some, data in self._ahead(self._units(numbers)):
             for number, line in zip(some, data, strict=True):
-                self.parse(number, line)
-                yield line
+                before = self._standing_on(before, self.parse(number, line))
+                yield before, line
+
+    def _standing_on(self, before: Commit | None, commit: Commit) -> Commit:
+        if before is not None and commit.previous != before.sha256:
+            raise not_standing(self.name_of(commit.number), commit, before.sha256)
+        return commit
 
     def check_bundle(self, number: int) -> None:
-        """Read a bundle whole, also if it was read before. Raises ArchiveDamaged for anything wrong with it."""
+        """Read a bundle whole, also if it was read before, and the commits beside it. Raises ArchiveDamaged for
+        anything wrong with it, and if it does not stand on what is before it or the next commit not on it."""
         name = f"{self._storage.uri}/{names.bundle_path(number)}"
         path = names.bundle_path(number)
         head = bundle.load(self._storage.read_range(path, 0, _HEAD_BYTES), number, name)
+        before = self.read(head.numbers[0] - 1) if number else None
         with io.BufferedReader(self._storage.reader(path, start=head.frames[0].start)) as stream:
             for place, frame in bundle.frames_in(stream, head, name):
                 for commit, line in zip(place.numbers, bundle.lines(frame, place, name), strict=True):
-                    self.parse(commit, line)
+                    before = self._standing_on(before, self.parse(commit, line))
+        self._standing_on(before, self.read(head.numbers.stop))
 
     def parse(self, number: int, data: bytes) -> Commit:
         """The commit in `data`, which was read as that of this number."""
@@ -166,6 +181,9 @@ class CommitReader:
                 f"not commit {number} of {self._archive_id}.",
                 hint=COPY,
             )
+        opened = self._opened.get(names.bundle_of(number))
+        if opened is not None and (why := opened.head.why_not(commit)):
+            raise ArchiveDamaged(f"{self._storage.uri}/{names.bundle_path(names.bundle_of(number))}: {why}.", hint=COPY)
         return commit
 
     def name_of(self, number: int) -> str:

@@ -1,9 +1,10 @@
 """Commits as bytes. Format 1. No I/O.
 
 A commit is one line of JSON for people and programs. Its last key `sha256` is the hash of the document without that
-key, so that an altered commit is never mistaken for another:
+key, so that an altered commit is never mistaken for another. `previous` is the `sha256` of the commit before, so that
+the hash of a commit is that of all before it:
 
-    {"format":1,"archiveId":…,"commit":42,"kind":"Data","runId":…,"epoch":3,"time":…,"token":…,
+    {"format":1,"archiveId":…,"commit":42,"kind":"Data","runId":…,"epoch":3,"time":…,"token":…,"previous":…,
      "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…},"compactedUntil":…}],
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,
@@ -46,6 +47,7 @@ from logkeep_engine.archive.catalog.kinds import (
     TEXT,
     TIME,
     ValueKind,
+    check_hash,
     check_values,
 )
 from logkeep_engine.archive.names import check_run_id
@@ -60,6 +62,7 @@ _HEAD = {  # the keys that every commit has, and their attributes
     "epoch": "epoch",
     "time": "time",
     "token": "token",
+    "previous": "previous",
 }
 _HEAD_KEYS = {"format", *_HEAD, "sha256"}
 _KIND_KEYS = {
@@ -213,6 +216,7 @@ def load_commit(data: bytes, name: str) -> Commit:
             run_id=document["runId"],
             epoch=document["epoch"],
             time=document["time"],
+            previous=document["previous"],
             run_kind=document.get("runKind", ""),
             taken_over=_all(TEXT, document, "takenOver"),
             topics=tuple(map(tables.topic_in, document.get("topics", ()))),
@@ -250,6 +254,7 @@ def load_commit(data: bytes, name: str) -> Commit:
 
 def _check(document: dict[str, Any]) -> None:
     check_values(document, _KINDS)
+    check_hash(document["previous"], "previous")
     check_run_id(document["runId"])
 
 

@@ -24,8 +24,20 @@ from logkeep_engine.contract.nesting import WRONG
 _PER_PARTITION = ("coverage", "gaps", "epochs", "leaders")
 _HARMLESS = {
     *_PER_PARTITION,
-    *("number", "archive_id", "token", "kind", "run_id", "epoch", "time", "run_kind", "taken_over", "topics"),
-    *("segments", "groups", "outcome", "message", "partial", "cluster_state", "sha256"),
+    *(
+        "number",
+        "archive_id",
+        "token",
+        "kind",
+        "run_id",
+        "epoch",
+        "time",
+        "previous",
+        "run_kind",
+        "taken_over",
+        "topics",
+    ),
+    *("segments", "groups", "outcome", "message", "partial", "cluster_state", "previous", "sha256"),
 }
 """Attributes of a commit that change no other partitions than those that `_PER_PARTITION` and the segments name."""
 _OTHERS = [(item.name, item.default) for item in fields(Commit) if item.name not in _HARMLESS]

@@ -345,7 +345,8 @@ class CommitKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One step of the archive's history. `token` is unique to the call that wrote it; `time` is ms since the epoch, for
-    people. `sha256` is its own hash, "" before it is written.
+    people. `previous` is the hash of the commit on which it stands, "" of commit 0. `sha256` is its own hash, "" before
+    it is written.
 
     A Begin has `run_kind` and `taken_over`, the ids of the runs that began and never ended.
 
@@ -399,6 +400,7 @@ class Commit:
     removed_snapshots: tuple[RemovedSnapshot, ...] = ()
     replaced: tuple[ReplacedSegment, ...] = ()
     erasure: ErasureEntry | None = None
+    previous: str = ""
     sha256: str = field(default="", compare=False)
 
     @property
@@ -423,6 +425,14 @@ class Commit:
         done = (self.removed, self.purged_commits, self.snapshots, self.removed_snapshots, self.generations)
         purged = self.purged or self.purged_up_to != NO_COMMIT
         return self.kind is CommitKind.DATA and (purged or any(done)) and not added and not self.passive
+
+
+def why_not_on(commit: Commit, sha256: str) -> str:
+    """Tell why a commit does not stand on the one before, which has another hash (""; there is none)."""
+    return (
+        f"commit {commit.number} does not stand on the commit before it: it names {commit.previous or 'none'}, and "
+        f"that is {sha256 or 'none'}. One of both was altered, or is of another history"
+    )
 
 
 def _check_range(topic_id: str, partition: int, start: int, end: int) -> None:

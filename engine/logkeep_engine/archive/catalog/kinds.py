@@ -4,6 +4,7 @@ the bucket may write anything there: what is of another kind would end a run muc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -17,6 +18,7 @@ MOST_PARTITIONS = 1 << 20
 MOST_OF_ALL_TOPICS = 1 << 23
 _LAST_TIME = 253_402_300_799_999  # ms since the epoch: the end of the year 9999, and of Python's calendar
 _SHOWN = 60
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,13 @@ _COLUMNS = {
     "beginTime": TIME,
     "endTime": TIME_IF_KNOWN,
 }
+
+
+def check_hash(value: object, what: str) -> str:
+    """The SHA-256 of a commit in hex digits, or "" where there is no commit. Raises ValueError for anything else."""
+    if not isinstance(value, str) or (value and _HASH.fullmatch(value) is None):
+        raise ValueError(f"{what} is {ascii(value)[:_SHOWN]}, which is no SHA-256")
+    return value
 
 
 def check_rows(rows: Sequence[Any], columns: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.anchor import BEGINNING, extended
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, in_branch, rejoined
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
@@ -26,6 +25,7 @@ from logkeep_engine.archive.catalog.facts import (
     RunEntry,
     RunOutcome,
     TopicEntry,
+    why_not_on,
 )
 from logkeep_engine.archive.catalog.generations import (
     Generation,
@@ -79,7 +79,7 @@ class ArchiveState:
     snapshots by (topic id, partition), by their ends: of compacted partitions
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
-    history   the digest over all commits up to `commit`, see `anchor`
+    sha256    the hash of commit `commit`, on which the next one stands, see `anchor`; "" without commits
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class ArchiveState:
         self.snapshots: dict[Partition, list[HeldSnapshot]] = {}
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
-        self.history = BEGINNING
+        self.sha256 = ""
 
     @property
     def running(self) -> list[RunEntry]:
@@ -123,7 +123,7 @@ class ArchiveState:
         """True if both say the same of everything but the number of their last commit."""
         return (
             all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
-            and self.history == other.history
+            and self.sha256 == other.sha256
             and list(self.topics.values()) == list(other.topics.values())
             and same_unpurged(self.unpurged, other.unpurged)
             and all(self._passive_held(key) == other._passive_held(key) for key in self.generations)
@@ -335,6 +335,8 @@ class ArchiveState:
         """Add the next commit. Raises ValueError if it cannot follow."""
         if commit.number != self.commit + 1:
             raise ValueError(f"commit {commit.number} cannot follow commit {self.commit}")
+        if commit.previous != self.sha256:
+            raise ValueError(why_not_on(commit, self.sha256))
         if commit.kind is CommitKind.BEGIN:
             self._begin(commit)
             self._passed(commit)
@@ -374,7 +376,7 @@ class ArchiveState:
 
     def _passed(self, commit: Commit) -> None:
         self.commit = commit.number
-        self.history = extended(self.history, commit.sha256)
+        self.sha256 = commit.sha256
 
     def add_facts(
         self,

@@ -439,6 +439,7 @@ class Writer:
             run_id=self.run_id,
             epoch=self.epoch,
             time=time.time_ns() // 1_000_000,
+            previous=self.state.sha256,
         )
 
     def _append(self, commit: Commit) -> int:

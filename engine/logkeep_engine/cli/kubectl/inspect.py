@@ -11,6 +11,7 @@ import binascii
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.references import S3SecretRef
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.storage import StorageSpec, StorageTls
-from logkeep_engine.errors import ArchiveRolledBack, CredentialsMissing, SpecError, StorageRefused
+from logkeep_engine.errors import ArchiveDamaged, ArchiveRolledBack, CredentialsMissing, SpecError, StorageRefused
 
 if TYPE_CHECKING:
     from logkeep_engine.archive.catalog.archive import Archive
@@ -98,8 +99,8 @@ def _compare_with_status(archive: Archive, cluster: Kubernetes, body: Mapping[st
     state, check = archive.load(), AnchorCheck(ArchiveClaim(anchor_of(anchor, "status.archive.anchor")))
     check.note(state)
     try:
-        check.check(archive.storage.uri, state, "", archive.load_at)
-    except ArchiveRolledBack as error:
+        check.check(archive.storage.uri, state, "", partial(archive.hash_under, state))
+    except (ArchiveDamaged, ArchiveRolledBack) as error:
         say(f"warning: {error}")
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from typer.testing import CliRunner
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.bundling import BundlingDone, bundle_old_commits
 from logkeep_engine.archive.care.verify import verify
-from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner, anchor_of, claim_of, consent_of
@@ -27,6 +25,7 @@ from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import ArchiveMissing, ArchiveRolledBack, SpecError
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, begin, chunk
+from tests.unit.archive.forge import altered, later, rewritten
 
 OWNER = Owner("team", "nightly", "uid-1")
 OFTEN = CheckpointPolicy(commits=1, min_bytes=1, most_commits=1)
@@ -47,30 +46,20 @@ def a_run(storage: Storage, run_id: str, start: int, **options: object) -> Ancho
     return anchor
 
 
-def altered(storage: Storage, number: int, change: Callable[[dict[str, Any]], None]) -> None:
-    """Alter a commit as somebody does who can write the bucket: under a right hash of its own."""
-    document = json.loads(storage.read(names.commit_path(number)))
-    del document["sha256"]
-    change(document)
-    body = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-    storage.put(names.commit_path(number), body[:-1] + b',"sha256":"%s"}' % hashlib.sha256(body).hexdigest().encode())
-
-
-def later(document: dict[str, Any]) -> None:
-    document["time"] += 1
-
-
 def read(storage: Storage, anchor: Anchor, consent: str | None = None) -> ArchiveState:
     return Archive.open(storage, ArchiveClaim(anchor, consent=consent)).load()
 
 
-def test_the_history_is_the_digest_of_the_hashes_of_all_commits(storage: Storage) -> None:
+def test_each_commit_names_the_hash_of_the_one_before_and_the_anchor_is_that_of_the_newest(storage: Storage) -> None:
     anchor = a_run(storage, "one", 0)
-    history = ""
+    previous = ""
     for number in range(3):
-        sha256 = json.loads(storage.read(names.commit_path(number)))["sha256"]
-        history = hashlib.sha256((history + sha256).encode()).hexdigest()
-    assert str(anchor) == f"2:{history}"
+        data = storage.read(names.commit_path(number))
+        document = json.loads(data)
+        assert document["previous"] == previous
+        previous = document["sha256"]
+        assert hashlib.sha256(data[: data.rindex(b',"sha256"')] + b"}").hexdigest() == previous
+    assert str(anchor) == f"2:{previous}"
     assert Anchor.parse(str(anchor)) == anchor
 
 
@@ -81,7 +70,7 @@ def test_an_archive_that_goes_on_has_the_commit_that_was_known(storage: Storage)
         assert read(storage, known).commit == 2 + 3 * number
 
 
-def test_the_history_is_the_same_with_and_without_checkpoints_and_bundles(
+def test_the_newest_hash_is_the_same_with_and_without_checkpoints_and_bundles(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(names, "BUNDLED", 4)
@@ -95,9 +84,9 @@ def test_the_history_is_the_same_with_and_without_checkpoints_and_bundles(
     assert archive.listing().checkpoints
     for anchor in anchors:
         assert read(storage, anchor).commit == writer.state.commit
-        assert archive.load_at(anchor.commit).history == anchor.sha256
+        assert archive.load_at(anchor.commit).sha256 == anchor.sha256
     storage.delete([info.path for _, _, info in archive.listing().checkpoints])
-    assert archive.load().history == writer.state.history
+    assert archive.load().sha256 == writer.state.sha256
     for anchor in anchors:
         read(storage, anchor)
 
@@ -127,10 +116,12 @@ def begin_with(storage: Storage, run_id: str, claim: ArchiveClaim) -> Any:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_a_commit_that_was_altered_under_a_new_hash_is_seen_wherever_it_lies(storage: Storage, number: int) -> None:
+def test_a_history_that_was_written_anew_from_a_commit_on_is_seen_wherever_it_begins(
+    storage: Storage, number: int
+) -> None:
     a_run(storage, "one", 0)
     known = a_run(storage, "two", 10)
-    altered(storage, number, later)
+    rewritten(storage, number, later)
     assert verify(Archive.open(storage)).whole, "without an anchor nobody sees it"
     with pytest.raises(ArchiveRolledBack, match="up to commit 5 is not the one that was known"):
         read(storage, known)
@@ -138,11 +129,11 @@ def test_a_commit_that_was_altered_under_a_new_hash_is_seen_wherever_it_lies(sto
     assert "up to commit 5 is not the one that was known" in str(fault)
 
 
-def test_a_commit_after_the_anchor_may_be_any(storage: Storage) -> None:
+def test_what_comes_after_the_anchor_may_be_any(storage: Storage) -> None:
     """The status may be older than the catalog: what was committed since is not held against it."""
     known = a_run(storage, "one", 0)
     a_run(storage, "two", 10)
-    altered(storage, 4, later)
+    rewritten(storage, 4, later)
     assert read(storage, known).commit == 5
 
 
@@ -152,22 +143,9 @@ def test_a_run_trusts_its_checkpoint_and_verify_reads_all_commits(storage: Stora
     known = a_run(storage, "two", 10, checkpoints=OFTEN)
     altered(storage, 1, later)
     assert read(storage, known).commit == 5, "the state is that of the checkpoint, as it was"
-    faults = [str(fault) for fault in verify(Archive.open(storage), anchor=known).faults]
-    assert any("up to commit 5 is not the one that was known" in fault for fault in faults)
-
-
-def test_a_checkpoint_that_hides_the_history_is_not_read(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = a_run(storage, "one", 0, checkpoints=OFTEN)
-    archive = Archive.open(storage)
-    (_, _, info), *others = archive.listing().checkpoints
-    storage.delete([other.path for _, _, other in others])
-    state = archive.read_checkpoint(info.path)
-    monkeypatch.setattr(checkpoint, "_HISTORY", "runs")
-    storage.put(info.path, checkpoint.dump(state, archive.info.archive_id))
-    monkeypatch.undo()
-    altered(storage, 0, later)
-    with pytest.raises(ArchiveRolledBack):
-        read(storage, known)
+    for anchor in (None, known):
+        faults = [str(fault) for fault in verify(Archive.open(storage), anchor=anchor).faults]
+        assert any("commit 2 does not stand on the commit before it" in fault for fault in faults)
 
 
 def test_an_anchor_before_the_checkpoint_is_found_in_the_commits(storage: Storage) -> None:
@@ -233,7 +211,7 @@ def test_another_archive_in_its_place_is_refused(storage: Storage, tmp_path: Pat
 def test_a_consent_names_the_newest_commit_and_lets_the_same_run_begin_again(storage: Storage) -> None:
     seen = a_run(storage, "one", 0)
     known = Anchor(107, "f" * 64)
-    stale = Anchor(1, Archive.open(storage).load_at(1).history)
+    stale = Anchor(1, Archive.open(storage).load_at(1).sha256)
     with pytest.raises(ArchiveRolledBack, match=f"The consent {stale} does not name its newest commit"):
         begin_with(storage, "two", ArchiveClaim(known, consent=str(stale)))
     claim = ArchiveClaim(known, OWNER, consent=str(seen))
@@ -280,4 +258,4 @@ def test_an_incremental_verification_with_an_anchor_reads_all_commits(storage: S
     arguments = ["verify", storage.uri, "--incremental", "--expect-commit", str(known)]
     found = CliRunner().invoke(app, arguments)
     assert found.exit_code == 1
-    assert "is not the one that was known" in found.stdout
+    assert "commit 2 does not stand on the commit before it" in found.stdout

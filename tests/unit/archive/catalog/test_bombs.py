@@ -179,6 +179,7 @@ def test_verify_names_a_checkpoint_that_is_too_large(storage: Storage) -> None:
 @pytest.mark.parametrize("frames", [[[1000, 40 * GIB]], [[500, 9], [500, 300 << 20]]])
 def test_a_bundle_may_not_have_a_frame_that_nobody_would_read(frames: list[list[int]]) -> None:
     head = {"format": 1, "archiveId": "a", "first": 0, "last": 999, "frames": frames, "sha256": "x"}
+    head |= {"previous": "", "commitSha256": "f" * 64}
     with pytest.raises(ArchiveDamaged, match=r"a\.bundle: ValueError: a frame of \d+ bytes"):
         bundle.load(json.dumps(head).encode() + b"\n", 0, "catalog/a.bundle")
 

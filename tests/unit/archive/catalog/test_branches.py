@@ -34,7 +34,8 @@ KEY = (ID, 0)
 
 def commit(state: ArchiveState, *, at: int = 0, **facts: object) -> None:
     """One more commit of run-1, as a document and back."""
-    draft = Commit(state.commit + 1, "a", "t", CommitKind.DATA, "run-1", 1, at, **facts)  # type: ignore[arg-type]
+    known = {"previous": state.sha256, **facts}
+    draft = Commit(state.commit + 1, "a", "t", CommitKind.DATA, "run-1", 1, at, **known)  # type: ignore[arg-type]
     state.apply(commits.load_commit(commits.dump_commit(draft), "c"))
 
 

@@ -167,9 +167,11 @@ def test_a_checkpoint_that_cannot_be_is_damage() -> None:
         "bytes of segment rows": _with(lambda parts: parts.append(parts.pop()[:-1])),
         "bytes of frames where": _sealed({**head, "frames": lengths}, [*frames, b"x"]),
         "JSONDecodeError": _sealed({**head, "frames": []}, []),
-        "KeyError: 'history'": _with(lambda parts: parts.insert(0, parts.pop(0).replace(b'"history":"",', b""))),
-        "history: not a SHA-256": _with(
-            lambda parts: parts.insert(0, parts.pop(0).replace(b'"history":""', b'"history":"x"'))
+        "KeyError: 'commitSha256'": _with(
+            lambda parts: parts.insert(0, parts.pop(0).replace(b'"commitSha256":"",', b""))
+        ),
+        "commitSha256 is 'x', which is no SHA-256": _with(
+            lambda parts: parts.insert(0, parts.pop(0).replace(b'"commitSha256":""', b'"commitSha256":"x"'))
         ),
         "KeyError: 'commit'": _sealed(
             {**{key: value for key, value in head.items() if key != "commit"}, "frames": lengths}, frames

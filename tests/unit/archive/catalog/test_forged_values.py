@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from logkeep_engine.archive.reading.view import ends_of_runs
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError
 from logkeep_engine.storage import Storage, open_uri
 from tests.examples import number
+from tests.unit.archive import forge
 from tests.unit.archive.build import ORDERS, TIME, begin, changed, chunk, reread
 
 VALUES: tuple[Any, ...] = (
@@ -94,10 +95,7 @@ def dumped(document: Any) -> bytes:
 
 def sealed(document: Any) -> bytes:
     """A commit under its own hash."""
-    if not isinstance(document, dict) or not document:
-        return dumped(document)
-    body = dumped({key: value for key, value in document.items() if key != "sha256"})
-    return body[:-1] + b',"sha256":"%b"}' % hashlib.sha256(body).hexdigest().encode()
+    return forge.sealed(document) if isinstance(document, dict) and document else dumped(document)
 
 
 def of_documents(folder: Path) -> list[Case]:
@@ -190,16 +188,9 @@ def damage(storage: Storage) -> str:
     return str(error.value)
 
 
-def alter(storage: Storage, number: int, change: Callable[[dict[str, Any]], None]) -> None:
-    path = f"catalog/{number:020d}.json"
-    document = json.loads(storage.read(path))
-    change(document)
-    storage.put(path, sealed(document))
-
-
 @pytest.mark.parametrize("count", [MOST_PARTITIONS + 1, (1 << 31) - 1, 1.5, "2", True])
 def test_a_topic_of_more_partitions_than_kafka_can_hold_is_damage(storage: Storage, count: Any) -> None:
-    alter(storage, 1, lambda found: found["topics"][0].update(partitions=count))
+    forge.rewritten(storage, 1, lambda found: found["topics"][0].update(partitions=count))
     assert f"catalog/{1:020d}.json: ValueError: topic orders with {count!r} partitions" in damage(storage)
 
 
@@ -208,17 +199,17 @@ def test_many_topics_of_many_partitions_are_damage(storage: Storage) -> None:
         topic = found["topics"][0]
         found["topics"] += [{**topic, "topicId": f"{at:022d}", "partitions": MOST_PARTITIONS} for at in range(9)]
 
-    alter(storage, 1, add)
+    forge.rewritten(storage, 1, add)
     assert f"its topics have {9 * MOST_PARTITIONS + 2} partitions" in damage(storage)
 
 
 def test_a_segment_of_a_partition_that_no_topic_can_have_is_damage(storage: Storage) -> None:
-    alter(storage, 1, lambda found: found["segments"]["rows"][0].__setitem__(1, 1 << 40))
+    forge.rewritten(storage, 1, lambda found: found["segments"]["rows"][0].__setitem__(1, 1 << 40))
     assert "the partition of a segment is 1099511627776, which is no partition" in damage(storage)
 
 
 def test_records_of_a_topic_that_is_not_there_are_damage(storage: Storage) -> None:
-    alter(storage, 1, lambda found: found["coverage"]["rows"].append(["b" * 22, 0, 0, 1]))
+    forge.rewritten(storage, 1, lambda found: found["coverage"]["rows"].append(["b" * 22, 0, 0, 1]))
     assert f"it has records of topic id '{'b' * 22}', and no such topic" in damage(storage)
 
 
