@@ -167,10 +167,12 @@ class LocalStorage(Storage):
     def delete(self, paths: Iterable[str]) -> None:
         folders = set()
         for path in paths:
-            target = self._own_path(path)
+            target = self._path(path)
+            if target.parent not in folders:  # once a folder: an old catalog deletes thousands of commits
+                self._refuse_outside(target, path)
+                folders.add(target.parent)
             with _os_errors(self, path):
                 target.unlink(missing_ok=True)
-            folders.add(target.parent)
         for folder in folders:
             if folder.exists():
                 with _os_errors(self, str(folder)):

@@ -74,6 +74,8 @@ def check_hash(value: object, what: str) -> str:
 
 def check_rows(rows: Sequence[Any], columns: Sequence[str]) -> None:
     """Raises TypeError and ValueError for rows of a table that have other values than its columns hold."""
+    if rows == []:
+        return  # as most tables of a commit
     if type(rows) is not list or not set(map(type, rows)) <= {list} or not set(map(len, rows)) <= {len(columns)}:
         raise TypeError(f"it is no table of rows of {len(columns)} columns")
     for at, column in enumerate(columns):
