@@ -125,7 +125,7 @@ class TestDrillNotes:
     def test_a_note_does_not_delete_objects_of_the_archive(self, kafka: KafkaBroker, root: Path, prefix: str) -> None:
         self.forge(root, {}, prefix, runId="../topics")
         before = {path for path in root.rglob("*") if path.is_file()}
-        with pytest.raises(LogkeepError, match="does not name the topics of a drill"):
+        with pytest.raises(LogkeepError, match="not a note of a drill's topics"):
             drilled(drill_spec(kafka, root, prefix))
         assert before <= {path for path in root.rglob("*") if path.is_file()}
 
@@ -307,7 +307,10 @@ class TestNotesOfWhatIsDone:
         eventually(lambda: copy not in topic_names(kafka.bootstrap))
         create_topic(kafka.bootstrap, copy, 1, {"retention.ms": "123456789", "cleanup.policy": "compact"})
         produce(kafka.bootstrap, copy, numbered(20))
-        put(root / "runs/restore-1/counted.json", {"format": 1, "topicIds": {copy: topic_id(kafka, copy)}})
+        put(
+            root / "runs/restore-1/counted.json",
+            {"format": 1, "partitions": 1, "topicIds": {copy: topic_id(kafka, copy)}},
+        )
         summary = {
             "format": 1,
             "source": {"topic": unique, "topicId": topic_id(kafka, unique), "partition": 0},
@@ -315,7 +318,6 @@ class TestNotesOfWhatIsDone:
             "records": 10,
             "bytes": 1,
             "appendTimeRecords": 0,
-            "columns": [],
             "rows": [],
         }
         text = json.dumps(summary).removesuffix("[]}") + "[\n[0,0,10]\n]}\n"
@@ -338,7 +340,6 @@ class TestNotesOfWhatIsDone:
             "records": 0,
             "bytes": 0,
             "appendTimeRecords": 0,
-            "columns": [],
             "rows": [],
         }
         path = root / f"runs/restore-1/offset-maps/{unique}-copy/0.json"
@@ -351,7 +352,7 @@ class TestNotesOfWhatIsDone:
     def test_notes_that_lie_there_before_a_run_has_a_plan_count_for_nothing(
         self, kafka: KafkaBroker, root: Path, unique: str
     ) -> None:
-        put(root / "runs/restore-1/counted.json", {"format": 1, "topicIds": {}})
+        put(root / "runs/restore-1/counted.json", {"format": 1, "partitions": 1, "topicIds": {}})
         put(root / "runs/restore-1/verification.json", b'{"outcome": "Verified"}')
         found = bring_back(restore_spec(kafka, root, verify="Full"))
         assert found.verification is not None

@@ -74,6 +74,11 @@ class StoredDocument:
         text = json.dumps(document, ensure_ascii=False, separators=separators, indent=indent)
         return text.encode("utf-8", "surrogatepass")
 
+    def head(self, body: Mapping[str, Any]) -> bytes:
+        """The beginning of a document whose other keys the caller writes behind it."""
+        text = json.dumps({"format": self.format, **body}, ensure_ascii=False, separators=(",", ":"))
+        return text[:-1].encode("utf-8", "surrogatepass")
+
     def loads(self, data: str | bytes) -> dict[str, Any]:
         """The values by their keys, without the format. Raises DocumentUnknown and DocumentDamaged."""
         if len(data) > self.most:

@@ -11,11 +11,10 @@ import logging
 import time
 from typing import Any
 
-from logkeep_engine.archive.care.leases import ALIVE, ReadingNote
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.archive.care.leases import ALIVE, READER_NOTE, ReadingNote
+from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.errors import ObjectMissing, ObjectTooLarge, RestoreBusy
 from logkeep_engine.restore.state import RestoreState
-from logkeep_engine.storage import NOTE_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +65,8 @@ def busy(state: RestoreState) -> RestoreBusy:
 
 
 def note_of(state: RestoreState) -> dict[str, Any] | None:
-    """The note of a run; None if it has none: earlier versions write none, and no driver rests on it."""
+    """The note of a run; None if it has none, or what stands there is no note: no driver rests on it."""
     try:
-        note = loads(state.storage.read(state.file(ALIVE), most=NOTE_BYTES))
-    except (ObjectMissing, ObjectTooLarge, ValueError):
+        return READER_NOTE.loads(state.storage.read(state.file(ALIVE), most=READER_NOTE.most))
+    except (ObjectMissing, ObjectTooLarge, DocumentRefused):
         return None
-    return note if isinstance(note, dict) else None

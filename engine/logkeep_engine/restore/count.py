@@ -7,13 +7,12 @@ record to be read, however often leaders have changed.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from logkeep_engine.contract.nesting import WRONG, loads
+from logkeep_engine.contract.stored import DocumentRefused, StoredDocument
 from logkeep_engine.errors import BrokerUnavailable, ObjectMissing, TargetChanged, TopicGone
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
@@ -30,6 +29,7 @@ from logkeep_engine.restore.targets import check_ids, check_same
 
 log = logging.getLogger(__name__)
 
+_COUNTED_NOTE = StoredDocument("note of what was counted", 1, {"partitions": int, "topicIds": {str: str}})
 _ROUNDS = 5  # a partition may lose what was written once more while the rest is sent again
 _COUNTED_IN = "in which this restore has counted its records"
 
@@ -60,8 +60,8 @@ def check_counted(context: RestoreContext, planned: Planned, summaries: Summarie
     """Check that the created topics are still those in which an earlier start has counted its records, and that no
     target holds fewer than the archive gives it.
 
-    Earlier versions have noted no topic ids, and some brokers know none: then the leaders are asked once more for what
-    was written. Raises TargetChanged, TopicGone, and BrokerUnavailable if it cannot be known.
+    Some brokers know no topic ids: then the leaders are asked once more for what was written. Raises TargetChanged,
+    TopicGone, and BrokerUnavailable if it cannot be known.
     """
     known = counted_ids(context.state)
     check_ids(context.control, known, _COUNTED_IN)
@@ -89,12 +89,12 @@ def check_counted(context: RestoreContext, planned: Planned, summaries: Summarie
 
 
 def counted_ids(state: RestoreState) -> dict[str, str]:
-    """The ids of the created topics in which an earlier start has counted, as far as it has noted them."""
+    """The ids of the created topics in which an earlier start has counted, as far as brokers had told them."""
     try:
-        found = loads(state.storage.read(state.file(COUNTED))).get("topicIds", {})
-        return {str(name): str(topic_id) for name, topic_id in found.items()}
-    except (*WRONG, ObjectMissing):
+        found: dict[str, str] = _COUNTED_NOTE.loads(state.storage.read(state.file(COUNTED)))["topicIds"]
+    except (DocumentRefused, ObjectMissing):
         return {}  # what it does not say is counted again
+    return found
 
 
 def _created_ids(control: ControlPlane, plan: RestorePlan) -> dict[str, str]:
@@ -105,8 +105,8 @@ def _created_ids(control: ControlPlane, plan: RestorePlan) -> dict[str, str]:
 
 
 def _note_counted(state: RestoreState, summaries: Summaries, topic_ids: Mapping[str, str]) -> None:
-    counted = {"format": 1, "partitions": len(summaries), "topicIds": dict(sorted(topic_ids.items()))}
-    state.storage.put(state.file(COUNTED), json.dumps(counted).encode())
+    counted = {"partitions": len(summaries), "topicIds": dict(sorted(topic_ids.items()))}
+    state.storage.put(state.file(COUNTED), _COUNTED_NOTE.dumps(counted))
 
 
 def count_all(context: RestoreContext, planned: Planned, summaries: Summaries) -> Summaries:

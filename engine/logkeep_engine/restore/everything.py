@@ -27,9 +27,9 @@ from logkeep_engine.archive.reading.completeness import topics_of_run
 from logkeep_engine.contract.dry_run import PlannedClusterState
 from logkeep_engine.contract.everything import SCHEMA_TOPIC, RestoredAcls
 from logkeep_engine.contract.names import BACKUP
-from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.run import MAX_LIST, ClusterStateFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
+from logkeep_engine.contract.stored import Maybe, StoredDocument
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, ObjectMissing, SpecError, TargetUnsuitable
 from logkeep_engine.kafka.control import ControlPlane
@@ -41,8 +41,33 @@ from logkeep_engine.restore.point import end_before
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.state import ACLS_SENT, RestoreState
 from logkeep_engine.restore.wide_acls import held_back, known_principals, told_held_back
+from logkeep_engine.stored import reading
 
-FORMAT = 1
+_FORMAT = 1
+_BEFORE_ACLS = StoredDocument(
+    "note before ACLs are sent",
+    1,
+    {
+        "facts": Maybe(
+            {
+                "source_run": str,
+                "acls": int | None,
+                "acls_added": int | None,
+                "acls_refused": int | None,
+                "acls_held_back": int | None,
+                "held_back": [str],
+                "quotas": int | None,
+                "quotas_added": int | None,
+                "quotas_refused": int | None,
+                "quotas_kept": int | None,
+                "users_total": int | None,
+                "users": [str],
+                "report": str,
+            }
+        ),
+        "warnings": [str],
+    },
+)
 REPORT = "cluster-state-restored.json"
 
 T = TypeVar("T", bound=Acl | Quota)
@@ -301,16 +326,15 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
 
         def note(acls: _Brought[Acl]) -> None:
             facts, warnings = _written(context, state, quotas, acls, users)
-            document = {"format": FORMAT, "facts": asdict(facts), "warnings": warnings}
-            context.state.storage.put(context.state.file(ACLS_SENT), json.dumps(document).encode())
+            document = _BEFORE_ACLS.dumps({"facts": asdict(facts), "warnings": warnings})
+            context.state.storage.put(context.state.file(ACLS_SENT), document)
 
         compare = partial(_compared_acls, state, users=there, consent=context.spec.acls)
         return _written(context, state, quotas, _bring_acls(state, control, compare, note), users)
     except BrokerRefused as error:
         if noted is None:  # brokers have refused what this start has asked for: it has sent nothing of it
-            context.state.storage.put(
-                context.state.file(ACLS_SENT), json.dumps({"format": FORMAT, "facts": None}).encode()
-            )
+            nothing = _BEFORE_ACLS.dumps({"facts": None, "warnings": []})
+            context.state.storage.put(context.state.file(ACLS_SENT), nothing)
             raise
         facts, warnings = noted
         return facts, [
@@ -322,23 +346,18 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
 
 def noted_before_acls(state: RestoreState) -> tuple[ClusterStateFacts, list[str]] | None:
     """The facts and warnings that an earlier start of the run has noted before it has sent the ACLs of the cluster,
-    None if none has. Raises ArchiveDamaged."""
+    None if none has. Raises ArchiveMismatch and ArchiveDamaged."""
     try:
-        document = loads(state.storage.read(state.file(ACLS_SENT)))
-        if document["format"] != FORMAT:
-            raise ValueError(f"format {document['format']!r}")
+        data = state.storage.read(state.file(ACLS_SENT))
+    except ObjectMissing:
+        return None
+    hint = "The object was altered. Delete it: the run adds quotas and ACLs again, and none of them twice."
+    with reading(_BEFORE_ACLS, data, state.name(ACLS_SENT), hint=hint) as document:
         if document["facts"] is None:
             return None
         facts = ClusterStateFacts(**document["facts"])
         facts = replace(facts, users=tuple(facts.users), held_back=tuple(facts.held_back))
-        return facts, [str(warning) for warning in document["warnings"]]
-    except ObjectMissing:
-        return None
-    except WRONG as error:
-        raise ArchiveDamaged(
-            f"{state.name(ACLS_SENT)}: does not say what was known before ACLs were sent: {error!r}",
-            hint="The object was altered. Delete it: the run adds quotas and ACLs again, and none of them twice.",
-        ) from error
+        return facts, document["warnings"]
 
 
 def _written(
@@ -444,7 +463,7 @@ def _report(state: ClusterState, quotas: _Brought[Quota], acls: _Brought[Acl], u
         return [[*item, outcomes.get(item, "there"), reasons.get(item, "")] for item in brought.compared.wanted]
 
     document = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "sourceRun": state.run_id,
         "acls": {"columns": [*Acl._fields, "outcome", "reason"], "rows": rows(acls)},
         "quotas": {"columns": [*Quota._fields, "outcome", "reason"], "rows": rows(quotas)},

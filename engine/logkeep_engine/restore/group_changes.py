@@ -10,26 +10,32 @@ of those that were taken back, and that object goes.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logkeep_engine.contract.nesting import WRONG, loads
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectExists, ObjectMissing
+from logkeep_engine.contract.stored import StoredDocument
+from logkeep_engine.errors import ArchiveMismatch, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.stored import reading
 
-FORMAT = 1
 FOLDER = "group-changes"
 OF_RESTORE = 0
 _DIGITS = 4
 _ROLLED_BACK = ".rolled-back.json"
-_COLUMNS = [
-    *("group", "topic", "partition", "share"),
-    *("before", "beforeLeaderEpoch", "beforeMetadata", "after", "afterMetadata"),
-]
+_CHANGES = StoredDocument(
+    "change of positions",
+    1,
+    {
+        "runId": str,
+        "clusterId": str,
+        # group, topic, partition, share; of before: offset, leader epoch, metadata; of after: offset, metadata
+        "rows": [(str, str, int, bool, int | None, int, str, int | None, str)],
+    },
+)
+_ROLLBACK = StoredDocument("note of a rollback", 1, {"time": int})
 
 PositionKey = tuple[str, str, int]
 
@@ -138,8 +144,8 @@ class ChangeLog:
 
     def note_rolled_back(self, number: int) -> None:
         """Note that a change was taken back."""
-        note = {"format": FORMAT, "time": int(time.time())}
-        self._state.storage.put(self._state.file(_rolled_back_path(number)), json.dumps(note).encode())
+        note = _ROLLBACK.dumps({"time": int(time.time())})
+        self._state.storage.put(self._state.file(_rolled_back_path(number)), note)
 
     def _numbers(self) -> list[int]:
         folder = f"{self._state.file(FOLDER)}/"
@@ -154,14 +160,13 @@ class ChangeLog:
         self._state.storage.put(self._state.file(_path(number)), self._document(changes))
 
     def _document(self, changes: Sequence[PositionChange]) -> bytes:
-        body: dict[str, Any] = {
-            "format": FORMAT,
-            "runId": self._state.run_id,
-            "clusterId": self._cluster_id,
-            "columns": _COLUMNS,
-            "rows": [_row(change) for change in changes],
-        }
-        return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+        return _CHANGES.dumps(
+            {
+                "runId": self._state.run_id,
+                "clusterId": self._cluster_id,
+                "rows": [_row(change) for change in changes],
+            }
+        )
 
     def _read(self, number: int) -> list[PositionChange]:
         path = self._state.file(_path(number))
@@ -170,24 +175,14 @@ class ChangeLog:
             data = self._state.storage.read(path)
         except ObjectMissing:
             return []
-        try:
-            body = loads(data)
-            if body["format"] != FORMAT or body["columns"] != _COLUMNS:
-                raise ArchiveMismatch(
-                    f"{name}: positions of format {body['format']}, this version reads {FORMAT}",
-                    hint="Use the version of Logkeep that wrote it, or a newer one.",
-                )
+        hint = "The object was altered; the positions of before are not known any more."
+        with reading(_CHANGES, data, name, hint=hint) as body:
             if body["clusterId"] != self._cluster_id:
                 raise ArchiveMismatch(
                     f"{name}: positions of Kafka cluster {body['clusterId']}, not of {self._cluster_id}",
                     hint="Name the cluster that the run has restored to in spec.cluster.",
                 )
             return [_change(row) for row in body["rows"]]
-        except WRONG as error:
-            raise ArchiveDamaged(
-                f"{name}: no positions can be read from it: {error!r}",
-                hint="The object was altered; the positions of before are not known any more.",
-            ) from error
 
 
 def _path(number: int) -> str:
@@ -215,7 +210,7 @@ def _change(row: Sequence[Any]) -> PositionChange:
     group, topic, partition, share, before, epoch, metadata, after, after_metadata = row
 
     def position(offset: int, leader_epoch: int, noted: str) -> GroupPosition:
-        return GroupPosition(group, topic, int(partition), int(offset), int(leader_epoch), str(noted), bool(share))
+        return GroupPosition(group, topic, partition, offset, leader_epoch, noted, share)
 
     return PositionChange(
         None if before is None else position(before, epoch, metadata),

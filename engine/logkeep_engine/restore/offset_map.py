@@ -10,20 +10,33 @@ complete go to a temporary file.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
-from typing import IO, Any, NamedTuple, Protocol, Self
+from typing import IO, NamedTuple, Protocol, Self
 
 from logkeep_engine.contract.nesting import WRONG, loads
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+from logkeep_engine.contract.stored import StoredDocument
+from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.stored import reading
 
-FORMAT = 1
+OFFSET_MAP = StoredDocument(
+    "offset map",
+    1,
+    {
+        "source": {"topic": str, "topicId": str, "partition": int},
+        "target": {"topic": str, "partition": int, "start": int, "end": int, "leaderEpoch": int},
+        "records": int,
+        "bytes": int,
+        "appendTimeRecords": int,
+        "rows": [(int, int, int)],  # source offset, target offset, count
+    },
+)
+_ALTERED = "The object was altered; it cannot be used."
 HEADER_MAX_BYTES = 4096  # topic names are at most 249 bytes, so the first line is well below this
 _SPOOL_BYTES = 4 << 20
 _BLOCK = 1 << 20
@@ -166,26 +179,26 @@ class OffsetMapBuilder:
 
 
 def _header(summary: PartitionSummary) -> bytes:
-    body = {
-        "format": FORMAT,
-        "source": {
-            "topic": summary.source_topic,
-            "topicId": summary.source_topic_id,
-            "partition": summary.source_partition,
-        },
-        "target": {
-            "topic": summary.target_topic,
-            "partition": summary.target_partition,
-            "start": summary.target_start,
-            "end": summary.target_end,
-            "leaderEpoch": summary.target_epoch,
-        },
-        "records": summary.records,
-        "bytes": summary.bytes,
-        "appendTimeRecords": summary.append_time_records,
-        "columns": ["sourceOffset", "targetOffset", "count"],
-    }
-    return (json.dumps(body, separators=(",", ":"), ensure_ascii=False)[:-1] + ',"rows":[').encode()
+    head = OFFSET_MAP.head(
+        {
+            "source": {
+                "topic": summary.source_topic,
+                "topicId": summary.source_topic_id,
+                "partition": summary.source_partition,
+            },
+            "target": {
+                "topic": summary.target_topic,
+                "partition": summary.target_partition,
+                "start": summary.target_start,
+                "end": summary.target_end,
+                "leaderEpoch": summary.target_epoch,
+            },
+            "records": summary.records,
+            "bytes": summary.bytes,
+            "appendTimeRecords": summary.append_time_records,
+        }
+    )
+    return head + b',"rows":['
 
 
 class OffsetPlace(Enum):
@@ -237,14 +250,11 @@ class OffsetMap:
         return list(zip(self.sources, self.targets, self.counts, strict=True))
 
 
-_WORDS = {"source_topic", "source_topic_id", "target_topic"}
-
-
 def read_summary(head: bytes, name: str) -> PartitionSummary:
     """The summary from the first HEADER_MAX_BYTES of the object `name`. Raises ArchiveMismatch, ArchiveDamaged."""
     line, found, _ = head.partition(b"\n")
     if not found:
-        raise ArchiveDamaged(f"{name}: not an offset map", hint="The object was altered; it cannot be used.")
+        raise ArchiveDamaged(f"{name}: not an offset map", hint=_ALTERED)
     return _summary(line + b"]}", name)
 
 
@@ -262,7 +272,7 @@ def read_offset_map(data: bytes, name: str) -> OffsetMap:
     if sum(columns[2]) > summary.records:
         raise ArchiveDamaged(
             f"{name}: rows of {sum(columns[2])} records, the header says {summary.records}",
-            hint="The object was altered; it cannot be used.",
+            hint=_ALTERED,
         )
     return OffsetMap(summary, *columns)
 
@@ -283,19 +293,13 @@ def _rows(text: bytes) -> Iterator[Sequence[int]]:
 
 def damaged_map(name: str, error: Exception) -> ArchiveDamaged:
     """The error for an offset map that was altered."""
-    return ArchiveDamaged(f"{name}: not an offset map: {error!r}", hint="The object was altered; it cannot be used.")
+    return ArchiveDamaged(f"{name}: not an offset map: {error!r}", hint=_ALTERED)
 
 
 def _summary(data: bytes, name: str) -> PartitionSummary:
-    try:
-        body: dict[str, Any] = loads(data)
-        if body["format"] != FORMAT:
-            raise ArchiveMismatch(
-                f"{name}: offset map of format {body['format']}, this version reads {FORMAT}",
-                hint="Use the version of Logkeep that wrote it, or a newer one.",
-            )
+    with reading(OFFSET_MAP, data, name, hint=_ALTERED) as body:
         source, target = body["source"], body["target"]
-        found = PartitionSummary(
+        return PartitionSummary(
             source_topic=source["topic"],
             source_topic_id=source["topicId"],
             source_partition=source["partition"],
@@ -306,12 +310,5 @@ def _summary(data: bytes, name: str) -> PartitionSummary:
             target_start=target["start"],
             target_end=target["end"],
             append_time_records=body["appendTimeRecords"],
-            target_epoch=target.get("leaderEpoch", -1),  # absent from what earlier versions wrote
+            target_epoch=target["leaderEpoch"],
         )
-        for field in fields(found):
-            value = getattr(found, field.name)
-            if type(value) is not (str if field.name in _WORDS else int):
-                raise ValueError(f"{field.name} {ascii(value)[:100]}")
-        return found
-    except WRONG as error:
-        raise damaged_map(name, error) from error

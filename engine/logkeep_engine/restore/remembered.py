@@ -14,23 +14,23 @@ finds that a restore was done derives its plan again, and asks the brokers wheth
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logkeep_engine.archive.names import check_run_id, run_file
-from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import IfTopicExists
-from logkeep_engine.errors import ArchiveDamaged, ObjectMissing, RestoreUnfinished, TargetChanged
+from logkeep_engine.contract.stored import StoredDocument
+from logkeep_engine.errors import ObjectMissing, RestoreUnfinished, TargetChanged
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.restore.context import Planned
 from logkeep_engine.restore.holding import lacking
 from logkeep_engine.restore.plan import NO_TASK
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.storage import NOTE_BYTES
+from logkeep_engine.stored import reading
 
-FORMAT = 1
+RUN_NOTE = StoredDocument("note of a run", 1, {"runId": str}, most=NOTE_BYTES)
 FILE = "restore.json"
 
 
@@ -60,8 +60,7 @@ def begin(asked: Asked, state: RestoreState, if_topic_exists: IfTopicExists) -> 
     known = noted_run(asked.path, state)
     result = _result_of(known, asked, state, if_topic_exists)
     if result is None and known != state.run_id:
-        note = {"format": FORMAT, "runId": state.run_id, "restore": asked.name, "clusterId": asked.cluster_id}
-        state.storage.put(asked.path, json.dumps(note).encode())
+        state.storage.put(asked.path, RUN_NOTE.dumps({"runId": state.run_id}))
     return result
 
 
@@ -132,19 +131,13 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
 
 
 def noted_run(path: str, state: RestoreState) -> str | None:
-    """The run that an object in the place of the state names, if it is there. Raises ArchiveDamaged."""
+    """The run that an object in the place of the state names, if it is there. Raises ArchiveMismatch and
+    ArchiveDamaged."""
     try:
-        note = loads(state.storage.read(path, most=NOTE_BYTES))
-        if note["format"] != FORMAT:
-            raise ValueError(f"format {note['format']!r}")
-        known = str(note["runId"])
-        check_run_id(known)
-        return known
+        data = state.storage.read(path, most=RUN_NOTE.most)
     except ObjectMissing:
         return None
-    except WRONG as error:
-        raise ArchiveDamaged(
-            f"{state.storage.uri}/{path}: does not name a run: {error!r}",
-            hint="The object was altered. Find out whether this restore was done before. If it was not, delete the "
-            "object.",
-        ) from error
+    hint = "The object was altered. Find out whether this restore was done before. If it was not, delete the object."
+    with reading(RUN_NOTE, data, f"{state.storage.uri}/{path}", hint=hint) as note:
+        check_run_id(note["runId"])
+        return str(note["runId"])

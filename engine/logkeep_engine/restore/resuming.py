@@ -17,7 +17,6 @@ The run that was taken over must not go on beside it. So `runs/<its id>/taken-ov
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -28,7 +27,7 @@ from logkeep_engine.errors import ObjectMissing, StateAltered
 from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.group_changes import copy_changes
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
-from logkeep_engine.restore.remembered import FILE, FORMAT, noted_run
+from logkeep_engine.restore.remembered import FILE, RUN_NOTE, noted_run
 from logkeep_engine.restore.state import ACLS_SENT, ALL_BUT_USERS, ALTERED, COUNTED, PLAN, RestoreState
 from logkeep_engine.restore.taking_over import RunClaim, refuse_taken_over
 
@@ -58,8 +57,7 @@ def note_begun(context: RestoreContext) -> None:
     """Note that the run has a plan, before it writes anything to Kafka. Raises RestoreBusy if another one has taken
     it over."""
     refuse_taken_over(context.state)
-    note = {"format": FORMAT, "runId": context.run_id, "clusterId": context.cluster_id}
-    context.state.storage.put(settings_of(context).path, json.dumps(note).encode())
+    context.state.storage.put(settings_of(context).path, RUN_NOTE.dumps({"runId": context.run_id}))
 
 
 def settings_of(context: RestoreContext) -> RestoreSettings:

@@ -7,7 +7,6 @@ place cannot be written, the restore says so before it does anything else.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +20,13 @@ from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS
 from logkeep_engine.contract.run import ContractError, RunResult
 from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.errors import ArchiveMismatch, ObjectMissing, SpecError, StateAltered, StateRefused, StorageRefused
 from logkeep_engine.storage import Storage, open_storage
 
 PLAN = "restore-plan.json"
 STARTED = "started.json"
+_START = StoredDocument("note of a start", 1, {"runId": str, "archiveId": str, "time": int})
 RESULT = "result.json"
 OFFSET_MAPS = "offset-maps"
 DIVIDED = "divided"
@@ -128,9 +129,9 @@ class RestoreState:
         `refuse_begun_beside`.
         """
         self.refuse_begun_beside(archive)
-        note = {"format": 1, "runId": self.run_id, "archiveId": archive.info.archive_id, "time": int(time.time())}
+        note = {"runId": self.run_id, "archiveId": archive.info.archive_id, "time": int(time.time())}
         try:
-            self.storage.put(self.file(STARTED), json.dumps(note).encode())
+            self.storage.put(self.file(STARTED), _START.dumps(note))
         except StorageRefused as error:
             if self.beside:
                 where, hint = (

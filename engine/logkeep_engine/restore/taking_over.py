@@ -12,18 +12,19 @@ last of them. If that one has died before it had a plan, the plan of an earlier 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from logkeep_engine.contract.nesting import WRONG, loads
+from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.errors import ArchiveDamaged, ObjectExists, ObjectMissing, RestoreBusy
 from logkeep_engine.restore.alive import busy, note_of, refuse_alive
 from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.storage import NOTE_BYTES
+from logkeep_engine.stored import reading
 
 FILE = "taken-over.json"
-FORMAT = 1
+CLAIM = StoredDocument("claim of a run", 1, {"by": str}, most=NOTE_BYTES)
+_ALTERED = "The object was altered. Find out which run goes on with this restore. If none does, delete the object."
 _HINT = "Look how that run ends. If it was deleted, go on in another KafkaRestore with ifTopicExists: Resume."
 
 
@@ -43,7 +44,7 @@ class RunClaim:
         passed = {begun.run_id}
         while (by := taken_over_by(last)) not in (None, taker.run_id):
             if by in passed:
-                raise _damaged(last, "runs have taken over one another")
+                raise ArchiveDamaged(f"{last.name(FILE)}: runs have taken over one another", hint=_ALTERED)
             passed.add(str(by))
             last = last.of_run(str(by))
             if last.is_planned():
@@ -66,9 +67,8 @@ class RunClaim:
     def make(self) -> None:
         """Make the claim, behind `refuse_alive`. Raises RestoreBusy if another run was faster, or the driver has
         started meanwhile."""
-        note = {"format": FORMAT, "by": self.taker.run_id}
         try:
-            self.last.storage.create(self.last.file(FILE), json.dumps(note).encode())
+            self.last.storage.create(self.last.file(FILE), CLAIM.dumps({"by": self.taker.run_id}))
         except ObjectExists:
             by = taken_over_by(self.last)
             if by != self.taker.run_id:  # else an earlier start has made it, or the answer to this very call was lost
@@ -112,29 +112,18 @@ def fenced(state: RestoreState, by: str) -> RestoreBusy:
 
 
 def taken_over_by(state: RestoreState) -> str | None:
-    """The run that goes on with this one, None if none does. Raises ArchiveDamaged."""
+    """The run that goes on with this one, None if none does. Raises ArchiveMismatch and ArchiveDamaged."""
     try:
-        note = loads(state.storage.read(state.file(FILE), most=NOTE_BYTES))
-        if note["format"] != FORMAT:
-            raise ValueError(f"format {note['format']!r}")
-        by = str(note["by"])
-        state.of_run(by).file(FILE)
-        return by
+        data = state.storage.read(state.file(FILE), most=CLAIM.most)
     except ObjectMissing:
         return None
-    except WRONG as error:
-        raise _damaged(state, f"does not name a run: {error!r}") from error
+    with reading(CLAIM, data, state.name(FILE), hint=_ALTERED) as note:
+        state.of_run(note["by"]).file(FILE)
+        return str(note["by"])
 
 
 def _taken(state: RestoreState, by: str | None) -> RestoreBusy:
     return RestoreBusy(
         f"Run {by} has taken over run {state.run_id}, and goes on in its place; nothing was written.",
         hint=_HINT,
-    )
-
-
-def _damaged(state: RestoreState, reason: str) -> ArchiveDamaged:
-    return ArchiveDamaged(
-        f"{state.name(FILE)}: {reason}",
-        hint="The object was altered. Find out which run goes on with this restore. If none does, delete the object.",
     )

@@ -226,9 +226,9 @@ SUMMARY = DividedSummary(
 
 def test_what_is_known_of_a_divided_partition_survives_json() -> None:
     assert DividedSummary.from_json(SUMMARY.to_json(), "x") == SUMMARY
-    with pytest.raises(ArchiveDamaged, match="x: not the facts of a divided partition"):
+    with pytest.raises(ArchiveDamaged, match="x: not a summary of a divided partition"):
         DividedSummary.from_json(SUMMARY.to_json()[:-5], "x")
-    with pytest.raises(ArchiveMismatch, match="of format 2, this version reads 1"):
+    with pytest.raises(ArchiveMismatch, match="of format 2; this version reads 1"):
         DividedSummary.from_json(SUMMARY.to_json().replace(b'"format":1', b'"format":2'), "x")
 
 

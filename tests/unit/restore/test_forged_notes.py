@@ -22,7 +22,6 @@ MAP: dict[str, Any] = {
     "records": 5,
     "bytes": 9,
     "appendTimeRecords": 0,
-    "columns": ["sourceOffset", "targetOffset", "count"],
     "rows": [[0, 0, 5]],
 }
 RESULT = RunResult("r", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, warnings=("w",))

@@ -99,9 +99,9 @@ def test_another_cluster_and_an_altered_document_are_refused(state: RestoreState
     path = state.file("group-changes/0000.json")
     good = state.storage.read(path)
     state.storage.put(path, good.replace(b'"format":1', b'"format":2'))
-    with pytest.raises(ArchiveMismatch, match="positions of format 2"):
+    with pytest.raises(ArchiveMismatch, match="change of positions of format 2"):
         ChangeLog(state, "cluster").newest()
     for wrong in (b"[]", good[:-5], good.replace(b'"g","orders"', b'"g"')):
         state.storage.put(path, wrong)
-        with pytest.raises(ArchiveDamaged, match=r"0000\.json: no positions can be read"):
+        with pytest.raises(ArchiveDamaged, match=r"0000\.json: not a change of positions"):
             ChangeLog(state, "cluster").newest()

@@ -12,7 +12,7 @@ from logkeep_engine.errors import RestoreBusy, SpecError
 from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.group_commands import RestoredGroups
 from logkeep_engine.restore.state import RestoreState
-from logkeep_engine.restore.taking_over import FILE, FORMAT
+from logkeep_engine.restore.taking_over import FILE
 from logkeep_engine.storage import LocalStorage
 
 
@@ -23,7 +23,7 @@ def test_a_rollback_waits_for_the_end_of_the_run_and_of_the_one_in_its_place(
     state = RestoreState(LocalStorage(tmp_path.as_uri()), "first")
     if goes_on == "second":
         AliveNote(state).write(ended=True)
-        state.storage.put(state.file(FILE), json.dumps({"format": FORMAT, "by": "second"}).encode())
+        state.storage.put(state.file(FILE), json.dumps({"format": 1, "by": "second"}).encode())
     note = AliveNote(state.of_run(goes_on))
     note.write(ended=False)
     monkeypatch.setattr("logkeep_engine.restore.alive.time.sleep", lambda _: note.write(ended=False))

@@ -95,10 +95,10 @@ def test_a_result_of_another_archive_counts_for_nothing(first: RestoreState) -> 
     assert begin(ASKED, first.of_run("second"), FAIL) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"format":2,"runId":"first"}', b'{"format":1}'])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"runId":"first"}', b'{"format":1}'])
 def test_a_note_that_cannot_be_read_is_no_reason_to_restore(first: RestoreState, content: bytes) -> None:
     first.storage.put(ASKED.path, content)
-    with pytest.raises(ArchiveDamaged, match="does not name a run") as refused:
+    with pytest.raises(ArchiveDamaged, match="not a note of a run") as refused:
         begin(ASKED, first, FAIL)
     assert "whether this restore was done before" in refused.value.hint
 
@@ -183,7 +183,7 @@ def test_a_run_that_says_it_had_nothing_to_restore_is_held_to_the_archive(first:
 @pytest.mark.parametrize("run_id", ["../../topics", "a/b", "", ".hidden"])
 def test_a_note_that_names_no_run_is_no_path(first: RestoreState, run_id: str) -> None:
     first.storage.put(ASKED.path, json.dumps({"format": 1, "runId": run_id}).encode())
-    with pytest.raises(ArchiveDamaged, match="does not name a run"):
+    with pytest.raises(ArchiveDamaged, match="not a note of a run"):
         begin(ASKED, first, FAIL)
 
 

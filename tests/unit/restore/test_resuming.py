@@ -46,5 +46,5 @@ def test_an_object_that_names_no_run_is_no_answer(tmp_path: Path) -> None:
     state = RestoreState(LocalStorage(tmp_path.as_uri()), "second")
     assert finished_before(settings(), state) is None
     state.storage.put(settings().path, b"{}")
-    with pytest.raises(ArchiveDamaged, match="does not name a run"):
+    with pytest.raises(ArchiveDamaged, match="not a note of a run"):
         finished_before(settings(), state)

@@ -52,15 +52,15 @@ def test_a_result_that_cannot_be_read_is_named(data: bytes, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "data", [b"[]", b"{", b'{"format": 2, "facts": null}', b'{"format": 1, "facts": {"strange": 1}, "warnings": []}']
+    "data", [b"[]", b"{", b'{"facts": null, "warnings": []}', b'{"format": 1, "facts": {"acls": 1}, "warnings": []}']
 )
 def test_a_note_of_acls_that_cannot_be_read_is_named(data: bytes, tmp_path: Path) -> None:
     state = RestoreState(LocalStorage(tmp_path.as_uri()), "restore-1")
     assert noted_before_acls(state) is None
-    state.storage.put(state.file(ACLS_SENT), b'{"format": 1, "facts": null}')
+    state.storage.put(state.file(ACLS_SENT), b'{"format": 1, "facts": null, "warnings": []}')
     assert noted_before_acls(state) is None
     state.storage.put(state.file(ACLS_SENT), data)
-    with pytest.raises(ArchiveDamaged, match=r"runs/restore-1/acls-sent\.json: does not say"):
+    with pytest.raises(ArchiveDamaged, match=r"runs/restore-1/acls-sent\.json: not a note before ACLs"):
         noted_before_acls(state)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.errors import RestoreBusy
-from logkeep_engine.restore import alive, taking_over
+from logkeep_engine.restore import alive
 from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.resuming import RestoreSettings, finished_before
 from logkeep_engine.restore.state import RESULT, RestoreState
@@ -62,9 +62,9 @@ def test_a_claim_on_a_run_that_has_succeeded_is_dropped(first: RestoreState, mon
 def test_the_last_run_of_a_chain_counts_whichever_is_noted(first: RestoreState, tmp_path: Path) -> None:
     """A driver that woke up has noted itself behind the run that has taken it over."""
     settings = RestoreSettings("digest", "archive", "cluster")
-    note = {"format": 1, "runId": "first", "clusterId": "cluster"}
+    note = {"format": 1, "runId": "first"}
     first.storage.put(settings.path, json.dumps(note).encode())
-    taken = {"format": taking_over.FORMAT, "by": "second"}
+    taken = {"format": 1, "by": "second"}
     first.storage.put(first.file(FILE), json.dumps(taken).encode())
     third = first.of_run("third")
     assert finished_before(settings, third) is None

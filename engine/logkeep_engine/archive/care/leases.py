@@ -21,7 +21,6 @@ looks for readers deletes those that have lapsed.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import threading
@@ -30,11 +29,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.archive.names import RUNS, run_file
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.stored import DocumentRefused, StoredDocument
 from logkeep_engine.errors import LogkeepError, ObjectMissing, ObjectTooLarge
 from logkeep_engine.storage import NOTE_BYTES, Storage
 
@@ -47,7 +46,12 @@ LAPSE_MS = 3_600_000
 READING = "reading."
 SHARED_BEAT_SECONDS = 300.0
 
-_FORMAT = 1
+READER_NOTE = StoredDocument(
+    "note of a reader",
+    1,
+    {"writer": str, "beat": int, "ended": bool, "commit": int | None},
+    most=NOTE_BYTES,
+)
 _shared_beats: dict[str, float] = {}
 
 
@@ -111,10 +115,8 @@ class ReadingNote:
     def write(self, *, ended: bool) -> None:
         """Write the note anew."""
         self._beats += 1
-        note: dict[str, Any] = {"format": _FORMAT, "writer": self._writer, "beat": self._beats, "ended": ended}
-        if self._commit is not None:
-            note["commit"] = self._commit
-        self._place.put(self._path, json.dumps(note).encode())
+        note = {"writer": self._writer, "beat": self._beats, "ended": ended, "commit": self._commit}
+        self._place.put(self._path, READER_NOTE.dumps(note))
 
 
 class SharedNote(ReadingNote):
@@ -201,14 +203,11 @@ def running_readers(storage: Storage, now: int) -> list[RunningReader]:
 def _reader_of(storage: Storage, path: str) -> RunningReader | None:
     run_id = path.removeprefix(RUNS).removesuffix(f"/{ALIVE}")
     try:
-        note = loads(storage.read(path, most=NOTE_BYTES))
+        note = READER_NOTE.loads(storage.read(path, most=READER_NOTE.most))
     except ObjectMissing:
         return None
-    except (ValueError, ObjectTooLarge):
+    except (DocumentRefused, ObjectTooLarge):
         return RunningReader(run_id, NO_COMMIT)  # cut short, or of a newer version: somebody has been there at least
-    if not isinstance(note, dict):
-        return RunningReader(run_id, NO_COMMIT)
-    if note.get("ended") is True:
+    if note["ended"]:
         return None
-    commit = note.get("commit")
-    return RunningReader(run_id, commit if isinstance(commit, int) else NO_COMMIT)
+    return RunningReader(run_id, NO_COMMIT if note["commit"] is None else note["commit"])

@@ -6,15 +6,24 @@ would have nearly a row a record.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
-from logkeep_engine.contract.nesting import WRONG, loads
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.restore.offset_map import PartitionSummary
+from logkeep_engine.stored import reading
 
-FORMAT = 1
+DIVIDED = StoredDocument(
+    "summary of a divided partition",
+    1,
+    {
+        "source": {"topic": str, "topicId": str, "partition": int},
+        "target": {"topic": str},
+        "records": int,
+        "bytes": int,
+        "appendTimeRecords": int,
+        "pairs": [(int, int, int, int)],  # target partition, records, end, leader epoch
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,32 +45,27 @@ class DividedSummary(PartitionSummary):
     pairs: tuple[PairSummary, ...] = ()
 
     def to_json(self) -> bytes:
-        body = {
-            "format": FORMAT,
-            "source": {
-                "topic": self.source_topic,
-                "topicId": self.source_topic_id,
-                "partition": self.source_partition,
-            },
-            "target": {"topic": self.target_topic},
-            "records": self.records,
-            "bytes": self.bytes,
-            "appendTimeRecords": self.append_time_records,
-            "columns": ["targetPartition", "records", "end", "leaderEpoch"],
-            "pairs": [[pair.target, pair.records, pair.end, pair.epoch] for pair in self.pairs],
+        source = {
+            "topic": self.source_topic,
+            "topicId": self.source_topic_id,
+            "partition": self.source_partition,
         }
-        return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+        return DIVIDED.dumps(
+            {
+                "source": source,
+                "target": {"topic": self.target_topic},
+                "records": self.records,
+                "bytes": self.bytes,
+                "appendTimeRecords": self.append_time_records,
+                "pairs": [[pair.target, pair.records, pair.end, pair.epoch] for pair in self.pairs],
+            }
+        )
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> DividedSummary:
         """The facts in the object `name`. Raises ArchiveMismatch (another format) or ArchiveDamaged."""
-        try:
-            body: dict[str, Any] = loads(data)
-            if body["format"] != FORMAT:
-                raise ArchiveMismatch(
-                    f"{name}: facts of a divided partition of format {body['format']}, this version reads {FORMAT}",
-                    hint="Go on with the version of Logkeep that began this restore.",
-                )
+        hint = "The object was altered: begin a new restore under another run id."
+        with reading(DIVIDED, data, name, hint=hint) as body:
             source = body["source"]
             return cls(
                 source_topic=source["topic"],
@@ -76,8 +80,3 @@ class DividedSummary(PartitionSummary):
                 append_time_records=body["appendTimeRecords"],
                 pairs=tuple(PairSummary(*row) for row in body["pairs"]),
             )
-        except WRONG as error:
-            raise ArchiveDamaged(
-                f"{name}: not the facts of a divided partition: {error!r}",
-                hint="The object was altered: begin a new restore under another run id.",
-            ) from error

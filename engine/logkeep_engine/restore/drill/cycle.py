@@ -12,18 +12,18 @@ verified its part.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.names import run_file
-from logkeep_engine.contract.nesting import WRONG, loads
-from logkeep_engine.errors import ArchiveDamaged, ObjectMissing
+from logkeep_engine.contract.stored import StoredDocument
+from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.storage import Storage
+from logkeep_engine.stored import reading
 
-FORMAT = 1
+_CYCLE = StoredDocument("cycle of drills", 1, {"resource": str, "cycle": int, "done": [(str, int)]})
 _FILE = "drill-cycle.json"
 
 
@@ -80,27 +80,17 @@ class DrillCycle:
         return hashlib.sha256(text.encode()).digest()
 
     def load(self, storage: Storage) -> DrillCycle:
-        """The cycle as the last drill has left it. Raises ArchiveDamaged."""
+        """The cycle as the last drill has left it. Raises ArchiveMismatch and ArchiveDamaged."""
         try:
-            body = loads(storage.read(self.path))
-            if body["format"] != FORMAT:
-                raise ValueError(f"format {body['format']!r}")
-            done = frozenset((str(topic_id), int(partition)) for topic_id, partition in body["done"])
-            return replace(self, number=int(body["cycle"]), done=done)
+            data = storage.read(self.path)
         except ObjectMissing:
             return self
-        except WRONG as error:
-            raise ArchiveDamaged(
-                f"{storage.uri}/{self.path}: does not say what was drilled: {error!r}",
-                hint="The object was altered. Delete it: the drills begin with the first cycle again.",
-            ) from error
+        hint = "The object was altered. Delete it: the drills begin with the first cycle again."
+        with reading(_CYCLE, data, f"{storage.uri}/{self.path}", hint=hint) as body:
+            done = frozenset((topic_id, partition) for topic_id, partition in body["done"])
+            return replace(self, number=body["cycle"], done=done)
 
     def store(self, storage: Storage) -> None:
         """Keep the cycle for the next drill."""
-        body = {
-            "format": FORMAT,
-            "resource": self.resource,
-            "cycle": self.number,
-            "done": [list(key) for key in sorted(self.done)],
-        }
-        storage.put(self.path, json.dumps(body).encode())
+        done = [list(key) for key in sorted(self.done)]
+        storage.put(self.path, _CYCLE.dumps({"resource": self.resource, "cycle": self.number, "done": done}))

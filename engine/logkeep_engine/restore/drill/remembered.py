@@ -12,7 +12,6 @@ that it has from its creation on.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -20,17 +19,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.names import RUNS, run_file
-from logkeep_engine.contract.nesting import WRONG, loads
-from logkeep_engine.errors import ArchiveDamaged, TargetUnsuitable, TopicExists
+from logkeep_engine.contract.stored import StoredDocument
+from logkeep_engine.errors import TargetUnsuitable, TopicExists
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.restore.deleting import known_by_both
 from logkeep_engine.restore.drill.scope import TOKEN_DIGITS, DrillScope
 from logkeep_engine.storage import Storage
+from logkeep_engine.stored import reading
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+_OPEN = StoredDocument(
+    "note of a drill's topics",
+    1,
+    {
+        "runId": str,
+        "resource": str,
+        "clusterId": str,
+        "prefix": str,
+        "token": str,
+        "time": float,
+        "topics": {str: str},
+    },
+)
 _FOLDER = "open-drills"
 # A controller that was asked to create a topic does so, or not at all, within this time.
 _CREATED_WITHIN = 600.0
@@ -58,41 +70,32 @@ class OpenDrill:
         return run_file(_FOLDER, f"{self.run_id}.{self.scope.token}.json")
 
     def to_json(self) -> bytes:
-        body = {
-            "format": FORMAT,
-            "runId": self.run_id,
-            "resource": self.resource,
-            "clusterId": self.cluster_id,
-            "prefix": self.scope.prefix,
-            "token": self.scope.token,
-            "time": self.begun,
-            "topics": dict(self.topics),
-        }
-        return json.dumps(body, ensure_ascii=False).encode()
+        return _OPEN.dumps(
+            {
+                "runId": self.run_id,
+                "resource": self.resource,
+                "clusterId": self.cluster_id,
+                "prefix": self.scope.prefix,
+                "token": self.scope.token,
+                "time": self.begun,
+                "topics": dict(self.topics),
+            }
+        )
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> OpenDrill:
-        """The attempt in the object `name`. Raises ArchiveDamaged."""
-        try:
-            body = loads(data)
-            if body["format"] != FORMAT:
-                raise ValueError(f"format {body['format']!r}")
-            scope = DrillScope(str(body["prefix"]), str(body["token"]))
+        """The attempt in the object `name`. Raises ArchiveMismatch and ArchiveDamaged."""
+        hint = "The object was altered. Look for topics that a drill has left, and delete the object."
+        with reading(_OPEN, data, name, hint=hint) as body:
+            scope = DrillScope(body["prefix"], body["token"])
             if not _TOKEN.fullmatch(scope.token):
                 raise ValueError("a token that no drill makes")
-            topics = {str(topic): str(topic_id) for topic, topic_id in body["topics"].items()}
-            if not all(topic.startswith(scope.beginning) for topic in topics):
+            if not all(topic.startswith(scope.beginning) for topic in body["topics"]):
                 raise ValueError("names of topics that are not of the drill")
-            run_id, resource, cluster_id = (str(body[key]) for key in ("runId", "resource", "clusterId"))
-            found = cls(run_id, resource, cluster_id, scope, float(body["time"]), topics)
+            found = cls(body["runId"], body["resource"], body["clusterId"], scope, float(body["time"]), body["topics"])
             if not name.endswith(found.path):
                 raise ValueError("a run or a token that is not in the name of the object")
             return found
-        except WRONG as error:
-            raise ArchiveDamaged(
-                f"{name}: does not name the topics of a drill: {error!r}",
-                hint="The object was altered. Look for topics that a drill has left, and delete the object.",
-            ) from error
 
 
 class DrillTopics:

@@ -8,12 +8,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from logkeep_engine.archive.care.record_digests import RecordTimes
-from logkeep_engine.contract.nesting import WRONG, loads
 from logkeep_engine.contract.run import VerificationFacts
+from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.restore.verification.aligning import RecordDifference
 from logkeep_engine.restore.verification.task import Verdict, VerifiedPartition
 
-FORMAT = 1
+REPORT = StoredDocument(
+    "report of a verification",
+    1,
+    {
+        "runId": str,
+        "archiveId": str,
+        "clusterId": str,
+        "startTime": float,
+        "endTime": float,
+        "outcome": str,
+        "message": str,
+        "expected": int,
+        "records": int,
+        "segmentsRead": int,
+        "verified": int,
+        "notVerified": int,
+        "different": int,
+        "empty": int,
+        "partitions": [dict],
+        "idle": [dict],
+    },
+)
 _COUNTS = {"verified": "verified", "not_verified": "notVerified", "different": "different"}
 
 
@@ -103,7 +124,6 @@ class VerificationReport:
     def blocks(self) -> Iterator[bytes]:
         """The document, for programs: JSON with a line for each partition."""
         head = {
-            "format": FORMAT,
             "runId": self.run_id,
             "archiveId": self.archive_id,
             "clusterId": self.cluster_id,
@@ -119,7 +139,7 @@ class VerificationReport:
             "different": self.count(Verdict.DIFFERENT),
             "empty": self.empty,
         }
-        yield _compact(head)[:-1]
+        yield REPORT.head(head)
         yield from _listed("partitions", (_partition(item, self.before[item.where]) for item in self.partitions))
         yield from _listed("idle", map(_idle, self.idle))
         yield b"}\n"
@@ -128,9 +148,7 @@ class VerificationReport:
 def facts_of(document: bytes, report: str) -> VerificationFacts | None:
     """The facts of a document that was written, None if it is none that this version reads."""
     try:
-        body: dict[str, Any] = loads(document)
-        if body["format"] != FORMAT:
-            return None
+        body = REPORT.loads(document)
         counts = {name: body[key] for name, key in _COUNTS.items()}
         return VerificationFacts(
             outcome=Verdict(body["outcome"]).value,
@@ -141,7 +159,7 @@ def facts_of(document: bytes, report: str) -> VerificationFacts | None:
             report=report,
             **counts,
         )
-    except WRONG:
+    except ValueError:  # it is no report, or its outcome is no verdict
         return None
 
 
