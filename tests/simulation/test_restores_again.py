@@ -12,7 +12,11 @@ from logkeep_engine.archive.care.retention import object_bytes
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.errors import SegmentsRemoved
+from logkeep_engine.erasure.run import ErasureAsked, erase
+from logkeep_engine.errors import ArchiveMismatch, SegmentsRemoved
+from logkeep_engine.report import Reporter
+from logkeep_engine.storage import LocalStorage
+from tests.kafka.backing_up import FOR_TEST
 from tests.kafka.restores import ThreadRunner, back_up, bring_back, try_backup
 from tests.simulation.backing_up import backup_spec, state_of
 from tests.simulation.cluster import SimulatedCluster
@@ -111,6 +115,49 @@ def test_a_killed_restore_to_a_run_does_not_leave_out_what_is_deleted_since(
     assert state_of(archive).removed
     with pytest.raises(SegmentsRemoved, match=r"Retention has removed [1-4] segments of what this restore brings"):
         restored(target, archive, point={"run": point})
+
+
+def erase_key(root: Path, key: bytes) -> None:
+    """Erase a key from the topic."""
+    storage = LocalStorage(root.as_uri())
+    done = erase("erase-1", storage, ErasureAsked("orders", (key,)), ThreadRunner, Reporter("erase-1"), FOR_TEST)
+    assert (done.outcome, done.message) == ("Succeeded", "")
+
+
+# Simulated brokers know no transactions, which fill an offset whose record was erased.
+@pytest.mark.parametrize("wanted", [wanted for wanted in WANTED if "offsets" not in wanted], ids=str)
+def test_an_erasure_of_before_a_restore_does_not_stop_its_second_start(
+    clusters: Clusters, target: SimulatedCluster, archive: Path, wanted: Any
+) -> None:
+    erase_key(archive, b"3")
+    with contextlib.suppress(KeyboardInterrupt):
+        restored(target, archive, killed=True, **wanted)
+    assert restored(target, archive, **wanted).outcome == "Succeeded"
+
+
+@pytest.mark.parametrize("wanted", [{}, {"point": {"run": "backup-0"}}, {"point": {"asOf": iso(NOON + 5)}}], ids=str)
+def test_an_erasure_of_behind_the_start_stops_a_restore_by_name_if_it_took_something(
+    clusters: Clusters, target: SimulatedCluster, archive: Path, wanted: Any
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        restored(target, archive, killed=True, **wanted)
+    erase_key(archive, b"3")
+    with pytest.raises(ArchiveMismatch, match="cannot go on: an erasure has taken records of what it restores"):
+        restored(target, archive, **wanted)
+
+
+def test_an_erasure_of_records_that_a_restore_does_not_bring_does_not_stop_it(
+    clusters: Clusters, target: SimulatedCluster, archive: Path
+) -> None:
+    wanted: dict[str, Any] = {"point": {"run": "backup-0"}}
+    source = clusters[0]
+    for partition in source.topics["orders"].partitions:
+        source.do(lambda to=partition: to.append(batch([(b"later", b"value")])))  # type: ignore[misc]
+    back_up(backup_spec(source, archive), "backup-2")
+    with pytest.raises(KeyboardInterrupt):
+        restored(target, archive, killed=True, **wanted)
+    erase_key(archive, b"later")
+    assert restored(target, archive, **wanted).outcome == "Succeeded"
 
 
 @pytest.mark.parametrize("wanted", WANTED, ids=str)

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
+from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.held_tables import deleted
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, OnDamagedArchive, RestoreOffsets
-from logkeep_engine.errors import ArchiveDamaged, StateAltered
+from logkeep_engine.errors import ArchiveDamaged, SegmentsRemoved, StateAltered
 from logkeep_engine.restore import point as points
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.plan import (
@@ -38,10 +39,11 @@ from logkeep_engine.storage import Storage
 
 
 def derived(context: RestoreContext, known: RestorePlan, name: str) -> tuple[Planned, bool]:
-    """The stored plan with the archive for which it was made, and whether an erasure has taken records of its topics
-    out of the archive since: then only the topics themselves are compared. `name` is the object of the plan.
+    """The stored plan with the archive for which it was made, and whether an erasure has taken records of what it
+    restores out of the archive since: then only the topics themselves are compared. `name` is the object of the plan.
 
-    Raises StateAltered for a plan that does not follow from the spec and the archive.
+    Raises StateAltered for a plan that does not follow from the spec and the archive, and SegmentsRemoved if that
+    cannot be known any more.
     """
     archive, spec = context.archive, context.spec
     refuse_other_ways(known, spec, name)
@@ -49,20 +51,51 @@ def derived(context: RestoreContext, known: RestorePlan, name: str) -> tuple[Pla
     seen_then = view.state_at(archive, known.commit, newest)
     archived, selection = points.choose_topics(archive, seen_then, spec)
     archived = only_chosen(archived, spec.topics.partitions)
-    erased = seen_then.replaced_in(topic.topic_id for topic in known.topics) != known.replaced
+    topics = [choice.source for choice in selection.choices]
+    seen = points.state_at_point(archive, archived, spec.point, known.point)
+    seen = only_chosen(seen, spec.topics.partitions)
+    extents = extents_of(spec.offsets, seen, selection.choices, known.point)
+    wanted = derive_topics(known, selection.choices, seen, replicas=spec.topics.replication_factor, extents=extents)
+    _refuse_unknowable(known, wanted, seen_then, newest)
+    erased = _has_others(known, wanted) and _erased_since(archive, known, newest)
     if not erased:
-        topics = [choice.source for choice in selection.choices]
         try:
             refuse_other_point(known, _bounds(archive.storage, archived, topics, spec.point, known), name)
         except ArchiveDamaged:  # whoever needs what was deleted is told so when it is read
             if not _deleted_since(archived, topics, newest):
                 raise
-    seen = points.state_at_point(archive, archived, spec.point, known.point, again=True)
-    seen = only_chosen(seen, spec.topics.partitions)
-    extents = extents_of(spec.offsets, seen, selection.choices, known.point)
-    wanted = derive_topics(known, selection.choices, seen, replicas=spec.topics.replication_factor, extents=extents)
     refuse_other_topics(known, wanted, name, whole=not erased)
     return Planned(known, seen, fresh=False), erased
+
+
+def _has_others(known: RestorePlan, wanted: Mapping[str, TopicPlan]) -> bool:
+    """Whether other segments are found of a topic than when the plan was made."""
+    return any(topic.target in wanted and topic.segments != wanted[topic.target].segments for topic in known.topics)
+
+
+def _erased_since(archive: Archive, known: RestorePlan, newest: ArchiveState) -> bool:
+    """Whether an erasure has replaced segments of the topics since the plan was made."""
+    topic_ids = [topic.topic_id for topic in known.topics]
+    return archive.load_at(known.known_commit).replaced_in(topic_ids) != newest.replaced_in(topic_ids)
+
+
+def _refuse_unknowable(
+    known: RestorePlan, wanted: Mapping[str, TopicPlan], seen_then: ArchiveState, newest: ArchiveState
+) -> None:
+    """Raises SegmentsRemoved where another incarnation is found than the plan has, and objects are deleted that tell
+    which has records at the point."""
+    names = {
+        topic.source
+        for topic in known.topics
+        if topic.target in wanted and topic.topic_id != wanted[topic.target].topic_id
+    }
+    topics = [topic for topic in seen_then.topics.values() if topic.name in names]
+    if _deleted_since(seen_then, topics, newest):
+        raise SegmentsRemoved(
+            f"Retention has deleted segments of {shown(sorted(names))} since run {known.run_id} began, so it cannot be "
+            "known any more which incarnation has records at the point: the restore cannot go on.",
+            hint="Begin another restore, and name the incarnation in spec.source.topicIds.",
+        )
 
 
 def _deleted_since(archived: ArchiveState, topics: Sequence[TopicEntry], newest: ArchiveState) -> bool:
@@ -77,8 +110,9 @@ def _bounds(
     """The point of the spec in these topics, None if it has none."""
     if point is None:
         return None
-    seen = known.commit if known.point is None else known.point.seen
-    return points.bounds_of_point(storage, archived, topics, point, seen=seen)
+    if point.run is not None and known.point is not None:  # when the plan was made, only the plan knows
+        return PointPlan(known.point.seen, newest=known.point.newest)
+    return points.bounds_of_point(storage, archived, topics, point, seen=known.commit)
 
 
 def derive_topics(
@@ -158,6 +192,7 @@ _WORDS = {
     "replication_factor": "number of replicas",
     "max_batch_bytes": "largest batch",
     "partitions": "list of what goes to which partition",
+    "segments": "digest of archived segments",
 }
 
 

@@ -2,7 +2,7 @@
 
 The plan is stored at `runs/<run id>/restore-plan.json` by a conditional create; a driver that starts again loads it, so
 that sources, targets, producer ids and start offsets stay as they were. Segments are not listed in it: they are those
-of the catalog at `commit`.
+of the catalog at `commit`, and a digest of each topic's tells whether they still are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from logkeep_engine.restore.same import Extent
 from logkeep_engine.stored import reading
 
 _BATCHING = {"maxRecords": int, "maxBytes": int, "compression": str}
-_POINT = {"seen": int, "ends": [(str, int, int)], "since": int | None, "before": int | None}
+_POINT = {"seen": int, "newest": int, "ends": [(str, int, int)], "since": int | None, "before": int | None}
 _SURVEY = {
     "topicId": str,
     "partition": int,
@@ -54,6 +54,7 @@ _TOPIC = {
     "targetId": str,
     "replaces": str,
     "divided": bool,
+    "segments": str,
     "partitions": [(int, int, int, int, int, int | None)],
 }
 # The number also stands for how a stream is cut into batches (`merge`, `records`): a run goes on with the same ones.
@@ -72,7 +73,6 @@ PLAN = StoredDocument(
         "topics": [_TOPIC],
         "recordBatches": Maybe(_BATCHING),
         "point": Maybe(_POINT),
-        "replaced": int,
     },
 )
 
@@ -150,7 +150,7 @@ class TopicPlan:
     compaction may remove records while the run goes on. `target_id` is the id of an existing topic, empty if the run or
     its brokers do not know it. `replaces` is the id of the topic that a created one takes the place of. `divided`: the
     target has another number of partitions. Then each archived partition that has records stands there once for each
-    of them, in their order.
+    of them, in their order. `segments` is a digest of what is restored: a later start must find the same segments.
     """
 
     source: str
@@ -165,6 +165,7 @@ class TopicPlan:
     target_id: str = ""
     replaces: str = ""
     divided: bool = False
+    segments: str = ""
 
     @property
     def archived_partitions(self) -> dict[int, tuple[PartitionPlan, ...]]:
@@ -190,13 +191,15 @@ class PartitionSurvey:
 class PointPlan:
     """The point of a restore, in offsets and times. `ends`: the first offsets of partitions that are not restored, for
     those of which the archive has more. Times (ms) are from `since` on and below `before`. What retention has removed
-    up to the commit `seen` is not in the archive any more.
+    up to the commit `seen` is not in the archive any more, nor, at the end of a run, what was deleted by the commit
+    `newest`, the last one when the plan was made.
     """
 
     seen: int
     ends: Mapping[Partition, int] = field(default_factory=dict)
     since: int | None = None
     before: int | None = None
+    newest: int = 0
 
     def clip(self, key: Partition) -> Clip | None:
         """The part of a partition that is restored; None: all of it."""
@@ -205,13 +208,13 @@ class PointPlan:
 
     def to_json(self) -> dict[str, Any]:
         ends = [[*key, end] for key, end in sorted(self.ends.items())]
-        return {"seen": self.seen, "ends": ends, "since": self.since, "before": self.before}
+        return {"seen": self.seen, "newest": self.newest, "ends": ends, "since": self.since, "before": self.before}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> PointPlan:
         """From the plan's JSON."""
         ends = {(topic_id, partition): end for topic_id, partition, end in body["ends"]}
-        return cls(body["seen"], ends, body["since"], body["before"])
+        return cls(body["seen"], ends, body["since"], body["before"], body["newest"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +223,7 @@ class RestorePlan:
     same spec.
 
     `loss` are source offsets that will not be restored. `warnings` were found while planning. With `batching` the
-    archive holds records, and batches of that size are made of them. `replaced`: so many segments of the topics had
-    erasures replaced by then.
+    archive holds records, and batches of that size are made of them.
     """
 
     run_id: str
@@ -235,7 +237,6 @@ class RestorePlan:
     warnings: tuple[str, ...] = ()
     batching: Batching | None = None
     point: PointPlan | None = None
-    replaced: int = 0
 
     @property
     def known_commit(self) -> int:
@@ -256,7 +257,6 @@ class RestorePlan:
                 "topics": [_topic_to_json(topic) for topic in self.topics],
                 "recordBatches": None if self.batching is None else _batching_to_json(self.batching),
                 "point": None if self.point is None else self.point.to_json(),
-                "replaced": self.replaced,
             }
         )
 
@@ -277,7 +277,6 @@ class RestorePlan:
                 warnings=tuple(body["warnings"]),
                 batching=_batching_from_json(body["recordBatches"]),
                 point=None if body["point"] is None else PointPlan.from_json(body["point"]),
-                replaced=body["replaced"],
             )
 
     def with_producer_ids(self, ids: Iterable[int]) -> RestorePlan:
@@ -309,6 +308,7 @@ def _topic_to_json(topic: TopicPlan) -> dict[str, Any]:
         "targetId": topic.target_id,
         "replaces": topic.replaces,
         "divided": topic.divided,
+        "segments": topic.segments,
         "partitions": [
             [part.partition, part.producer_id, part.start, part.log_start, part.log_end, part.to]
             for part in topic.partitions
@@ -330,6 +330,7 @@ def _topic_from_json(body: Mapping[str, Any]) -> TopicPlan:
         target_id=body["targetId"],
         replaces=body["replaces"],
         divided=body["divided"],
+        segments=body["segments"],
     )
 
 

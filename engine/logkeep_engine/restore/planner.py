@@ -163,7 +163,6 @@ class RestorePlanner:
             ),
             batching=batching_of(context.archive.info.segments, spec.record_batches),
             point=pointed.plan,
-            replaced=archived.replaced_in(choice.source.topic_id for choice in choices),
         )
         return Planned(plan, archived, fresh=True)
 
@@ -174,11 +173,7 @@ class RestorePlanner:
         planned, erased = derived(self._context, known, self._context.state.name(PLAN))
         check_same(self._control, known)
         if erased:
-            raise ArchiveMismatch(
-                f"Run {known.run_id} cannot go on: an erasure has taken records of its topics out of the archive since "
-                "it began, so nobody knows which records are in the target.",
-                hint="Begin the restore anew, under another run id, into topics without what this run has written.",
-            )
+            raise _overtaken(known)
         return planned
 
     def _load(self) -> RestorePlan | None:
@@ -191,7 +186,9 @@ class RestorePlanner:
     def _refuse_strange(self, plan: RestorePlan, name: str) -> None:
         """Raises what `_loaded` does for a plan that this run could not go on with, before anything is taken over."""
         self._refuse_other(plan)
-        derived(self._context, plan, name)
+        _, erased = derived(self._context, plan, name)
+        if erased:
+            raise _overtaken(plan)
 
     def _refuse_other(self, plan: RestorePlan) -> None:
         context, hint = self._context, "Give this restore a run id of its own."
@@ -270,7 +267,6 @@ class RestorePlanner:
             warnings=(*warnings, *told, *findings.warnings),
             batching=batching,
             point=pointed.plan,
-            replaced=seen.state.replaced_in(choice.source.topic_id for choice in choices),
         )
         planned = Planned(plan, archived, fresh=True)
         with refusals:
@@ -498,3 +494,12 @@ async def _gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
             return await call()
 
     return list(await asyncio.gather(*(one(call) for call in calls)))
+
+
+def _overtaken(plan: RestorePlan) -> ArchiveMismatch:
+    """The error of a restore that an erasure has overtaken."""
+    return ArchiveMismatch(
+        f"Run {plan.run_id} cannot go on: an erasure has taken records of what it restores out of the archive since it "
+        "began, so nobody knows which records are in the target.",
+        hint="Begin the restore anew, under another run id, into topics without what this run has written.",
+    )

@@ -91,7 +91,7 @@ def plan_point(
         return PlannedPoint(None, told)
     if point.run is not None:
         newest = archive.load()
-        plan = PointPlan(last_with(archived, newest, topics, point.run))
+        plan = PointPlan(last_with(archived, newest, topics, point.run), newest=newest.commit)
         refuse_exact_nowhere(archived, topics)
         _refuse_not_exact(_as_of(archive, archived, plan.seen, newest), topics, plan, newest)
         return PlannedPoint(plan)
@@ -286,17 +286,16 @@ def within(plan: PointPlan | None, choices: Iterable[Choice], loss: Iterable[Los
 
 
 def state_at_point(
-    archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None, *, again: bool = False
+    archive: Archive, archived: ArchiveState, point: PointSpec | None, plan: PointPlan | None
 ) -> ArchiveState:
     """The archive as a restore to the point sees it: with snapshots, without segments of which nothing is wanted, and
-    those that retention has removed since, and with the consumer groups of the point. `again`: the plan was made
-    before."""
+    those that retention has removed when the plan was made, and with the consumer groups of the point."""
     if point is None or plan is None:
         return with_snapshots(archived)
     if plan.seen > archived.commit:
-        newest = archive.load()
-        # What was deleted since a plan was made is in the plan: whoever goes on with it must miss it.
-        archived = _as_of(archive, archived, plan.seen, view.state_at(archive, plan.seen, newest) if again else newest)
+        # What was deleted since the plan was made is in the plan: whoever goes on with it must miss it.
+        newest = view.state_at(archive, plan.newest, archive.load())
+        archived = _as_of(archive, archived, plan.seen, newest)
     found = clipped(with_snapshots(archived, plan.ends, plan.before), plan.clip)
     found.groups = groups_at(archive, archived, point, plan).groups
     return found

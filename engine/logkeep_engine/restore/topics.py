@@ -4,12 +4,14 @@ configured. Pure.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.packed import PackedSegments, pack
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicConfigs
 from logkeep_engine.contract.spec import RestoreOffsets
@@ -321,7 +323,18 @@ def plan_topic(
         target_id=existing.topic_id if existing is not None else "",
         replaces=replaces,
         divided=choice.divided,
+        segments=_digest_of(segments),
     )
+
+
+def _digest_of(segments: Mapping[int, Sequence[SegmentEntry]]) -> str:
+    """A digest of everything that the catalog says of these segments."""
+    found = hashlib.sha256()
+    for number, entries in sorted(segments.items()):
+        rows = entries.packed if isinstance(entries, PackedSegments) else b"".join(map(pack, entries))
+        found.update(b"%d %d " % (number, len(rows)))
+        found.update(rows)
+    return found.hexdigest()
 
 
 def extents_of(

@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
-from logkeep_engine.errors import ArchiveDamaged, StateAltered
+from logkeep_engine.errors import ArchiveDamaged, SegmentsRemoved, StateAltered
 from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.derived import derived
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionSurvey, PointPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.storage import LocalStorage
-from tests.unit.archive.build import CLUSTER, ORDERS, archive_of, chunk
+from tests.unit.archive.build import CLUSTER, ORDERS, archive_of, begin, chunk
 
 NAME = "file:///state/runs/r/restore-plan.json"
 
@@ -98,6 +100,7 @@ FORGED: list[tuple[Any, str]] = [
     (lambda plan: with_topic(plan, replication_factor=1), "another number of replicas: 1 instead of 3"),
     (lambda plan: with_topic(plan, max_batch_bytes=1), "another largest batch"),
     (lambda plan: with_topic(plan, target_id="c" * 22), "another target_id"),
+    (lambda plan: with_topic(plan, segments="0" * 64), "another digest of archived segments"),
     (lambda plan: with_topic(plan, partitions=plan.topics[0].partitions[1:]), "another list of what goes to which"),
     (lambda plan: _first_part(plan, producer_id=NO_TASK), "another list of what goes to which partition"),
     (lambda plan: _first_part(plan, start=40), "another list of what goes to which partition"),
@@ -172,7 +175,7 @@ def test_what_only_the_stored_plan_knows_is_taken_from_it(archive: Archive) -> N
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("commit", "7"), ("commit", 7.5), ("runId", 7), ("specDigest", None), ("replaced", [])]
+    ("key", "value"), [("commit", "7"), ("commit", 7.5), ("runId", 7), ("specDigest", None), ("topics", {})]
 )
 def test_a_plan_whose_words_and_numbers_are_none_is_damaged(archive: Archive, key: str, value: object) -> None:
     import json
@@ -185,9 +188,30 @@ def test_a_plan_whose_words_and_numbers_are_none_is_damaged(archive: Archive, ke
         RestorePlan.from_json(json.dumps({**body, "topics": [topic]}).encode(), NAME)
 
 
+def test_where_it_cannot_be_known_any_more_which_incarnation_was_chosen_the_restore_cannot_go_on(
+    archive: Archive,
+) -> None:
+    """Retention has deleted what told that the newer one has no record at the point."""
+    newer = replace(ORDERS, topic_id="b" * 22)
+    with begin(archive.storage, "run-2") as writer:
+        writer.commit(topics=[newer], receipts=[chunk(archive.storage, 100, 110, topic=newer, epoch=writer.epoch)])
+        writer.end(RunOutcome.SUCCEEDED)
+    spec = parsed(point={"asOf": "2023-11-14T22:13:20.020Z"})
+    plan = planned(archive, spec)
+    assert [topic.topic_id for topic in plan.topics] == [ORDERS.topic_id]
+    assert derived(context(archive, spec), plan, NAME)[0].plan == plan
+    with begin(archive.storage, "run-3") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove([RemovedSegment(newer.topic_id, 0, 100)])
+        purge(writer)
+    with pytest.raises(SegmentsRemoved, match="which incarnation has records at the point") as refused:
+        derived(context(archive, spec), plan, NAME)
+    assert "spec.source.topicIds" in refused.value.hint
+
+
 def test_every_field_of_a_topic_is_compared() -> None:
     """A field that is new must be derived, or be taken from the stored plan on purpose."""
     assert set(TopicPlan.__dataclass_fields__) == {
         *("source", "topic_id", "target", "created", "partition_count", "replication_factor", "max_batch_bytes"),
-        *("partitions", "compacts", "target_id", "replaces", "divided"),
+        *("partitions", "compacts", "target_id", "replaces", "divided", "segments"),
     }

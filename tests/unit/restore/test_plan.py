@@ -452,7 +452,7 @@ class TestPlan:
                 RestorePlan.from_json(json.dumps(without).encode(), "plan")
         wrong: tuple[object, ...] = (
             {**body, "commit": "41"},
-            {**body, "replaced": True},
+            {**body, "loss": True},
             {**body, "recordBatches": {}},
         )
         for altered in (*wrong, [], None):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Branching,
@@ -31,7 +32,7 @@ from logkeep_engine.restore import point as points
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, with_branches
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, chunk, reread, write_segment
+from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, begin, chunk, reread, write_segment
 from tests.unit.backup.compacted_topic import CompactedTopic, last_values
 from tests.unit.log.batches import NOON, batch, marker
 
@@ -154,6 +155,34 @@ def test_what_was_deleted_since_a_generation_is_not_in_the_state_of_a_run(storag
     assert [entry.epoch for entry in state.segments[KEY]] == [1], "the generation before is there"
     assert [entry.base_offset for entry in state.segments[ORDERS.topic_id, 1]] == [10]
     assert state.removed[ORDERS.topic_id, 1] == [(0, 10)]
+
+
+def test_a_later_start_has_what_the_plan_had_whatever_was_deleted_before_and_behind_it(storage: Storage) -> None:
+    other = replace(ORDERS, name="audit", topic_id="b" * 22)
+    run(storage, "one", 0, 20)
+    with begin(storage, "two") as writer:
+        receipts = [chunk(storage, at, at + 10, topic=other, epoch=writer.epoch) for at in (0, 10, 20)]
+        writer.commit(topics=[other], receipts=receipts)
+        writer.end(RunOutcome.SUCCEEDED)
+    reread(storage, "three", 20)
+
+    def delete(run_id: str, base: int) -> None:
+        with begin(storage, run_id) as writer:
+            writer.end(RunOutcome.SUCCEEDED)
+            writer.remove([RemovedSegment(other.topic_id, 0, base)])
+            purge(writer, topic_ids={other.topic_id})
+
+    delete("four", 0)
+    archive, wanted = Archive.open(storage), point(run="two")
+    state = points.choose(archive, wanted).state
+    plan = points.plan_point(archive, state, [ORDERS, other], wanted).plan
+    assert plan is not None
+    assert plan.seen < plan.newest, "a generation was replaced, and its objects are there still"
+    first = points.state_at_point(archive, state, wanted, plan).segments
+    delete("five", 10)
+    again = points.state_at_point(archive, points.choose(archive, wanted).state, wanted, plan).segments
+    assert [entry.base_offset for entry in first[other.topic_id, 0]] == [10, 20]
+    assert again == first
 
 
 def test_a_log_that_was_cut_off_later_is_still_the_one_of_the_run(storage: Storage) -> None:
