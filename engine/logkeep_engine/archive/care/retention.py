@@ -37,7 +37,7 @@ from typing import NamedTuple
 from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules, KeptPoint, kept_points
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment, TopicEntry
-from logkeep_engine.archive.catalog.generations import PassiveGeneration, passive_of
+from logkeep_engine.archive.catalog.generations import Generation, generation_of
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.holds import Hold, topic_hold
 from logkeep_engine.archive.catalog.replacements import first_epochs
@@ -254,8 +254,7 @@ def _items(state: ArchiveState, points: Sequence[KeptPoint], limits: RetentionLi
             yield from table.segments(COMPACTED, None)
             yield from table.snapshots(table.held)
         else:
-            passive = passive_of(state, key)
-            floor = table.floor(None if limits.max_age is None else now - limits.max_age, passive)
+            floor = table.floor(None if limits.max_age is None else now - limits.max_age, generation_of(state, key))
             yield from table.segments(COMPACTED, floor)
             yield from table.snapshots(table.in_use(floor))
 
@@ -285,7 +284,7 @@ class _Table:
     ) -> None:
         """`gone`: what was removed below floors, each of which lay at or below all points that were kept then."""
         self.key, self.branch_id, self.entries, self.held = key, branch_id, entries, held
-        self._archived, self._epoch_of = archived, epoch_of
+        self._archived, self._epoch_of, self._epochs = archived, epoch_of, epochs
         ends = [0] * len(epochs)
         of_segments = ((epoch_of(entry), entry.next_offset) for entry in entries)
         of_snapshots = ((self._epoch(item), item.end) for item in held)
@@ -300,10 +299,14 @@ class _Table:
         """The same. Nothing may be left that is as old as a point: then it ends where the log now begins, and a later
         run has made the snapshot that stands for it."""
 
-    def floor(self, oldest: int | None, passive: PassiveGeneration | None = None) -> HeldSnapshot | None:
+    def floor(self, oldest: int | None, known: Generation) -> HeldSnapshot | None:
         """The newest snapshot at or below all kept points, which is older than `oldest`. A generation that is being
         read takes the place of all snapshots when it becomes active, and goes on with the log, which stays from its end
-        on."""
+        on. There is none as long as a point of before the active generation is kept that has a part of the log: of that
+        point no snapshot is that was made since."""
+        if any(self._seen[: bisect_left(self._epochs, known.epoch)]):
+            return None
+        passive = known.passive
         lowest = min((seen or end for seen, end in zip(self._seen, self.ends, strict=True) if end), default=0)
         if passive is not None:
             lowest = min(lowest, passive.end)

@@ -63,10 +63,11 @@ class PassiveGeneration:
 @dataclass(frozen=True, slots=True)
 class Generation:
     """The generations of a partition. `number` is that of the active one, 0 as long as the first is read; `began` (ms)
-    is when the reading of it began, `since` when it became active, and `exact` the offset from which on it is exact: -1
-    where that is not known. `last` is the highest number that was ever begun: no number is used twice. `parted`: how
-    many branches the partition had when its log was cut off below `exact`, and records were missing there (-1: it was
-    not). `due`: the active one has stale keys, and the next one shall take its place ahead of its time."""
+    is when the reading of it began, `since` when it became active, by a run of this `epoch`, and `exact` the offset
+    from which on it is exact: -1 where that is not known. `last` is the highest number that was ever begun: no number
+    is used twice. `parted`: how many branches the partition had when its log was cut off below `exact`, and records
+    were missing there (-1: it was not). `due`: the active one has stale keys, and the next one shall take its place
+    ahead of its time."""
 
     number: int
     began: int = UNKNOWN_TIME
@@ -76,6 +77,7 @@ class Generation:
     passive: PassiveGeneration | None = None
     parted: int = _WHOLE
     due: bool = False
+    epoch: int = 0
 
     @property
     def exact_from(self) -> int:
@@ -190,7 +192,7 @@ def checked(state: KeepsGenerations, changes: Iterable[GenerationChange]) -> tup
         before = known.get(key) or generation_of(state, key)
         if why := _why_not(state, change, before):
             raise ValueError(why)
-        known[key] = _stepped(before, change, UNKNOWN_TIME)
+        known[key] = _stepped(before, change, UNKNOWN_TIME, 0)
     return wanted
 
 
@@ -212,7 +214,9 @@ def generation_out(state: KeepsGenerations, key: Partition) -> tuple[dict[str, A
     known = state.generations.get(key)
     if known is None:
         return {}, b""
-    found: dict[str, Any] = {name: getattr(known, name) for name in ("number", "began", "since", "exact", "last")}
+    found: dict[str, Any] = {
+        name: getattr(known, name) for name in ("number", "began", "since", "exact", "last", "epoch")
+    }
     found |= {} if known.parted == _WHOLE else {"parted": known.parted}
     found |= {"due": True} if known.due else {}
     if known.passive is None:
@@ -262,8 +266,8 @@ def part_generations(state: KeepsGenerations, commit: Commit, key: Partition, of
         state.generations[key] = replace(known, parted=len(state.branches.get(key, ())))
 
 
-def _stepped(known: Generation, change: GenerationChange, time: int) -> Generation:
-    """The generations of a partition after a change."""
+def _stepped(known: Generation, change: GenerationChange, time: int, epoch: int) -> Generation:
+    """The generations of a partition after a change that a run of this epoch has made at `time` (ms)."""
     if change.step is GenerationStep.BEGIN:
         passive = PassiveGeneration(change.number, time, change.start, change.end)
         return replace(known, last=change.number, passive=passive)
@@ -272,7 +276,7 @@ def _stepped(known: Generation, change: GenerationChange, time: int) -> Generati
     if change.step is GenerationStep.DUE:
         return replace(known, passive=None, due=True)
     assert known.passive is not None
-    return Generation(change.number, known.passive.began, time, change.end, known.last)
+    return Generation(change.number, known.passive.began, time, change.end, known.last, epoch=epoch)
 
 
 def _change(state: KeepsGenerations, commit: Commit, change: GenerationChange) -> None:
@@ -280,7 +284,7 @@ def _change(state: KeepsGenerations, commit: Commit, change: GenerationChange) -
     known = generation_of(state, key)
     if change.step in (GenerationStep.DROP, GenerationStep.DUE):
         end_passive(state, commit, key)
-    state.generations[key] = _stepped(known, change, commit.time)
+    state.generations[key] = _stepped(known, change, commit.time, commit.epoch)
     if change.step is not GenerationStep.ACTIVATE:
         return
     assert known.passive is not None

@@ -42,12 +42,15 @@ def choose(archive: Archive) -> ArchiveView:
 
 
 def at_end_of(archive: Archive, newest: ArchiveState, run_id: str) -> ArchiveView | None:
-    """The state at the end of a run; None if it has neither succeeded nor tried everything. A success counts, whatever
-    became of the run when it was begun again. Segments that retention has removed since are in it. Raises
-    ArchiveDamaged if the catalog is damaged."""
+    """The state as a run has left it; None if it has neither succeeded nor tried everything. A success counts, whatever
+    became of the run when it was begun again. The run's own retention, and snapshots that it has made, are part of it;
+    segments that were removed since are in it. Raises ArchiveDamaged if the catalog is damaged."""
     run = newest.runs[run_id]
     end = end_of(archive, run.success or run, newest.commit)
-    return None if end is None else ArchiveView(state_at(archive, end.number, newest), _told_partial(end))
+    if end is None:
+        return None
+    left = with_care(archive, end, newest, of_others=False)
+    return ArchiveView(state_at(archive, left, newest), _told_partial(end))
 
 
 def state_at(archive: Archive, commit: int, newest: ArchiveState) -> ArchiveState:

@@ -257,6 +257,14 @@ def test_the_log_with_which_a_generation_goes_on_that_is_being_read_stays() -> N
     assert gone(state, 9.5, age=2) == [0, 1, 2, 3, 4, 5]
 
 
+def test_the_log_that_a_point_of_before_the_active_generation_has_stays() -> None:
+    """Snapshots that were made since have what the new generation has, and not what the point had."""
+    state = compacted(10, 2, 5, 8)
+    state.generations[KEY] = Generation(2, epoch=8)
+    assert gone(state, 9.5, runs=3) == [0, 1, 2, 3, 4, 5]
+    assert gone(state, 9.5, runs=4) == gone(state, 9.5, runs=4, age=1) == []
+
+
 @pytest.mark.parametrize("policy", ["compact,delete", "delete"])
 def test_points_of_a_time_when_the_topic_was_compacted_only_keep_all_that_they_have(policy: str) -> None:
     """The oldest record may be the last of its key, whatever the topic's policy is now."""

@@ -19,11 +19,22 @@ from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, GroupEntry, Partition, RunOutcome
+from logkeep_engine.archive.catalog.facts import (
+    Coverage,
+    GenerationChange,
+    GenerationStep,
+    GroupEntry,
+    Partition,
+    Receipt,
+    RunOutcome,
+)
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.reading import view
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.backup.activating import Activating
+from logkeep_engine.backup.generations import activation
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.backup.planner import BackupPlanner, CaughtUp
 from logkeep_engine.cli import app
@@ -32,7 +43,8 @@ from logkeep_engine.contract.retention import Retention, RetentionHold
 from logkeep_engine.errors import BackupUnfinished, SpecError
 from logkeep_engine.restore import point as points
 from logkeep_engine.storage import LockedObject, Storage, open_uri
-from tests.unit.archive.build import ORDERS, begin, chunk, reread
+from tests.unit.archive.build import ORDERS, begin, chunk, reread, write_segment
+from tests.unit.backup.compacted_topic import KEY, CompactedTopic, last_values
 
 ID = ORDERS.topic_id
 NO_HOLD = RetentionHold()
@@ -186,6 +198,78 @@ def test_a_kept_point_keeps_what_a_generation_has_replaced(
     (one,) = (one for one in preview(archive, rules, hold).points if one.run_id == "run-1")
     assert (one.restorable, one.whole) == (False, False)
     assert (verify(archive).faults, verify(archive).orphans) == ([], [])
+
+
+def keys_at(topic: CompactedTopic, run_id: str) -> dict[bytes, bytes]:
+    """The last values at the end of a run, from objects that are there."""
+    state = topic.seen(point={"run": run_id})
+    names = {info.path for info in topic.storage.list()}
+    assert all(names.issuperset(entry.objects(ORDERS.name)) for entry in state.segments[KEY])
+    records = open_partition(topic.storage, ORDERS.name, list(state.segments[KEY]), state.kept(*KEY))
+    return last_values((record.key, record.value) for some in records.records() for record in some)
+
+
+def read_again(topic: CompactedTopic, writer: Writer, batches: list[bytes], start: int, end: int) -> None:
+    entry = write_segment(topic.storage, batches, epoch=writer.epoch)
+    writer.commit(receipts=[Receipt((Coverage(*KEY, start, end),), (entry,), generation=2)])
+
+
+def test_a_kept_point_keeps_the_log_behind_what_a_generation_has_replaced(tmp_path: Path) -> None:
+    """The new generation was begun by one run and made active by the next, which has made a snapshot of all."""
+    topic = CompactedTopic(open_uri(f"file://{tmp_path}/archive"))
+    rules = RetentionRules(RetentionLimits(), KeepRules(runs=3), 0)
+    for number in range(6):
+        topic.write([(b"k%d" % (number % 4), b"v%d" % number)])
+    front = list(topic.waiting)
+    with topic.begin("run-1") as writer:
+        topic.archive(writer)
+        writer.end(RunOutcome.SUCCEEDED)
+    wanted = {"run-1": topic.consumed()}
+    with topic.begin("run-2") as writer:
+        writer.change_generations([GenerationChange(*KEY, 2, GenerationStep.BEGIN, 0, 6)])
+        read_again(topic, writer, front[:2], 0, 2)
+        topic.write([(b"k1", b"later"), (b"k9", b"new")])
+        topic.archive(writer)
+        writer.end(RunOutcome.SUCCEEDED)
+        retain(writer, rules)
+    wanted["run-2"] = topic.consumed()
+    with topic.begin("run-3") as writer:
+        read_again(topic, writer, front[2:], 2, 6)
+        writer.change_generations([activation(writer.state, KEY)])
+        writer.end(RunOutcome.SUCCEEDED)
+        topic.make(writer)
+        assert retain(writer, rules).removed.segments == 0
+    assert {run_id: keys_at(topic, run_id) for run_id in wanted} == wanted
+    with topic.begin("run-4") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        done = retain(writer, replace(rules, keep=KeepRules(runs=1)))
+    assert (done.removed.segments, done.purged.waiting) == (3, 0), "the points are not kept any more"
+    assert keys_at(topic, "run-4") == topic.consumed()
+
+
+def test_a_kept_point_whose_run_has_removed_the_log_below_its_snapshot_outlives_a_generation(tmp_path: Path) -> None:
+    topic = CompactedTopic(open_uri(f"file://{tmp_path}/archive"))
+    keep_one = RetentionRules(RetentionLimits(), KeepRules(runs=1), 0)
+    topic.write([(b"k%d" % (number % 4), b"v%d" % number) for number in range(6)])
+    batches = list(topic.waiting)
+    with topic.begin("run-1") as writer:
+        topic.archive(writer)
+        writer.end(RunOutcome.SUCCEEDED)
+        topic.make(writer)
+        assert retain(writer, keep_one).removed.segments == 1
+    keep_two = replace(keep_one, keep=KeepRules(runs=2))
+    with topic.begin("run-2") as writer:
+        writer.change_generations([GenerationChange(*KEY, 2, GenerationStep.BEGIN, 0, 6)])
+        read_again(topic, writer, batches, 0, 6)
+        writer.change_generations([activation(writer.state, KEY)])
+        writer.end(RunOutcome.SUCCEEDED)
+        retain(writer, keep_two)
+    assert keys_at(topic, "run-1") == topic.consumed()
+    found = preview(Archive.open(topic.storage), keep_two, NO_HOLD)
+    assert [(one.run_id, one.restorable, one.whole) for one in found.points] == [
+        ("run-1", True, True),
+        ("run-2", True, True),
+    ]
 
 
 def test_a_point_whose_run_was_begun_again_and_has_failed_is_told_as_it_is_restored(archive: Archive) -> None:

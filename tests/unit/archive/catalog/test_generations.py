@@ -109,7 +109,7 @@ def test_one_commit_makes_a_whole_generation_active_and_unnames_the_old_one() ->
     assert bounds(state) == [(0, 30), (30, 65), (65, 100), (100, 110), (110, 120)]
     assert state.coverage[KEY] == [(0, 120)]
     assert unpurged(state) == [(at, at + 10) for at in range(0, 100, 10)]
-    assert state.generations[KEY] == Generation(2, 0, 0, 120, 2)
+    assert state.generations[KEY] == Generation(2, 0, 0, 120, 2, epoch=1)
     assert not state.of_generation(2).segments
     assert state.epochs[KEY] == [(1, 0)], "the log has the leaders that it had"
 
