@@ -402,6 +402,12 @@ class ArchiveRolledBack(Refused):
     code = "ArchiveRolledBack"
 
 
+class ArchiveUnsigned(Refused):
+    """No trusted key has signed what the archive says, or its writer has no key to sign with. Nothing was written."""
+
+    code = "ArchiveUnsigned"
+
+
 class ArchiveOwned(Refused):
     """Another KafkaBackup, or another name on the command line, writes the archive. Nothing was written."""
 

@@ -48,6 +48,7 @@ ENV_STATE_S3_SECRET_KEY = "LOGKEEP_STATE_SECRET_ACCESS_KEY"
 ENV_STATE_S3_SESSION_TOKEN = "LOGKEEP_STATE_SESSION_TOKEN"
 ENV_STATE_S3_CA_FILE = "LOGKEEP_STATE_S3_CA_FILE"
 ENV_ERASURES_DIR = "LOGKEEP_ERASURES_DIR"
+ENV_SIGNING_DIR = "LOGKEEP_SIGNING_DIR"
 ENV_TASK_MEMORY = "LOGKEEP_TASK_MEMORY"
 ENV_POD_NAME = "LOGKEEP_POD_NAME"
 COMMAND_LINE = "command line"
@@ -80,11 +81,13 @@ PATH_KAFKA_CLIENT_DIR = "/etc/logkeep/kafka-client"
 PATH_S3_CA_DIR = "/etc/logkeep/s3-ca"
 PATH_STATE_CA_DIR = "/etc/logkeep/state-ca"
 PATH_ERASURES_DIR = "/etc/logkeep/erasures"  # a folder for each erasure, of its name; in the driver only
+PATH_SIGNING_DIR = "/etc/logkeep/signing"  # the Secret as it is; in the driver only
 # Names of the files there, whatever their keys in a Secret are.
 FILE_CA = "ca.crt"
 FILE_CLIENT_CERT = "tls.crt"
 FILE_CLIENT_KEY = "tls.key"
 FILE_ERASED_KEYS = "keys"
+FILE_PRIVATE_KEY, FILE_PUBLIC_KEYS = "ed25519", "publicKeys"
 PATH_TERMINATION_LOG = "/dev/termination-log"
 
 # Keys of the run's ConfigMap (written by the operator, read-only) and of the progress ConfigMap (written by the

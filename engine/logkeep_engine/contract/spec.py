@@ -28,7 +28,7 @@ from logkeep_engine.contract.reconcile import ReconcileSpec
 from logkeep_engine.contract.restored_topics import Renames, RestoreTopics, TopicName
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.schedule import ScheduleSpec
-from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_engine.contract.values import (
     BytesPerSecond,
     Cores,
@@ -222,7 +222,7 @@ class KafkaBackupSpec(Model):
     topics: Topics
     consumer_groups: ConsumerGroups = ConsumerGroups()
     cluster_state: ClusterStateMode = ClusterStateMode.ARCHIVE
-    storage: StorageSpec
+    storage: ArchiveSpec
     format: FormatName = FormatName.KAFKA
     format_options: FormatOptions = FormatOptions()
     segment: SegmentSpec = SegmentSpec()
@@ -293,7 +293,7 @@ class SourceSpec(Model):
     `expectCommit`: a commit that the archive must have, instead of the one that the KafkaBackup's status knows."""
 
     backup_ref: BackupRef | None = None
-    storage: StorageSpec | None = None
+    storage: ArchiveSpec | None = None
     expect_commit: AnchorText | None = None
     topic_ids: dict[str, TopicId] = Field(default={})
 

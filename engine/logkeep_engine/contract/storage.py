@@ -1,4 +1,4 @@
-"""The place of an archive, or of the state of a restore: `spec.storage`, `spec.source.storage`, `spec.state`."""
+"""The place of an archive, `spec.storage` and `spec.source.storage`, or of the state of a restore, `spec.state`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from logkeep_engine.contract.endpoints import Endpoint, Region
 from logkeep_engine.contract.model import Model
-from logkeep_engine.contract.references import CaRef, S3SecretRef
+from logkeep_engine.contract.references import CaRef, S3SecretRef, SecretRef
 from logkeep_engine.contract.values import ResourceName
 
 # No character of a line break or a terminal's command: URIs stand in logs, in lists and in messages.
@@ -67,6 +67,12 @@ class StorageTls(Model):
         return self
 
 
+class Signing(Model):
+    """The Secret with the keys that sign an archive, or by which its signatures are checked."""
+
+    secret_ref: SecretRef
+
+
 class StorageSpec(Model):
     uri: StorageUri
     endpoint: Endpoint | None = None
@@ -86,3 +92,9 @@ class StorageSpec(Model):
         if self.tls is not None and self.endpoint is not None and self.endpoint.startswith("http:"):
             raise ValueError("tls has no effect with an endpoint of http://")
         return self
+
+
+class ArchiveSpec(StorageSpec):
+    """The place of an archive, and who signs it."""
+
+    signing: Signing | None = None

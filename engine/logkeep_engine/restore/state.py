@@ -19,7 +19,7 @@ from logkeep_engine.archive.names import RUNS, check_run_id, run_file
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS
 from logkeep_engine.contract.run import ContractError, RunResult
-from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.errors import ArchiveMismatch, ObjectMissing, SpecError, StateAltered, StateRefused, StorageRefused
 from logkeep_engine.storage import Storage, open_storage
@@ -161,7 +161,7 @@ class RestoreState:
         return not self.storage.list(path) or self.storage.read(path) != archive.read(path)
 
 
-def archive_place(spec: specs.KafkaRestoreSpec) -> StorageSpec:
+def archive_place(spec: specs.KafkaRestoreSpec) -> ArchiveSpec:
     """The storage of the restore's archive. Raises SpecError if the spec still names a KafkaBackup instead."""
     if spec.source.storage is None:
         raise SpecError(

@@ -57,6 +57,19 @@ def require_ca_file(keys: names.Keys, environ: Mapping[str, str]) -> str:
     )
 
 
+def require_signing_keys(environ: Mapping[str, str]) -> None:
+    """Raises CredentialsMissing if the folder of the keys is not there by which an archive is signed."""
+    folder = environ.get(names.ENV_SIGNING_DIR)
+    if folder and Path(folder).is_dir():
+        return
+    found = f"names {folder}, which is not a folder" if folder else "is not in the environment"
+    raise CredentialsMissing(
+        f"storage.signing names the keys of the archive, but {names.ENV_SIGNING_DIR} {found}.",
+        hint="In Kubernetes the operator mounts them from the Secret. Outside Kubernetes set the variable yourself, to "
+        f"a folder with the files {names.FILE_PRIVATE_KEY} and {names.FILE_PUBLIC_KEYS}.",
+    )
+
+
 def only_identity(session: Any) -> None:
     """Take the other providers of credentials from a session of botocore: what they find is not what the resource asks
     for."""

@@ -11,7 +11,7 @@ from logkeep_engine.contract import names
 from logkeep_engine.contract import storage as specs
 from logkeep_engine.errors import StorageRefused
 from logkeep_engine.storage.base import Storage
-from logkeep_engine.storage.credentials import require_ca_file, require_identity, require_keys
+from logkeep_engine.storage.credentials import require_ca_file, require_identity, require_keys, require_signing_keys
 from logkeep_engine.storage.local import LocalStorage
 from logkeep_engine.storage.s3 import S3Storage
 
@@ -23,8 +23,10 @@ def open_storage(
     that the spec names; without one they are the process's own.
 
     Raises CredentialsMissing if the spec names a Secret, or the pod's identity, and the environment does not hold what
-    that should have brought.
+    that should have brought. So it does if the spec says that the archive is signed, and no folder with keys is there.
     """
+    if isinstance(spec, specs.ArchiveSpec) and spec.signing is not None:
+        require_signing_keys(environ)
     ca_file = require_ca_file(secret_keys, environ) if spec.tls is not None else None
     if spec.credentials is not None and spec.credentials.secret_ref is not None:
         require_keys(secret_keys, environ, f"names Secret {spec.credentials.secret_ref.name!r}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup
-from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_operator.api import Status
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.resources.allowed import NotAllowed, endpoint_problems
@@ -29,7 +29,7 @@ class Waiting(Exception):
 
 def archive_place(
     observed: Observed, spec: KafkaBackupSpec | KafkaRestoreSpec, engine: EngineSettings, *, begun: bool
-) -> tuple[StorageSpec, dict[str, object]]:
+) -> tuple[ArchiveSpec, dict[str, object]]:
     """The archive's place, typed and as written. A restore that has `begun` does not ask whether its backup has
     succeeded. Raises Waiting when a backupRef leads nowhere."""
     resource = observed.resource

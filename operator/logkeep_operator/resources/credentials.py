@@ -11,7 +11,7 @@ from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClusterSpec, Tls
-from logkeep_engine.contract.storage import StorageSpec, StorageTls
+from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls
 
 # A pod has one container with one user, whose uid and groups may be the platform's: there is nobody to hide files from.
 _READABLE = 0o444
@@ -59,6 +59,17 @@ def access(
                 _mount_volume(result, state, "archive")
         else:
             _add_volume(result, state, "state")
+    return result
+
+
+def signing_access(storage: ArchiveSpec) -> Access:
+    """The parts with which a driver has the keys that sign an archive: the Secret as it is, since either key may be
+    missing. Executors read no catalog and get none."""
+    result = Access([], [], [])
+    if storage.signing is not None:
+        name = storage.signing.secret_ref.name
+        _mount(result, "signing", {"secret": {"secretName": name, "defaultMode": _READABLE}}, names.PATH_SIGNING_DIR)
+        result.env.append({"name": names.ENV_SIGNING_DIR, "value": names.PATH_SIGNING_DIR})
     return result
 
 

@@ -13,11 +13,11 @@ from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.request_files import ARGUMENT_HASH, ARGUMENT_RUN, hash_of_config_map
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
-from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_operator.api import Resource
 from logkeep_operator.resources import memory
 from logkeep_operator.resources.access import driver_account
-from logkeep_operator.resources.credentials import Access, KafkaAccess, access
+from logkeep_operator.resources.credentials import Access, KafkaAccess, access, signing_access
 from logkeep_operator.resources.driver_conf import DriverConf, driver_conf
 from logkeep_operator.resources.names import (
     ANNOTATION_REQUESTED_BY,
@@ -50,7 +50,7 @@ class RunToStart:
     resource: Resource
     id: str
     spec: KafkaBackupSpec | KafkaRestoreSpec
-    storage: StorageSpec
+    storage: ArchiveSpec
     raw_storage: Mapping[str, Any]
     engine: EngineSettings
     kafka: KafkaAccess
@@ -241,6 +241,7 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
     """The fields of the driver's pod that the operator needs."""
     parts = run.access
     erasures = list(_erasures(run.spec))
+    signing = signing_access(run.storage)
     spark = run.spec.spark
     memory_request = f"{memory.split(spark.driver.memory, 1).pod}Mi"
     limits = {"memory": memory_request}
@@ -257,6 +258,7 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
             _from_pod(names.ENV_POD_IP, "status.podIP"),
             _from_pod(names.ENV_POD_NAMESPACE, "metadata.namespace"),
             *parts.env,
+            *signing.env,
         ],
         "resources": {
             "requests": {"cpu": settings.request_cores or spark.driver.core_request, "memory": memory_request},
@@ -267,6 +269,7 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
             {"name": "request", "mountPath": names.PATH_REQUEST_DIR, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
             *parts.mounts,
+            *signing.mounts,
             *(mount for mount, _ in erasures),
         ],
     }
@@ -280,6 +283,7 @@ def _driver_pod(run: RunToStart, settings: DriverConf) -> dict[str, Any]:
             {"name": "request", "configMap": {"name": request_name(run.resource.key.name, run.id)}},
             {"name": "tmp", "emptyDir": {}},
             *parts.volumes,
+            *signing.volumes,
             *(volume for _, volume in erasures),
         ],
     }

@@ -12,8 +12,8 @@ Document = dict[str, Any]
 
 
 def sealed(document: Document) -> bytes:
-    """The commit under its own hash."""
-    whole = {key: value for key, value in document.items() if key != "sha256"}
+    """The commit under its own hash, unsigned."""
+    whole = {key: value for key, value in document.items() if key not in ("sha256", "signature")}
     body = json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
     return body[:-1] + b',"sha256":"%b"}' % hashlib.sha256(body).hexdigest().encode()
 

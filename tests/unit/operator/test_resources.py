@@ -12,7 +12,7 @@ from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spark_keys import is_for_spark
 from logkeep_engine.contract.spec import parse_backup, parse_restore
-from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_operator.api import Key
 from logkeep_operator.resources import (
     RunToStart,
@@ -142,6 +142,18 @@ def test_keys_to_be_erased_are_mounted_into_the_driver_alone_and_may_be_gone() -
     assert "erasure" not in str(executor)
 
 
+def test_the_keys_that_sign_an_archive_are_mounted_into_the_driver_alone() -> None:
+    signing = {"secretRef": {"name": "archive-keys"}}
+    driver, executor = pods_of(run(backup_spec(storage={"uri": "s3://bucket/prefix", "signing": signing})))
+    assert {"name": "signing", "secret": {"secretName": "archive-keys", "defaultMode": 0o444}} in driver["volumes"]
+    mount = {"name": "signing", "mountPath": "/etc/logkeep/signing", "readOnly": True}
+    assert mount in driver["containers"][0]["volumeMounts"]
+    assert {"name": "LOGKEEP_SIGNING_DIR", "value": "/etc/logkeep/signing"} in driver["containers"][0]["env"]
+    assert "signing" not in str(executor)
+    unsigned, _ = pods_of(run(backup_spec()))
+    assert "signing" not in str(unsigned)
+
+
 def test_the_job_never_has_two_drivers_and_never_repeats_what_cannot_help() -> None:
     spec = job(run(backup_spec(runPolicy={"backoffLimit": 5, "activeDeadlineSeconds": 60})))["spec"]
     assert (spec["podReplacementPolicy"], spec["parallelism"], spec["completions"]) == ("Failed", 1, 1)
@@ -207,7 +219,7 @@ def test_a_restores_backup_ref_is_resolved(more: dict[str, Any]) -> None:
         resource("KafkaRestore", spec),
         "0123456789",
         parse_restore(spec),
-        StorageSpec.model_validate(storage),
+        ArchiveSpec.model_validate(storage),
         storage,
         ENGINE,
         KafkaAccess(parse_restore(spec).cluster),

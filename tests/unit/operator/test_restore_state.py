@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.spec import parse_restore
-from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_operator.api import Phase
 from logkeep_operator.resources import RunToStart
 from logkeep_operator.resources.credentials import KafkaAccess
@@ -21,7 +21,7 @@ WRITER = {"uri": "s3://state", "credentials": {"secretRef": {"name": "writer"}}}
 def run(archive: dict[str, Any], **spec: Any) -> RunToStart:
     wanted = restore_spec(**spec)
     made = resource("KafkaRestore", wanted)
-    typed, place = parse_restore(wanted), StorageSpec.model_validate(archive)
+    typed, place = parse_restore(wanted), ArchiveSpec.model_validate(archive)
     return RunToStart(made, "0123456789", typed, place, archive, ENGINE, KafkaAccess(typed.cluster))
 
 

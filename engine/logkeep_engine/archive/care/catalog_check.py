@@ -29,6 +29,7 @@ from logkeep_engine.errors import (
     ArchiveDamaged,
     ArchiveMismatch,
     ArchiveRolledBack,
+    ArchiveUnsigned,
     LogkeepError,
     ObjectMissing,
     ObjectTooLarge,
@@ -71,7 +72,7 @@ def check_catalog(archive: Archive, known: ArchiveState | None = None, anchor: A
     except ArchiveRolledBack as error:
         found.damage.append(_catalog_damage(archive, names.CATALOG, error))
         return found
-    except (ArchiveDamaged, ArchiveMismatch, ValueError, KeyError) as error:
+    except (ArchiveDamaged, ArchiveMismatch, ArchiveUnsigned, ValueError, KeyError) as error:
         bad = state.commit + 1
         found.damage.append(_catalog_damage(archive, listing.object_of(bad), error))
     _read_checkpoints(archive, unread, found.damage)
@@ -87,7 +88,7 @@ def check_catalog(archive: Archive, known: ArchiveState | None = None, anchor: A
             found.damage.append(_catalog_damage(archive, path, error))
     try:
         found.state = archive.load()
-    except (ArchiveDamaged, ArchiveMismatch):
+    except (ArchiveDamaged, ArchiveMismatch, ArchiveUnsigned):
         found.state = None
     return found
 
@@ -103,6 +104,7 @@ def _fold(
     """Add the commits to the state, and compare each checkpoint with it. Raises what reading and adding do."""
     comparison = CheckpointComparison(state)
     for commit in archive.read_commits(range(state.commit + 1, listing.last + 1)):
+        archive.is_signed(commit)
         state.apply(commit)
         check.note(state)
         comparison.applied(commit)
@@ -116,6 +118,7 @@ def _fold(
             found.compared = found.compared if sha256 is None else ComparedCheckpoint(path, sha256)
     _read_checkpoints(archive, unread, found.damage)
     found.damage.extend(_checkpoints_ahead(archive, unread, state.commit))
+    archive.require_signature(state, state.commit)
     check.check(archive.storage.uri, state, "", partial(archive.hash_under, state))
 
 
@@ -164,8 +167,9 @@ def _compare_checkpoint(
     """Compare a checkpoint with the state. Returns the hash of its content if its bytes are those of the state."""
     name = f"{archive.storage.uri}/{path}"
     try:
-        sha256 = comparison.sha256_if_same(archive.storage.read(path, most=task_bytes()), archive.info.archive_id, name)
-    except (ArchiveDamaged, ArchiveMismatch, ObjectMissing, ObjectTooLarge) as error:
+        data = archive.storage.read(path, most=task_bytes())
+        sha256 = comparison.sha256_if_same(data, archive.info.archive_id, name)
+    except (ArchiveDamaged, ArchiveMismatch, ArchiveUnsigned, ObjectMissing, ObjectTooLarge) as error:
         damage.append(_catalog_damage(archive, path, error))
         return None
     if sha256 is None:  # it may say the same in other words
@@ -184,7 +188,7 @@ def _read_checkpoints(archive: Archive, paths: dict[int, list[str]], damage: lis
 def _read_checkpoint(archive: Archive, path: str, damage: list[Damage]) -> ArchiveState | None:
     try:
         return archive.read_checkpoint(path)
-    except (ArchiveDamaged, ArchiveMismatch, ObjectMissing, ObjectTooLarge) as error:
+    except (ArchiveDamaged, ArchiveMismatch, ArchiveUnsigned, ObjectMissing, ObjectTooLarge) as error:
         damage.append(_catalog_damage(archive, path, error))
         return None
 

@@ -26,7 +26,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.nesting import WRONG, loads
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectMissing, ObjectTooLarge
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveUnsigned, ObjectMissing, ObjectTooLarge
 from logkeep_engine.log.memory import task_bytes
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,8 @@ class VerifyCycle:
         try:
             data = archive.storage.read(self.base.path, most=task_bytes())
             head, _ = checkpoint.split(data, name)
-            archive_id, state = checkpoint.load(data, name)
-        except (ArchiveDamaged, ArchiveMismatch, ObjectMissing, ObjectTooLarge) as error:
+            archive_id, state = checkpoint.load(data, name, archive.keys)
+        except (ArchiveDamaged, ArchiveMismatch, ArchiveUnsigned, ObjectMissing, ObjectTooLarge) as error:
             log.info("all commits are read: %s", error)
             return None
         return state if (head["sha256"], archive_id) == (self.base.sha256, archive.info.archive_id) else None

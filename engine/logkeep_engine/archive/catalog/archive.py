@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,9 +25,10 @@ from logkeep_engine.archive.catalog.anchor import AnchorCheck, gone
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
 from logkeep_engine.archive.catalog.commit_reader import COPY, CatalogListing, CommitReader
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
-from logkeep_engine.archive.catalog.facts import Commit
+from logkeep_engine.archive.catalog.facts import NO_COMMIT, Commit
 from logkeep_engine.archive.catalog.kinds import MOST_OF_ALL_TOPICS
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, LostTail, find_lost_tails
+from logkeep_engine.archive.catalog.signing import of_commit, signing_keys, unsigned
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.anchor import NEW
@@ -37,6 +39,7 @@ from logkeep_engine.errors import (
     ArchiveDamaged,
     ArchiveMismatch,
     ArchiveMissing,
+    ArchiveUnsigned,
     ObjectExists,
     ObjectMissing,
     ObjectTooLarge,
@@ -59,6 +62,7 @@ class Archive:
         self.storage = storage
         self.info = info
         self.claim = claim
+        self.keys = claim.keys or signing_keys(os.environ)
         self._commits = CommitReader(storage, info.archive_id)
 
     @classmethod
@@ -136,9 +140,33 @@ class Archive:
     def load_at(self, commit: int) -> ArchiveState:
         """The state after commit number `commit`. Raises ArchiveDamaged as `load` does."""
         with collector.paused():
-            state, _ = self._folded(self.listing(), commit)
+            listing = self.listing()
+            state, since = self._folded(listing, commit)
             self._check(state)
+            self.require_signature(state, listing.last, since.read_back)
             return state
+
+    def require_signature(self, state: ArchiveState, last: int, checkpoint: int = NO_COMMIT) -> None:
+        """Raises ArchiveUnsigned if there are keys to trust, and none has signed the commit of `state` or one up to
+        `last` that stands on it. Nor need it if it was read from the checkpoint after that commit, which is signed.
+
+        The owner of an archive that is not signed yet may go on in it: his first commit signs what is there."""
+        if not self.keys or state.commit == checkpoint:
+            return
+        signed, sha256 = False, state.sha256
+        for commit, _ in self.read_chain(range(state.commit, last + 1)):
+            if commit.number == state.commit and commit.sha256 != sha256:
+                raise ArchiveDamaged(f"{self._commits.name_of(commit.number)} was replaced meanwhile.", hint=COPY)
+            if self.is_signed(commit):
+                return
+            signed = signed or bool(commit.signer)
+        if signed or self.claim.owner is None or self.keys.own is None:
+            raise unsigned(f"{self.storage.uri}: no trusted key has signed commit {state.commit}, nor one up to {last}")
+
+    def is_signed(self, commit: Commit) -> bool:
+        """Tell whether a trusted key has signed the commit. Raises ArchiveUnsigned if it says so and is not right."""
+        text = of_commit(commit.number, commit.sha256)
+        return self.keys.check(commit.signer, text, commit.signature, self._commits.name_of(commit.number))
 
     def listing(self) -> CatalogListing:
         """The objects of the catalog, listed."""
@@ -214,9 +242,9 @@ class Archive:
 
     def read_checkpoint(self, path: str) -> ArchiveState:
         """The state in a checkpoint. Raises ArchiveDamaged if it is cut short, altered, misnamed or another
-        archive's."""
+        archive's, and ArchiveUnsigned if no trusted key has signed it."""
         name = f"{self.storage.uri}/{path}"
-        archive_id, state = checkpoint.load(self.storage.read(path, most=task_bytes()), name)
+        archive_id, state = checkpoint.load(self.storage.read(path, most=task_bytes()), name, self.keys)
         named = names.parse_checkpoint(path)
         if archive_id != self.info.archive_id or named is None or named[0] != state.commit:
             raise ArchiveDamaged(
@@ -250,6 +278,7 @@ class Archive:
                     check.note(state)
                 if not self._commits.finds_bundles(state.commit):
                     self._check(state)
+                    self.require_signature(state, state.commit, since.read_back)
                     check.check(self.storage.uri, state, self.info.taken_over, partial(self.hash_under, state))
                     return state, since
                 # This reader was suspended: commits that it has read may not be those that were listed.
@@ -275,7 +304,7 @@ class Archive:
                 continue
             try:
                 state = self.read_checkpoint(info.path)
-            except (ArchiveDamaged, ObjectMissing, ObjectTooLarge) as error:
+            except (ArchiveDamaged, ArchiveUnsigned, ObjectMissing, ObjectTooLarge) as error:
                 log.warning("%s is left out, the commits hold the same: %s", info.path, error)
                 continue
             log.debug("%s: state after commit %d from its checkpoint", self.storage.uri, number)

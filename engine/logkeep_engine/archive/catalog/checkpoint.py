@@ -2,9 +2,10 @@
 
 A checkpoint is a line of JSON, then zstd frames, each complete (`tail -n +2 | zstd -d` shows their content):
 
-    {"format":1,"archiveId":…,"commit":40,"epoch":3,"layout":2,"frames":[<compressed bytes of each>],"sha256":…}
-    frame 0        {"epoch":…,"commitSha256":…,"topics":[…],"groups":{…},"runs":{…},"rowLayout":"<9q…","rowColumns":[…],
-                   "partitions":<n>}
+    {"format":1,"archiveId":…,"commit":40,"epoch":3,"layout":2,"frames":[<compressed bytes of each>],"sha256":…,
+     "signer":…,"signature":…}
+    frame 0        {"epoch":…,"commitSha256":…,"signedSince":…,"topics":[…],"groups":{…},"runs":{…},
+                   "rowLayout":"<9q…","rowColumns":[…],"partitions":<n>}
     other frames   [[topicId,partition,[[start,end],…],[[start,end,reason],…],<segments>],…] and a line feed, then the
                    rows of their segments, in this order, packed as `packed` says
 
@@ -38,7 +39,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, starmap
 from typing import Any
 
@@ -65,6 +66,7 @@ from logkeep_engine.archive.catalog.kinds import (
 )
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
 from logkeep_engine.archive.catalog.replacements import replacements_in, replacements_out
+from logkeep_engine.archive.catalog.signing import NO_KEYS, SigningKeys, of_checkpoint, unsigned
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN, Unpurged
 from logkeep_engine.errors import ArchiveMismatch
@@ -77,10 +79,11 @@ LAYOUT_WITH_DIGESTS = 5
 LAYOUT_WITH_MORE = 6
 FRAME_BYTES = 1 << 20  # the content of a frame: a small one keeps the memory of writers and readers small
 
-_HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256"}
+_HEAD_KEYS = {"format", "archiveId", "commit", "epoch", "sha256", "signer", "signature"}
 _NONE: list[Any] = [(), 0, (), UNKNOWN, (), {}]  # what the older layouts do not say of a partition
 _COMMIT_SHA256 = "commitSha256"
-_BODY_KEYS = {"epoch", "topics", "groups", "runs", _COMMIT_SHA256}
+_SIGNED_SINCE = "signedSince"
+_BODY_KEYS = {"epoch", "topics", "groups", "runs", _COMMIT_SHA256, _SIGNED_SINCE}
 _BETWEEN = "\0"
 _SPLIT = b',"\\u0000",'  # no JSON of an item has this: a quotation mark within a string is escaped
 _REMOVALS, _UNPURGED, _HOLDS = "removals", "unpurged", "holds"
@@ -89,7 +92,7 @@ _MORE_OF_ARCHIVE: set[str] = {_REMOVALS, _HOLDS}
 _MORE_OF_PARTITION: set[str] = {_UNPURGED, _SNAPSHOTS, _BRANCH_SNAPSHOTS, _REPLACED, "generation"}
 
 
-def dump(state: ArchiveState, archive_id: str) -> bytes:
+def dump(state: ArchiveState, archive_id: str, signing: SigningKeys = NO_KEYS) -> bytes:
     """The state as of `state.commit`, in the oldest layout that can hold it."""
     keys = keys_of(state)
     layout = max([layout_of_archive(state), *(layout_of_partition(state, key) for key in keys)])
@@ -105,6 +108,8 @@ def dump(state: ArchiveState, archive_id: str) -> bytes:
         "layout": layout,
         "frames": [len(frame) for frame in frames],
         "sha256": hashed.hexdigest(),
+        "signer": signing.signer,
+        "signature": signing.sign(of_checkpoint(archive_id, state.commit, state.epoch, hashed.hexdigest())),
     }
     return b"".join([documents.dumps(head), b"\n", *frames])
 
@@ -208,6 +213,7 @@ def first_content(state: ArchiveState, partitions: int, layout: int) -> bytes:
         {
             "epoch": state.epoch,
             _COMMIT_SHA256: state.sha256,
+            _SIGNED_SINCE: state.signed_since,
             "topics": [tables.topic_out(topic) for topic in state.topics.values()],
             "groups": tables.GROUPS.out(state.groups),
             "runs": tables.RUNS.out(state.runs.values()),
@@ -277,12 +283,14 @@ def _ranges(state: ArchiveState, key: Partition) -> tuple[Any, Any]:
     return state.coverage.get(key, []), [[gap.start, gap.end, gap.reason] for gap in state.gaps.get(key, ())]
 
 
-def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
+def load(data: bytes, name: str, signing: SigningKeys = NO_KEYS) -> tuple[str, ArchiveState]:
     """Read a checkpoint: (archive id, state). Messages name the object as `name`.
 
-    Raises ArchiveMismatch for one of a newer version, ArchiveDamaged for one that is cut short or altered.
+    Raises ArchiveMismatch for one of a newer version, ArchiveDamaged for one that is cut short or altered, and
+    ArchiveUnsigned if there are keys to trust and none has signed it.
     """
     head, body = split(data, name)
+    check_signature(head, name, signing)
     layout = head.get("layout", 1)
 
     def build() -> tuple[str, ArchiveState]:
@@ -292,6 +300,16 @@ def load(data: bytes, name: str) -> tuple[str, ArchiveState]:
         return head["archiveId"], state
 
     return documents.building(build, name)
+
+
+def check_signature(head: Mapping[str, Any], name: str, signing: SigningKeys) -> None:
+    """Raises ArchiveUnsigned for the line of a checkpoint that no trusted key has signed, if there are such keys."""
+    if not signing:
+        return
+    facts = (head.get(key) for key in ("archiveId", "commit", "epoch", "sha256"))
+    text = of_checkpoint(*facts)  # type: ignore[arg-type]
+    if not signing.check(str(head.get("signer")), text, str(head.get("signature")), name):
+        raise unsigned(f"{name}: no trusted key has signed it")
 
 
 def split(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
@@ -426,6 +444,8 @@ def _load_body(document: dict[str, Any], name: str) -> ArchiveState:
     check_values(document, {"epoch": EPOCH, "topics": LIST})
     state.epoch = document["epoch"]
     state.sha256 = check_hash(document[_COMMIT_SHA256], _COMMIT_SHA256)
+    NUMBER.check((document[_SIGNED_SINCE],), _SIGNED_SINCE)
+    state.signed_since = document[_SIGNED_SINCE]
     for topic in map(tables.topic_in, document["topics"]):
         state.topics[topic.topic_id] = topic
     state.groups = tuple(tables.GROUPS.read(document, "groups", name))

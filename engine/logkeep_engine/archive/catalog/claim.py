@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from logkeep_engine.archive.catalog.signing import SigningKeys
 from logkeep_engine.contract.anchor import Anchor, consent_in
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.errors import SpecError
@@ -47,6 +48,7 @@ class ArchiveClaim:
     acts_for  the label of the owner for whom somebody else writes once
     consent   what the user has seen and takes as it is: an anchor, or `new`
     said      the text in which the user has consented, which is used once
+    keys      which keys to trust and to sign with, None: those of the environment
     """
 
     anchor: Anchor | None = None
@@ -54,6 +56,7 @@ class ArchiveClaim:
     acts_for: str | None = None
     consent: str | None = None
     said: str | None = None
+    keys: SigningKeys | None = None
 
 
 def claim_of(request: RunRequest) -> ArchiveClaim:

@@ -2,9 +2,10 @@
 
 A commit is one line of JSON for people and programs. Its last key `sha256` is the hash of the document without that
 key, so that an altered commit is never mistaken for another. `previous` is the `sha256` of the commit before, so that
-the hash of a commit is that of all before it:
+the hash of a commit is that of all before it. `signer` names the key that has signed it, "" if none has: then
+`signature` stands behind the hash, which does not cover it.
 
-    {"format":1,"archiveId":…,"commit":42,"kind":"Data","runId":…,"epoch":3,"time":…,"token":…,"previous":…,
+    {"format":1,"archiveId":…,"commit":42,"kind":"Data","runId":…,"epoch":3,"time":…,"token":…,"previous":…,"signer":…,
      "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…},"compactedUntil":…}],
      "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
      "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,
@@ -12,12 +13,13 @@ the hash of a commit is that of all before it:
      "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"replaced":{…},"holds":{…},
      "generations":{…},"passive":{"coverage":{…},"segments":{…},"epochs":{…}},"groups":{…},
      "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"erasure":{"sha256":…,"records":…,"segments":…},
-     "care":true,"sha256":…}
+     "care":true,"sha256":…,"signature":…}
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
 from logkeep_engine.archive.catalog import tables
@@ -50,6 +52,7 @@ from logkeep_engine.archive.catalog.kinds import (
     check_hash,
     check_values,
 )
+from logkeep_engine.archive.catalog.signing import NO_KEYS, UNSIGNED, SigningKeys, of_commit
 from logkeep_engine.archive.names import check_run_id
 from logkeep_engine.errors import ArchiveMismatch, ObjectTooLarge
 from logkeep_engine.storage import WHOLE_BYTES
@@ -63,8 +66,9 @@ _HEAD = {  # the keys that every commit has, and their attributes
     "time": "time",
     "token": "token",
     "previous": "previous",
+    "signer": "signer",
 }
-_HEAD_KEYS = {"format", *_HEAD, "sha256"}
+_HEAD_KEYS = {"format", *_HEAD, "sha256", "signature"}
 _KIND_KEYS = {
     CommitKind.BEGIN: {"runKind", "takenOver"},
     CommitKind.DATA: {
@@ -91,7 +95,7 @@ _KIND_KEYS = {
     CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState", "erasure", "care"},
 }
 _KINDS = {
-    **dict.fromkeys(("archiveId", "runId", "token", "runKind", "message"), TEXT),
+    **dict.fromkeys(("archiveId", "runId", "token", "runKind", "message", "signer"), TEXT),
     **dict.fromkeys(("purged", "partial", "care"), FLAG),
     **dict.fromkeys(("takenOver", "purgedCommits", "topics"), LIST),
     "commit": COUNT,
@@ -101,12 +105,13 @@ _KINDS = {
 }
 _CLUSTER_STATE = ("sha256", "acls", "quotas", "users")
 _ERASURE = ("sha256", "records", "segments")
-_SHA_KEY = b',"sha256":"'
-_SHA_TAIL = len(_SHA_KEY) + 64 + 2  # the key, 64 hex digits, `"}`
+_END = re.compile(rb',"sha256":"([0-9a-f]{64})"(?:,"signature":"([A-Za-z0-9+/]{86}==)")?\}\Z')
+_END_BYTES = 200  # more than it has
 
 
-def dump_commit(commit: Commit) -> bytes:
-    """The commit as one line of JSON. Its last key is its own hash."""
+def dump_commit(commit: Commit, keys: SigningKeys = NO_KEYS) -> bytes:
+    """The commit as one line of JSON. It ends with its own hash, and behind it the signature of its `signer`, whose
+    `keys` these are."""
     document: dict[str, Any] = {"format": FORMAT} | {key: getattr(commit, path) for key, path in _HEAD.items()}
     if commit.kind is CommitKind.BEGIN:
         document["runKind"] = commit.run_kind
@@ -130,7 +135,10 @@ def dump_commit(commit: Commit) -> bytes:
         if commit.erasure is not None:  # versions that do not know it would take the groups for gone
             document["erasure"] = {key: getattr(commit.erasure, key) for key in _ERASURE}
     body = dumps(document)
-    return body[:-1] + _SHA_KEY + hashlib.sha256(body).hexdigest().encode() + b'"}'
+    sha256 = hashlib.sha256(body).hexdigest()
+    signature = keys.sign(of_commit(commit.number, sha256))
+    signed = b',"signature":"%b"' % signature.encode() if signature else b""
+    return b'%b,"sha256":"%b"%b}' % (body[:-1], sha256.encode(), signed)
 
 
 def check_size(data: bytes, name: str) -> None:
@@ -186,17 +194,22 @@ def _passive_in(document: dict[str, Any], name: str) -> PassiveFacts:
 
 
 def sha256_of(data: bytes) -> str:
-    """The hash that the commit in `data` ends with."""
-    return data[-66:-2].decode("ascii", "replace")
+    """The hash with which a commit ends that was just written."""
+    end = _END.search(data, max(0, len(data) - _END_BYTES))
+    assert end is not None
+    return end[1].decode()
 
 
 def load_commit(data: bytes, name: str) -> Commit:
     """Read the commit in `data`. Messages name the object as `name`."""
     # The format is checked first: it decides what the hash covers.
     document = tables.read_document(data, name)
-    if data[-_SHA_TAIL : len(_SHA_KEY) - _SHA_TAIL] != _SHA_KEY:
+    end = _END.search(data, max(0, len(data) - _END_BYTES))
+    if end is None:
         raise damaged(name, "its own SHA-256 is missing")
-    if hashlib.sha256(data[:-_SHA_TAIL] + b"}").hexdigest().encode() != data[-66:-2]:
+    hashed = hashlib.sha256(memoryview(data)[: end.start()])
+    hashed.update(b"}")
+    if hashed.hexdigest().encode() != end[1]:
         raise damaged(name, "its SHA-256 does not fit its content")
     try:
         kind = CommitKind(document["kind"])
@@ -246,7 +259,9 @@ def load_commit(data: bytes, name: str) -> Commit:
             removed_snapshots=tuple(tables.REMOVED_SNAPSHOTS.read(document, "removedSnapshots", name)),
             replaced=tuple(tables.REPLACED.read(document, "replaced", name)),
             erasure=_erasure(document, name),
-            sha256=sha256_of(data),
+            signer=document["signer"],
+            sha256=document["sha256"],
+            signature=document.get("signature", UNSIGNED),
         )
 
     return building(build, name)
@@ -255,6 +270,10 @@ def load_commit(data: bytes, name: str) -> Commit:
 def _check(document: dict[str, Any]) -> None:
     check_values(document, _KINDS)
     check_hash(document["previous"], "previous")
+    if bool(document["signer"]) != ("signature" in document):
+        raise ValueError(
+            f"signer {ascii(document['signer'])[:60]}, and {'no' if document['signer'] else 'a'} signature"
+        )
     check_run_id(document["runId"])
 
 

@@ -346,7 +346,7 @@ class CommitKind(StrEnum):
 class Commit:
     """One step of the archive's history. `token` is unique to the call that wrote it; `time` is ms since the epoch, for
     people. `previous` is the hash of the commit on which it stands, "" of commit 0. `sha256` is its own hash, "" before
-    it is written.
+    it is written. `signer` names the key that signs it, "" of none, and `signature` is what that has made of the hash.
 
     A Begin has `run_kind` and `taken_over`, the ids of the runs that began and never ended.
 
@@ -401,7 +401,9 @@ class Commit:
     replaced: tuple[ReplacedSegment, ...] = ()
     erasure: ErasureEntry | None = None
     previous: str = ""
+    signer: str = ""
     sha256: str = field(default="", compare=False)
+    signature: str = field(default="", compare=False)
 
     @property
     def ends_backup(self) -> bool:

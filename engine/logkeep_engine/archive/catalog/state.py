@@ -14,6 +14,7 @@ from typing import TypeVar
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, in_branch, rejoined
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
+    NO_COMMIT,
     Branching,
     Commit,
     CommitKind,
@@ -80,6 +81,7 @@ class ArchiveState:
     groups    of the last run that succeeded
     runs      by run id, in the order in which they began
     sha256    the hash of commit `commit`, on which the next one stands, see `anchor`; "" without commits
+    signed_since  the first commit that is signed, and with it all before and after; -1 if none is
     """
 
     def __init__(self) -> None:
@@ -103,6 +105,7 @@ class ArchiveState:
         self.groups: tuple[GroupEntry, ...] = ()
         self.runs: dict[str, RunEntry] = {}
         self.sha256 = ""
+        self.signed_since = NO_COMMIT
 
     @property
     def running(self) -> list[RunEntry]:
@@ -123,7 +126,7 @@ class ArchiveState:
         """True if both say the same of everything but the number of their last commit."""
         return (
             all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
-            and self.sha256 == other.sha256
+            and (self.sha256, self.signed_since) == (other.sha256, other.signed_since)
             and list(self.topics.values()) == list(other.topics.values())
             and same_unpurged(self.unpurged, other.unpurged)
             and all(self._passive_held(key) == other._passive_held(key) for key in self.generations)
@@ -337,6 +340,8 @@ class ArchiveState:
             raise ValueError(f"commit {commit.number} cannot follow commit {self.commit}")
         if commit.previous != self.sha256:
             raise ValueError(why_not_on(commit, self.sha256))
+        if self.signed_since >= 0 and not commit.signer:
+            raise ValueError(f"commit {commit.number} is not signed, and all are from commit {self.signed_since} on")
         if commit.kind is CommitKind.BEGIN:
             self._begin(commit)
             self._passed(commit)
@@ -377,6 +382,8 @@ class ArchiveState:
     def _passed(self, commit: Commit) -> None:
         self.commit = commit.number
         self.sha256 = commit.sha256
+        if commit.signer and self.signed_since < 0:
+            self.signed_since = commit.number
 
     def add_facts(
         self,

@@ -28,6 +28,7 @@ from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.archive import Archive, SinceCheckpoint
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
+    NO_COMMIT,
     Branching,
     ClusterStateEntry,
     Commit,
@@ -62,11 +63,12 @@ from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEn
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import told, without_commits
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.contract.names import BACKUP, HOLD, RECONCILIATION, RETENTION
+from logkeep_engine.contract.names import BACKUP, ENV_SIGNING_DIR, HOLD, RECONCILIATION, RETENTION
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveFenced,
     ArchiveOwned,
+    ArchiveUnsigned,
     LogkeepError,
     ObjectExists,
     ReceiptRefused,
@@ -108,14 +110,15 @@ def begin_run(
     """Become the archive's writer, at the next epoch.
 
     A run of the same id that was begun and not ended is taken over at once. One of another id is watched for
-    `wait.watch` seconds: raises ArchiveBusy if its heartbeat changes, else it is taken over. Raises ArchiveOwned and
-    ArchiveRolledBack before it writes, see `owner`. If commits are gone from the catalog's end (see `lost_tail`), the
-    epoch is above theirs, and `writer.warnings` tell it."""
+    `wait.watch` seconds: raises ArchiveBusy if its heartbeat changes, else it is taken over. Raises ArchiveOwned,
+    ArchiveRolledBack and ArchiveUnsigned before it writes, see `owner`. If commits are gone from the catalog's end (see
+    `lost_tail`), the epoch is above theirs, and `writer.warnings` tell it."""
     names.check_run_id(run_id)
     timing = wait or Timing()
     for _ in range(_BEGIN_ATTEMPTS):
         state, since = archive.load_and_count()
         check_owner(archive, state)
+        _check_signs(archive, state)
         others = [run for run in state.running if run.run_id != run_id]
         for run in others:
             _watch(archive, run, timing)
@@ -131,6 +134,17 @@ def begin_run(
     raise ArchiveBusy(
         f"The archive at {archive.storage.uri} is being written by other runs.", hint="Wait until they end."
     )
+
+
+def _check_signs(archive: Archive, state: ArchiveState) -> None:
+    """Raises ArchiveUnsigned for a run that has no key to sign with, of an archive that is signed."""
+    if state.signed_since != NO_COMMIT and archive.keys.own is None:
+        raise ArchiveUnsigned(
+            f"The archive at {archive.storage.uri} is signed since commit {state.signed_since}, and this run has no "
+            "key to sign with.",
+            hint="Name the Secret with the private key in spec.storage.signing.secretRef; on the command line "
+            f"{ENV_SIGNING_DIR} names a folder with it.",
+        )
 
 
 def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
@@ -401,7 +415,7 @@ class Writer:
         """Write a checkpoint of the state now."""
         with self._lock:
             self._confirm_last()
-            data = checkpoint.dump(self.state, self.archive.info.archive_id)
+            data = checkpoint.dump(self.state, self.archive.info.archive_id, self.archive.keys)
             self.archive.storage.put(names.checkpoint_path(self.state.commit, self.epoch), data)
             self._since = SinceCheckpoint(checkpoint_bytes=len(data))
 
@@ -421,7 +435,9 @@ class Writer:
         # The heartbeat beats before the commit is visible: whoever sees the commit can watch it from then on.
         self._heartbeat.start()
         try:
-            self._append(replace(self._draft(CommitKind.BEGIN), run_kind=kind, taken_over=taken_over))
+            first = self._append(replace(self._draft(CommitKind.BEGIN), run_kind=kind, taken_over=taken_over))
+            if 0 < first == self.state.signed_since:  # whoever has keys begins with none of the checkpoints before
+                self._checkpoint_or_warn()
             confirm_owner(self.archive)
         except ArchiveOwned as error:
             self.give_up(error, error.message)
@@ -440,6 +456,7 @@ class Writer:
             epoch=self.epoch,
             time=time.time_ns() // 1_000_000,
             previous=self.state.sha256,
+            signer=self.archive.keys.signer,
         )
 
     def _append(self, commit: Commit) -> int:
@@ -447,7 +464,7 @@ class Writer:
         if self._ended and not commit.is_care:
             raise ValueError(f"run {self.run_id} has ended")
         path = names.commit_path(commit.number)
-        data = commits.dump_commit(commit)
+        data = commits.dump_commit(commit, self.archive.keys)
         commits.check_size(data, f"{self.archive.storage.uri}/{path}")
         commit = replace(commit, sha256=commits.sha256_of(data))
         self._pending = commit
@@ -490,8 +507,10 @@ class Writer:
 
     def _checkpoint_if_due(self) -> None:
         since = self._since
-        if not self._policy.due(since.commits, since.bytes, since.checkpoint_bytes):
-            return
+        if self._policy.due(since.commits, since.bytes, since.checkpoint_bytes):
+            self._checkpoint_or_warn()
+
+    def _checkpoint_or_warn(self) -> None:
         try:
             self.checkpoint()
         except LogkeepError as error:

@@ -31,7 +31,7 @@ from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.parsing import parse_model
 from logkeep_engine.contract.references import S3SecretRef
 from logkeep_engine.contract.retention import Retention
-from logkeep_engine.contract.storage import StorageSpec, StorageTls
+from logkeep_engine.contract.storage import ArchiveSpec, StorageTls
 from logkeep_engine.errors import ArchiveDamaged, ArchiveRolledBack, CredentialsMissing, SpecError, StorageRefused
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def inspect(
         body = resource_named(cluster, name)
         raw = _place(cluster, body)
         given = endpoints.endpoint
-        spec = parse_model(StorageSpec, {**raw, "endpoint": given} if given else raw)
+        spec = parse_model(ArchiveSpec, {**raw, "endpoint": given} if given else raw)
         endpoints.check(cluster, spec)
         with ExitStack() as files:
             storage = _open(cluster, spec, files)
@@ -122,7 +122,7 @@ def _retention(body: Mapping[str, Any]) -> Retention | None:
     return parse_model(Retention, said) if isinstance(said, Mapping) else None
 
 
-def _open(cluster: Kubernetes, spec: StorageSpec, files: ExitStack) -> Storage:
+def _open(cluster: Kubernetes, spec: ArchiveSpec, files: ExitStack) -> Storage:
     """The storage, opened with what the resource names. `files` keeps what the client reads later."""
     from logkeep_engine.storage import open_storage
 
@@ -132,6 +132,7 @@ def _open(cluster: Kubernetes, spec: StorageSpec, files: ExitStack) -> Storage:
             f"The archive {spec.uri} lies on {claim}, which only pods can read.",
             hint=f"Run `logkeep inspect {spec.uri}` in a pod of the engine's image that mounts it there.",
         )
+    spec = spec.model_copy(update={"signing": None})  # whose keys are the driver's; LOGKEEP_SIGNING_DIR has one's own
     environ = dict(os.environ)
     if spec.tls is not None:
         environ[names.OWN_KEYS.ca_file] = ca_file(cluster, spec.tls, files)
