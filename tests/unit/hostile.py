@@ -64,7 +64,8 @@ def _spoil(folder: Path, storage: Storage) -> None:
     (folder / "runs" / f"r{NAME}").mkdir()
     (folder / "runs" / f"r{NAME}" / "plan.json").write_text('{"format":1}')
     (folder / "runs" / f"r{NAME}" / "cluster-state.json").write_text("{}")
-    beat = {"format": 1, "runId": HOSTILE, "epoch": 9, "beat": 3, "commit": 7, "writer": HOSTILE, "time": 1}
+    beat = {"format": 1, "runId": HOSTILE, "epoch": 9, "beat": 3, "commit": 7, "writer": HOSTILE, "time": ""}
+    beat["archiveId"] = info["archiveId"]
     (folder / "runs" / "zz").mkdir()
     (folder / "runs" / "zz" / "heartbeat.json").write_text(json.dumps(beat))
 
@@ -79,8 +80,8 @@ def renamed(folder: Path, name: object) -> Archive:
     """The archive after somebody has given its topics this name, with digests that fit."""
 
     def rename(document: Document) -> None:
-        for topic in document.get("topics", ()):
-            topic["name"] = name
+        for row in document.get("topics", {"rows": ()})["rows"]:
+            row[0] = name
 
     storage = open_uri(folder.as_uri())
     relinked(storage, range(len(list((folder / "catalog").glob("*.json")))), rename)

@@ -30,8 +30,7 @@ log = logging.getLogger(__name__)
 
 REST = 7 * 86_400_000
 """ms by the store's clock. A commit goes into a bundle when it is so old, and its own object is deleted when the bundle
-is so old, and archive.json says since then that there are bundles. No writer that knows bundles needs the time (see
-`catalog.writer`). A driver of an earlier version that was suspended does: it does not look for bundles."""
+is so old. No writer needs the time (see `catalog.writer`): it is for whoever looks at a catalog or copies it."""
 _NEWEST = 2
 
 
@@ -55,8 +54,6 @@ def bundle_old_commits(writer: Writer, now: Callable[[], int], *, rest: int = RE
     if writer.state.commit < names.BUNDLED:
         return BundlingDone()
     listing = archive.listing()
-    if listing.bundles:
-        archive.note_bundles()  # a kill may have come between the first bundle and the note
     full, doubled = _first_full(listing, writer.state.commit), _first_doubled(listing, writer.read_back)
     checkpoints = [] if listing.removable else useless_checkpoints(listing, writer.read_back)
     if checkpoints:
@@ -127,13 +124,11 @@ def _make_bundle(archive: Archive, listing: CatalogListing, number: int, before:
         archive.storage.create(names.bundle_path(number), data)
     except ObjectExists:
         log.info("bundle %d was made by another run at the same time", number)
-    archive.note_bundles()
     return len(wanted)
 
 
 def _remove_commits(archive: Archive, listing: CatalogListing, number: int, before: int) -> int:
-    rested = [listing.bundles[number], *archive.storage.list(names.ARCHIVE)]
-    if len(rested) < 2 or max(info.modified for info in rested) * 1000 > before:
+    if listing.bundles[number].modified * 1000 > before:
         return 0
     archive.check_bundle(number)
     gone = [info.path for commit, info in listing.removable.items() if names.bundle_of(commit) == number]

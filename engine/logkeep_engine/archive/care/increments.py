@@ -14,7 +14,6 @@ done again.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,13 +24,26 @@ from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.nesting import WRONG, loads
+from logkeep_engine.contract.nesting import WRONG
+from logkeep_engine.contract.stored import Maybe, StoredDocument
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ArchiveUnsigned, ObjectMissing, ObjectTooLarge
 from logkeep_engine.log.memory import task_bytes
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+_VERIFIED = StoredDocument(
+    "note of what was verified",
+    1,
+    {
+        "archiveId": str,
+        "parts": int,
+        "done": int,
+        "epoch": int,
+        "checkpoint": Maybe({"path": str, "sha256": str}),
+        "damaged": [(str, int, int, int, int)],
+        "catalogDamaged": bool,
+    },
+)
 _MOST_DAMAGED = 10_000
 _NOTHING = -1
 
@@ -113,19 +125,17 @@ class VerifyCycle:
         ArchiveDamaged."""
         path = names.VERIFIED
         try:
-            body = loads(archive.storage.read(path))
-            if body["format"] != FORMAT:
-                raise ValueError(f"format {body['format']!r}")
+            body = _VERIFIED.loads(archive.storage.read(path))
             base = body["checkpoint"]
-            if base is not None and names.parse_checkpoint(str(base["path"])) is None:
+            if base is not None and names.parse_checkpoint(base["path"]) is None:
                 raise ValueError(f"{base['path']!r} is no checkpoint")
             cycle = cls(
-                int(body["parts"]),
-                int(body["done"]),
-                int(body["epoch"]),
-                None if base is None else ComparedCheckpoint(str(base["path"]), str(base["sha256"])),
-                frozenset((str(topic_id), *map(int, numbers)) for topic_id, *numbers in body["damaged"]),  # type: ignore[misc]
-                bool(body["catalogDamaged"]),
+                body["parts"],
+                body["done"],
+                body["epoch"],
+                None if base is None else ComparedCheckpoint(base["path"], base["sha256"]),
+                frozenset(tuple(item) for item in body["damaged"]),
+                body["catalogDamaged"],
             )
             archive_id = body["archiveId"]
         except ObjectMissing:
@@ -143,7 +153,6 @@ class VerifyCycle:
         """Keep the place for the next verification."""
         base = None if self.base is None else {"path": self.base.path, "sha256": self.base.sha256}
         body = {
-            "format": FORMAT,
             "archiveId": archive.info.archive_id,
             "parts": self.parts,
             "done": self.done,
@@ -152,7 +161,7 @@ class VerifyCycle:
             "damaged": [list(item) for item in sorted(self.damaged)],
             "catalogDamaged": self.catalog_damaged,
         }
-        archive.storage.put(names.VERIFIED, json.dumps(body).encode())
+        archive.storage.put(names.VERIFIED, _VERIFIED.dumps(body))
 
 
 def _identity(entry: SegmentEntry) -> _Identity:

@@ -22,7 +22,7 @@ def points_with(
 ) -> tuple[KeptPoint, ...]:
     """The points that have segments which a new generation has replaced with this removal. Raises ArchiveDamaged if
     the catalog is."""
-    if not item.is_known or not state.generations:
+    if not state.generations:
         return ()
     commit = archive.read_commit(item.commit)
     changes = (change for change in commit.generations if change.step is GenerationStep.ACTIVATE)

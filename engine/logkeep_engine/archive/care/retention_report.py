@@ -104,7 +104,7 @@ def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> Ret
         tuple(
             WaitingRemoval(
                 item.commit,
-                moment(item.time) if item.is_known else "",
+                moment(item.time),
                 item.segments.count,
                 sum(object_bytes(entry) for entries in item.segments.values() for entry in entries),
                 tuple(map(str, points_with(archive, state, item, points))),

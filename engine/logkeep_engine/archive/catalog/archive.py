@@ -13,7 +13,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
@@ -211,12 +211,6 @@ class Archive:
         """Read a bundle from the storage, whole. Raises ArchiveDamaged if it is not what was written, or if one of its
         commits is not whole."""
         self._commits.check_bundle(number)
-
-    def note_bundles(self) -> None:
-        """Write into archive.json that commits may be in bundles, so that versions which do not know bundles refuse the
-        archive."""
-        if not self.info.bundled:
-            self.change_info(lambda info: replace(info, bundled=True))
 
     def read_info(self) -> None:
         """Read archive.json again. Raises ObjectMissing, and what reading it the first time does."""

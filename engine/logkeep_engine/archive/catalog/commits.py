@@ -6,20 +6,17 @@ the hash of a commit is that of all before it. `signer` names the key that has s
 `signature` stands behind the hash, which does not cover it.
 
     {"format":1,"archiveId":…,"commit":42,"kind":"Data","runId":…,"epoch":3,"time":…,"token":…,"previous":…,"signer":…,
-     "topics":[{"name":…,"topicId":…,"partitions":…,"replicationFactor":…,"configs":{…},"compactedUntil":…}],
-     "coverage":{"columns":["topicId","partition","start","end"],"rows":[[…]]},
-     "segments":{"columns":[…],"rows":[[…]]},"gaps":{…},"removed":{…},"purged":true,
-     "purgedCommits":[…],"purgedUpTo":…,"epochs":{…},"leaders":{…},"branches":{…},"removedFromBranches":{…},
-     "snapshots":{…},"snapshotParts":{…},"removedSnapshots":{…},"replaced":{…},"holds":{…},
-     "generations":{…},"passive":{"coverage":{…},"segments":{…},"epochs":{…}},"groups":{…},
-     "clusterState":{"sha256":…,"acls":…,"quotas":…,"users":…},"erasure":{"sha256":…,"records":…,"segments":…},
-     "care":true,"sha256":…,"signature":…}
+     "purged":[],"holds":null,"topics":{"columns":["name","topicId",…],"rows":[[…]]},"segments":{…},…,"sha256":…,"signature":…}
+
+A commit has all keys of its kind, and a table all its columns. Only a table without rows is not written.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from logkeep_engine.archive.catalog import tables
@@ -32,7 +29,6 @@ from logkeep_engine.archive.catalog.documents import (
     know,
 )
 from logkeep_engine.archive.catalog.facts import (
-    NO_COMMIT,
     ClusterStateEntry,
     Commit,
     CommitKind,
@@ -52,6 +48,7 @@ from logkeep_engine.archive.catalog.kinds import (
     check_hash,
     check_values,
 )
+from logkeep_engine.archive.catalog.packed import SegmentBatch
 from logkeep_engine.archive.catalog.signing import NO_KEYS, UNSIGNED, SigningKeys, of_commit
 from logkeep_engine.archive.names import check_run_id
 from logkeep_engine.errors import ArchiveMismatch, ObjectTooLarge
@@ -69,76 +66,80 @@ _HEAD = {  # the keys that every commit has, and their attributes
     "signer": "signer",
 }
 _HEAD_KEYS = {"format", *_HEAD, "sha256", "signature"}
-_KIND_KEYS = {
-    CommitKind.BEGIN: {"runKind", "takenOver"},
-    CommitKind.DATA: {
-        "topics",
-        "coverage",
-        "segments",
-        "gaps",
-        "removed",
-        "purged",
-        "purgedCommits",
-        "purgedUpTo",
-        "holds",
-        "epochs",
-        "leaders",
-        "branches",
-        "removedFromBranches",
-        "generations",
-        "passive",
-        "snapshots",
-        "snapshotParts",
-        "removedSnapshots",
-        "replaced",
+_KEYS = {  # besides these, by kind
+    CommitKind.BEGIN: {"runKind": "run_kind", "takenOver": "taken_over"},
+    CommitKind.DATA: {"purged": "purged", "holds": "holds"},
+    CommitKind.END: {
+        "outcome": "outcome",
+        "message": "message",
+        "partial": "partial",
+        "care": "care",
+        "clusterState": "cluster_state",
+        "erasure": "erasure",
     },
-    CommitKind.END: {"outcome", "message", "groups", "partial", "clusterState", "erasure", "care"},
+}
+_TABLES: Mapping[CommitKind, Mapping[str, tuple[tables.Table[Any], str]]] = {
+    CommitKind.BEGIN: {},
+    CommitKind.DATA: {
+        "topics": (tables.TOPICS, "topics"),
+        "coverage": (tables.COVERAGE, "coverage"),
+        "segments": (tables.SEGMENTS, "segments"),
+        "gaps": (tables.GAPS, "gaps"),
+        "removed": (tables.REMOVED, "removed"),
+        "epochs": (tables.EPOCHS, "epochs"),
+        "leaders": (tables.LEADERS, "leaders"),
+        "branches": (tables.BRANCHES, "branchings"),
+        "generations": (tables.GENERATIONS, "generations"),
+        "passiveCoverage": (tables.COVERAGE, "passive.coverage"),
+        "passiveSegments": (tables.SEGMENTS, "passive.segments"),
+        "passiveEpochs": (tables.EPOCHS, "passive.epochs"),
+        "snapshots": (tables.SNAPSHOTS, "snapshots"),
+        "snapshotParts": (tables.SEGMENTS, "snapshot_parts"),
+        "removedSnapshots": (tables.REMOVED_SNAPSHOTS, "removed_snapshots"),
+        "replaced": (tables.REPLACED, "replaced"),
+    },
+    CommitKind.END: {"groups": (tables.GROUPS, "groups")},
 }
 _KINDS = {
     **dict.fromkeys(("archiveId", "runId", "token", "runKind", "message", "signer"), TEXT),
-    **dict.fromkeys(("purged", "partial", "care"), FLAG),
-    **dict.fromkeys(("takenOver", "purgedCommits", "topics"), LIST),
+    **dict.fromkeys(("partial", "care"), FLAG),
+    **dict.fromkeys(("takenOver", "purged"), LIST),
     "commit": COUNT,
     "epoch": EPOCH,
     "time": TIME,
-    "purgedUpTo": COUNT,
 }
+_OF_SNAPSHOTS = ("snapshots", "snapshotParts")
 _CLUSTER_STATE = ("sha256", "acls", "quotas", "users")
 _ERASURE = ("sha256", "records", "segments")
 _END = re.compile(rb',"sha256":"([0-9a-f]{64})"(?:,"signature":"([A-Za-z0-9+/]{86}==)")?\}\Z')
 _END_BYTES = 200  # more than it has
 
 
-def dump_commit(commit: Commit, keys: SigningKeys = NO_KEYS) -> bytes:
+def dump_commit(commit: Commit, signing: SigningKeys = NO_KEYS) -> bytes:
     """The commit as one line of JSON. It ends with its own hash, and behind it the signature of its `signer`, whose
-    `keys` these are."""
-    document: dict[str, Any] = {"format": FORMAT} | {key: getattr(commit, path) for key, path in _HEAD.items()}
-    if commit.kind is CommitKind.BEGIN:
-        document["runKind"] = commit.run_kind
-        document["takenOver"] = list(commit.taken_over)
-    elif commit.kind is CommitKind.DATA:
-        document["topics"] = [tables.topic_out(topic) for topic in commit.topics]
-        document["coverage"] = tables.COVERAGE.out(commit.coverage)
-        document["segments"] = tables.segments_out(commit.segments)
-        document["gaps"] = tables.GAPS.out(commit.gaps)
-        document |= _extensions(commit)
-    else:
-        document["outcome"] = commit.outcome
-        document["message"] = commit.message
-        document["groups"] = tables.GROUPS.out(commit.groups)
-        if commit.partial:  # versions that do not know it would restore an older state, and refuse
-            document["partial"] = True
-        if commit.care:  # versions that do not know it would take it for a backup
-            document["care"] = True
-        if commit.cluster_state is not None:
-            document["clusterState"] = {key: getattr(commit.cluster_state, key) for key in _CLUSTER_STATE}
-        if commit.erasure is not None:  # versions that do not know it would take the groups for gone
-            document["erasure"] = {key: getattr(commit.erasure, key) for key in _ERASURE}
-    body = dumps(document)
+    keys are `signing`."""
+    own = {"holds": None if commit.holds is None else tables.HOLDS.out(commit.holds)}
+    own |= {
+        "clusterState": _part_out(commit.cluster_state, _CLUSTER_STATE),
+        "erasure": _part_out(commit.erasure, _ERASURE),
+    }
+    keys = {**_HEAD, **_KEYS[commit.kind]}
+    found = {key: (table, attrgetter(path)(commit)) for key, (table, path) in _TABLES[commit.kind].items()}
+    body = dumps(
+        {
+            "format": FORMAT,
+            **{key: own[key] if key in own else getattr(commit, path) for key, path in keys.items()},
+            **tables.tables_out(found),
+        }
+    )
     sha256 = hashlib.sha256(body).hexdigest()
-    signature = keys.sign(of_commit(commit.number, sha256))
+    signature = signing.sign(of_commit(commit.number, sha256))
     signed = b',"signature":"%b"' % signature.encode() if signature else b""
     return b'%b,"sha256":"%b"%b}' % (body[:-1], sha256.encode(), signed)
+
+
+def _part_out(part: object | None, keys: Iterable[str]) -> dict[str, Any] | None:
+    return None if part is None else {key: getattr(part, key) for key in keys}
 
 
 def check_size(data: bytes, name: str) -> None:
@@ -148,49 +149,6 @@ def check_size(data: bytes, name: str) -> None:
             f"{name} would have {len(data)} bytes; a commit has at most {WHOLE_BYTES}. It was not written.",
             hint="Divide the topics and consumer groups among several KafkaBackups, each with an archive of its own.",
         )
-
-
-def _extensions(commit: Commit) -> dict[str, Any]:
-    """The keys that a commit has only where there is something to say: versions that do not know one of them would
-    misread the archive, and refuse it."""
-    newest = [item for item in commit.removed if not item.branch_id]
-    branches = [item for item in commit.removed if item.branch_id]
-    gone = commit.removed_snapshots
-    found = {
-        "removed": tables.REMOVED.out(newest) if newest else None,
-        "removedFromBranches": tables.REMOVED_FROM_BRANCHES.out(branches) if branches else None,
-        "purged": commit.purged or None,
-        "purgedCommits": list(commit.purged_commits) or None,
-        "purgedUpTo": None if commit.purged_up_to == NO_COMMIT else commit.purged_up_to,
-        "holds": None if commit.holds is None else tables.HOLDS.out(commit.holds),
-        "epochs": tables.EPOCHS.out(commit.epochs) if commit.epochs else None,
-        "leaders": tables.LEADERS.out(commit.leaders) if commit.leaders else None,
-        "branches": tables.BRANCHES.out(commit.branchings) if commit.branchings else None,
-        "generations": tables.GENERATIONS.out(commit.generations) if commit.generations else None,
-        "passive": _passive_out(commit.passive) if commit.passive else None,
-        **(tables.snapshots_out(commit.snapshots) if commit.snapshots else {}),
-        "removedSnapshots": tables.REMOVED_SNAPSHOTS.out(gone) if gone else None,
-        "replaced": tables.REPLACED.out(commit.replaced) if commit.replaced else None,
-    }
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _passive_out(facts: PassiveFacts) -> dict[str, Any]:
-    return {
-        "coverage": tables.COVERAGE.out(facts.coverage),
-        "segments": tables.segments_out(facts.segments),
-        "epochs": tables.EPOCHS.out(facts.epochs),
-    }
-
-
-def _passive_in(document: dict[str, Any], name: str) -> PassiveFacts:
-    found = document.get("passive", {})
-    know(found, {"coverage", "segments", "epochs"}, name)
-    return PassiveFacts(
-        tuple(tables.COVERAGE.read(found, "coverage", name)),
-        tables.segments_in(found, name),
-        tuple(tables.EPOCHS.read(found, "epochs", name)),
-    )
 
 
 def sha256_of(data: bytes) -> str:
@@ -217,57 +175,11 @@ def load_commit(data: bytes, name: str) -> Commit:
         raise ArchiveMismatch(
             f"{name}: a commit of kind {document.get('kind')!r}, which this version does not know.", hint=NEWER
         ) from error
-    know(document, _HEAD_KEYS | _KIND_KEYS[kind], name)
-
-    def build() -> Commit:
-        _check(document)
-        return Commit(
-            number=document["commit"],
-            archive_id=document["archiveId"],
-            token=document["token"],
-            kind=kind,
-            run_id=document["runId"],
-            epoch=document["epoch"],
-            time=document["time"],
-            previous=document["previous"],
-            run_kind=document.get("runKind", ""),
-            taken_over=_all(TEXT, document, "takenOver"),
-            topics=tuple(map(tables.topic_in, document.get("topics", ()))),
-            coverage=tuple(tables.COVERAGE.read(document, "coverage", name)),
-            segments=tables.segments_in(document, name),
-            gaps=tuple(tables.GAPS.read(document, "gaps", name)),
-            groups=tuple(tables.GROUPS.read(document, "groups", name)),
-            outcome=RunOutcome(document.get("outcome", RunOutcome.RUNNING)),
-            message=document.get("message", ""),
-            removed=(
-                *tables.REMOVED.read(document, "removed", name),
-                *tables.REMOVED_FROM_BRANCHES.read(document, "removedFromBranches", name),
-            ),
-            purged=document.get("purged", False),
-            purged_commits=_all(COUNT, document, "purgedCommits"),
-            purged_up_to=document.get("purgedUpTo", NO_COMMIT),
-            holds=tuple(tables.HOLDS.read(document, "holds", name)) if "holds" in document else None,
-            epochs=tuple(tables.EPOCHS.read(document, "epochs", name)),
-            leaders=tuple(tables.LEADERS.read(document, "leaders", name)),
-            branchings=tuple(tables.BRANCHES.read(document, "branches", name)),
-            partial=document.get("partial", False),
-            care=document.get("care", False),
-            cluster_state=_cluster_state(document, name),
-            generations=tuple(tables.GENERATIONS.read(document, "generations", name)),
-            passive=_passive_in(document, name),
-            snapshots=tables.snapshots_in(document, name),
-            removed_snapshots=tuple(tables.REMOVED_SNAPSHOTS.read(document, "removedSnapshots", name)),
-            replaced=tuple(tables.REPLACED.read(document, "replaced", name)),
-            erasure=_erasure(document, name),
-            signer=document["signer"],
-            sha256=document["sha256"],
-            signature=document.get("signature", UNSIGNED),
-        )
-
-    return building(build, name)
+    know(document, {*_HEAD_KEYS, *_KEYS[kind], *_TABLES[kind]}, name)
+    return building(lambda: _commit_of(document, kind, name), name)
 
 
-def _check(document: dict[str, Any]) -> None:
+def _commit_of(document: dict[str, Any], kind: CommitKind, name: str) -> Commit:
     check_values(document, _KINDS)
     check_hash(document["previous"], "previous")
     if bool(document["signer"]) != ("signature" in document):
@@ -275,16 +187,40 @@ def _check(document: dict[str, Any]) -> None:
             f"signer {ascii(document['signer'])[:60]}, and {'no' if document['signer'] else 'a'} signature"
         )
     check_run_id(document["runId"])
+    values = {path: document[key] for key, path in (_HEAD | _KEYS[kind]).items()}
+    values |= _parts(kind, values, name)
+    facts: dict[str, Any] = {}
+    for key, (table, path) in _TABLES[kind].items():
+        if key not in _OF_SNAPSHOTS:
+            found = table.read(document, key, name)
+            facts[path] = found if isinstance(found, SegmentBatch) else tuple(found)
+    if kind is CommitKind.DATA:
+        facts["snapshots"] = tables.snapshots_in(document, name)
+        facts["passive"] = PassiveFacts(*(facts.pop(f"passive.{part}") for part in ("coverage", "segments", "epochs")))
+    end = {"sha256": document["sha256"], "signature": document.get("signature", UNSIGNED)}
+    return Commit(**{**values, **facts, **end, "kind": kind})
 
 
-def _all(kind: ValueKind, document: dict[str, Any], key: str) -> tuple[Any, ...]:
-    found = document.get(key, ())
+def _parts(kind: CommitKind, values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The values of a commit that are more than numbers and texts in its document."""
+    if kind is CommitKind.BEGIN:
+        return {"taken_over": _all(TEXT, values["taken_over"], "takenOver")}
+    if kind is CommitKind.DATA:
+        holds = None if values["holds"] is None else tuple(tables.HOLDS.read(values, "holds", name))
+        return {"purged": _all(COUNT, values["purged"], "purged"), "holds": holds}
+    return {
+        "outcome": RunOutcome(values["outcome"]),
+        "cluster_state": _cluster_state(values["cluster_state"], name),
+        "erasure": _erasure(values["erasure"], name),
+    }
+
+
+def _all(kind: ValueKind, found: list[Any], key: str) -> tuple[Any, ...]:
     kind.check(found, key)
     return tuple(found)
 
 
-def _cluster_state(document: dict[str, Any], name: str) -> ClusterStateEntry | None:
-    found = document.get("clusterState")
+def _cluster_state(found: Any, name: str) -> ClusterStateEntry | None:
     if found is None:
         return None
     know(found, set(_CLUSTER_STATE), name)
@@ -292,8 +228,7 @@ def _cluster_state(document: dict[str, Any], name: str) -> ClusterStateEntry | N
     return ClusterStateEntry(*(found[key] for key in _CLUSTER_STATE))
 
 
-def _erasure(document: dict[str, Any], name: str) -> ErasureEntry | None:
-    found = document.get("erasure")
+def _erasure(found: Any, name: str) -> ErasureEntry | None:
     if found is None:
         return None
     know(found, set(_ERASURE), name)

@@ -48,8 +48,6 @@ class CheckpointComparison:
 
     def __init__(self, state: ArchiveState) -> None:
         self._state = state
-        self._layout = 0
-        self._oldest = 0
         self._places: dict[Partition, int] = {}
         self._items: list[bytes] = []
         self._rows: list[bytes | bytearray] = []
@@ -70,39 +68,29 @@ class CheckpointComparison:
         Raises what `checkpoint.load` does.
         """
         head, body = checkpoint.split(data, name)
-        layout = head.get("layout", 1)
-        if layout < checkpoint.LAYOUT or (head["archiveId"], head["commit"]) != (archive_id, self._state.commit):
+        if (head["archiveId"], head["commit"]) != (archive_id, self._state.commit):
             return None
-        self._refresh(layout)
-        if layout < max(self._oldest, checkpoint.layout_of_archive(self._state)):
-            return None
+        self._refresh()
         try:
             contents = checkpoint.frames_of(body, head["frames"])
-            is_same = all(map(_equal, zip_longest(contents, self._wanted(layout))))
+            is_same = all(map(_equal, zip_longest(contents, self._wanted())))
         except WRONG:
             return None
         return str(head["sha256"]) if is_same else None
 
-    def _wanted(self, layout: int) -> Iterator[tuple[bytes, bytes]]:
-        yield checkpoint.first_content(self._state, len(self._places), layout), b""
+    def _wanted(self) -> Iterator[tuple[bytes, bytes]]:
+        yield checkpoint.first_content(self._state, len(self._places)), b""
         for some in checkpoint.frame_bounds(list(map(len, self._rows))):
-            rows = b"".join(self._rows[some])
-            yield b"[%b]\n" % b",".join(self._items[some]), checkpoint.rows_out(rows, layout)
+            yield b"[%b]\n" % b",".join(self._items[some]), b"".join(self._rows[some])
 
-    def _refresh(self, layout: int) -> None:
+    def _refresh(self) -> None:
         """Make anew what must be said of partitions that have changed."""
-        if layout != self._layout:
-            self._places.clear()
-            self._layout = layout
-        if not self._places:
-            self._oldest = 0
         anew = list(self._changed)
         if not self._places or not self._changed <= self._places.keys():
             anew = self._place_anew()
-        for key, item in zip(anew, checkpoint.items_of(self._state, anew, layout), strict=True):
+        for key, item in zip(anew, checkpoint.items_of(self._state, anew), strict=True):
             at = self._places[key]
-            self._items[at], self._rows[at] = item, checkpoint.rows_of(self._state, key, layout)
-            self._oldest = max(self._oldest, checkpoint.layout_of_partition(self._state, key))
+            self._items[at], self._rows[at] = item, checkpoint.rows_of(self._state, key)
         self._changed = set()
 
     def _place_anew(self) -> list[Partition]:

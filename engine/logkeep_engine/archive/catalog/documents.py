@@ -8,8 +8,8 @@ the commits, `checkpoint` the checkpoints, `tables` the rows that both have.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from logkeep_engine.archive.catalog.claim import Owner
@@ -35,9 +35,9 @@ class ArchiveInfo:
     """The content of `archive.json`. `created_at` is ISO 8601 in UTC.
 
     `segments` is the format of the archive's segments: Kafka, Records or Avro. `imported`: the archive was made from
-    something that another tool wrote; it has no cluster (`cluster_id` is "-"), and no backup goes on in it. `bundled`:
-    commits may be in bundles. `owner` is who writes it, None if nobody owns it; `taken_over` is the consent with which
-    the owner has it, "" if it has made it or found it without an owner.
+    something that another tool wrote; it has no cluster (`cluster_id` is "-"), and no backup goes on in it. `owner` is
+    who writes it, None if nobody owns it; `taken_over` is the consent with which the owner has it, "" if it has made it
+    or found it without an owner.
     """
 
     archive_id: str
@@ -47,60 +47,52 @@ class ArchiveInfo:
     format: int = FORMAT
     segments: FormatName = FormatName.KAFKA
     imported: bool = False
-    bundled: bool = False
     owner: Owner | None = None
     taken_over: str = ""
 
 
-_INFO = {
+_TEXTS = {
     "archiveId": "archive_id",
     "clusterId": "cluster_id",
     "createdAt": "created_at",
     "createdBy": "created_by",
 }
-"""The keys that every `archive.json` has, and their attributes."""
+_INFO = {*_TEXTS, "format", "segments", "imported", "owner", "takenOver"}
 
 
 def dump_info(info: ArchiveInfo) -> bytes:
     """`archive.json`, in lines for people."""
-    document: dict[str, Any] = {"format": info.format} | {key: getattr(info, name) for key, name in _INFO.items()}
-    # These keys are written only where they say something: versions that do not know them refuse the archive.
-    if info.segments is not FormatName.KAFKA:
-        document["segments"] = info.segments.value
-    if info.imported:
-        document["imported"] = True
-    if info.bundled:
-        document["bundled"] = True
-    if info.owner is not None:
-        document["owner"] = asdict(info.owner)
-    if info.taken_over:
-        document["takenOver"] = info.taken_over
+    document = {
+        "format": info.format,
+        **{key: getattr(info, name) for key, name in _TEXTS.items()},
+        "segments": info.segments.value,
+        "imported": info.imported,
+        "owner": None if info.owner is None else asdict(info.owner),
+        "takenOver": info.taken_over,
+    }
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def load_info(data: bytes, name: str) -> ArchiveInfo:
     """Read `archive.json`. Messages name the object as `name`."""
     document = parse(data, name)
-    know(document, {"format", *_INFO, "segments", "imported", "bundled", "owner", "takenOver"}, name)
-    try:
-        facts = {attribute: document[key] for key, attribute in _INFO.items()}
-    except KeyError as error:
-        raise damaged(name, f"key {error} is missing") from error
+    know(document, _INFO, name)
+    if missing := sorted(_INFO - document.keys()):
+        raise damaged(name, f"key {missing[0]!r} is missing")
+    facts = {attribute: document[key] for key, attribute in _TEXTS.items()}
     if not all(isinstance(value, str) and value for value in facts.values()):
         raise damaged(name, "a value is not a string")
-    segments, imported = document.get("segments", FormatName.KAFKA.value), document.get("imported", False)
-    bundled = document.get("bundled", False)
-    if segments not in list(FormatName) or not isinstance(imported, bool) or not isinstance(bundled, bool):
-        raise ArchiveMismatch(f"{name}: segments {segments!r}, imported {imported!r}, bundled {bundled!r}.", hint=NEWER)
+    segments, imported = document["segments"], document["imported"]
+    if segments not in list(FormatName) or not isinstance(imported, bool):
+        raise ArchiveMismatch(f"{name}: segments {segments!r}, imported {imported!r}.", hint=NEWER)
     owner, taken_over = building(lambda: _ownership(document), name)
-    known = ArchiveInfo(**facts, segments=FormatName(segments), imported=imported, bundled=bundled)
-    return replace(known, owner=owner, taken_over=taken_over)
+    return ArchiveInfo(**facts, segments=FormatName(segments), imported=imported, owner=owner, taken_over=taken_over)
 
 
 def _ownership(document: dict[str, Any]) -> tuple[Owner | None, str]:
     """Whose the archive is, and the consent that made it so. Raises ValueError and TypeError."""
-    said, taken_over = document.get("owner"), document.get("takenOver", "")
-    if taken_over and not (isinstance(taken_over, str) and is_consent(taken_over)):
+    said, taken_over = document["owner"], document["takenOver"]
+    if taken_over != "" and not (isinstance(taken_over, str) and is_consent(taken_over)):
         raise ValueError(f"takenOver {taken_over!r}")
     if said is not None and not (isinstance(said, dict) and all(isinstance(value, str) for value in said.values())):
         raise TypeError("owner: not an object of strings")
@@ -158,7 +150,7 @@ def know(document: dict[str, Any], known: set[str], name: str) -> None:
         raise ArchiveMismatch(f"{name}: unknown keys {', '.join(unknown)}.", hint=NEWER)
 
 
-def rows_of(document: dict[str, Any], key: str, columns: Sequence[str], name: str) -> list[list[Any]]:
+def rows_of(document: Mapping[str, Any], key: str, columns: Sequence[str], name: str) -> list[list[Any]]:
     """The rows of a table, none if it is not there. Raises ArchiveMismatch for other columns."""
     if key not in document:
         return []

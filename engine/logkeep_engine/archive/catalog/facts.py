@@ -294,13 +294,6 @@ class RunEntry:
         found = replace(self, end_time=time, outcome=outcome, message=message)
         return replace(found, succeeded_epoch=0, succeeded_time=0) if outcome is RunOutcome.SUCCEEDED else found
 
-    def agrees(self, other: RunEntry) -> bool:
-        """Whether both say the same, as far as both know it: checkpoints of earlier versions do not tell the success of
-        a run that was begun again."""
-        if self.succeeded_epoch and other.succeeded_epoch:
-            return self == other
-        return self == replace(other, succeeded_epoch=self.succeeded_epoch, succeeded_time=self.succeeded_time)
-
     @property
     def is_care(self) -> bool:
         """Whether the run takes care of what others have archived, and archives nothing."""
@@ -352,11 +345,10 @@ class Commit:
 
     A Data has `topics`, the facts of receipts, the `epochs` that are new, and the `leaders` on whose logs the run
     begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
-    segments. `purged`: the objects of all segments that were removed before are deleted; `purged_commits`: those of the
-    segments that these commits have removed; `purged_up_to`: those of all that were removed up to this commit.
-    `snapshots` are new ones of compacted partitions, and `removed_snapshots` are there no more. `holds` are all that
-    there are from now on; None: they stay as they were. `generations` are steps of generations; what the commit adds to
-    those that are being read is `passive`.
+    segments. `purged`: the objects of what these commits have removed are deleted. `snapshots` are new ones of
+    compacted partitions, and `removed_snapshots` are there no more. `holds` are all that there are from now on; None:
+    they stay as they were. `generations` are steps of generations; what the commit adds to those that are being read is
+    `passive`.
 
     With `replaced`, an erasure's, its `segments` are those that take their place, and nothing is added.
 
@@ -384,9 +376,7 @@ class Commit:
     outcome: RunOutcome = RunOutcome.RUNNING
     message: str = ""
     removed: tuple[RemovedSegment, ...] = ()
-    purged: bool = False
-    purged_commits: tuple[int, ...] = ()
-    purged_up_to: int = NO_COMMIT
+    purged: tuple[int, ...] = ()
     epochs: tuple[LeaderEpoch, ...] = ()
     leaders: tuple[LeaderSeen, ...] = ()
     branchings: tuple[Branching, ...] = ()
@@ -404,6 +394,11 @@ class Commit:
     signer: str = ""
     sha256: str = field(default="", compare=False)
     signature: str = field(default="", compare=False)
+
+    @property
+    def snapshot_parts(self) -> list[SegmentEntry]:
+        """The parts of all its snapshots."""
+        return [part for item in self.snapshots for part in item.parts]
 
     @property
     def ends_backup(self) -> bool:
@@ -424,9 +419,8 @@ class Commit:
         facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
         changed = [item for item in self.generations if item.step is not GenerationStep.DUE]
         added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings, changed]))
-        done = (self.removed, self.purged_commits, self.snapshots, self.removed_snapshots, self.generations)
-        purged = self.purged or self.purged_up_to != NO_COMMIT
-        return self.kind is CommitKind.DATA and (purged or any(done)) and not added and not self.passive
+        done = (self.removed, self.purged, self.snapshots, self.removed_snapshots, self.generations)
+        return self.kind is CommitKind.DATA and any(done) and not added and not self.passive
 
 
 def why_not_on(commit: Commit, sha256: str) -> str:

@@ -6,7 +6,7 @@ The tables of commits (`tables`) and the packed rows of checkpoints and of memor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from itertools import accumulate, groupby
 from struct import calcsize
 
@@ -25,23 +25,6 @@ class FieldKind(StrEnum):
     HASH = "32s"
     COUNTS = "5I"
     BITS = "B"
-
-
-class Since(IntEnum):
-    """The extension of the format that brought a column. A commit's table has the columns of an extension only if a
-    segment needs them: a table without them stays readable to versions that do not know them."""
-
-    FIRST = 0
-    COMPRESSED = 1
-    """Segments in seekable zstd."""
-    LAYOUTS = 2
-    """Segments of other layouts than Kafka's; such a table has the columns of COMPRESSED, too."""
-    DIGESTS = 3
-    """Digests that are not SHA-256; such a table has the columns of LAYOUTS, too."""
-    SNAPSHOTS = 4
-    """Parts of snapshots; such a table has the columns of DIGESTS, too."""
-    GENERATIONS = 5
-    """Segments in the folder of a generation; such a table has the columns of SNAPSHOTS, too."""
 
 
 _ANY = frozenset(Layout)
@@ -63,7 +46,6 @@ class SegmentField:
     kind: FieldKind
     at: int
     layouts: frozenset[Layout] = _ANY
-    since: Since = Since.FIRST
 
 
 FIELDS = (  # in the order of a commit's columns
@@ -84,15 +66,15 @@ FIELDS = (  # in the order of a commit's columns
     SegmentField("files.timeindex_bytes", "timeindexBytes", FieldKind.INT, 12, _KAFKA),
     SegmentField("files.txnindex_bytes", "txnindexBytes", FieldKind.INT, 13, _KAFKA),
     SegmentField("files.txnindex_sha256", "txnindexSha256", FieldKind.HASH, 20, _KAFKA),
-    SegmentField("files.stored_bytes", "storedBytes", FieldKind.LONG, 8, _KAFKA, Since.COMPRESSED),
-    SegmentField("layout", "layout", FieldKind.BITS, 21, since=Since.LAYOUTS),
-    SegmentField("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO, Since.LAYOUTS),
-    SegmentField("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _NUMBERED, Since.LAYOUTS),
-    SegmentField("digest.blake3", "blake3", FieldKind.HASH, 19, since=Since.DIGESTS),
-    SegmentField("files.end", "snapshotEnd", FieldKind.LONG, 8, _SNAPSHOT, Since.SNAPSHOTS),
-    SegmentField("files.leader_epoch", "leaderEpoch", FieldKind.INT, 12, _SNAPSHOT, Since.SNAPSHOTS),
-    SegmentField("files.part", "part", FieldKind.INT, 13, _SNAPSHOT, Since.SNAPSHOTS),
-    SegmentField("files.generation", "generation", FieldKind.INT, 13, _NUMBERED, Since.GENERATIONS),
+    SegmentField("files.stored_bytes", "storedBytes", FieldKind.LONG, 8, _KAFKA),
+    SegmentField("layout", "layout", FieldKind.BITS, 21),
+    SegmentField("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO),
+    SegmentField("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _NUMBERED),
+    SegmentField("digest.blake3", "blake3", FieldKind.HASH, 19),
+    SegmentField("files.end", "snapshotEnd", FieldKind.LONG, 8, _SNAPSHOT),
+    SegmentField("files.leader_epoch", "leaderEpoch", FieldKind.INT, 12, _SNAPSHOT),
+    SegmentField("files.part", "part", FieldKind.INT, 13, _SNAPSHOT),
+    SegmentField("files.generation", "generation", FieldKind.INT, 13, _NUMBERED),
 )
 FLAGS = {
     "transactional": "transactional",
@@ -113,11 +95,6 @@ LAYOUT_NAMES = {
     Layout.SNAPSHOT: "snapshot",
 }
 """The values of the column `layout`."""
-
-
-def columns(since: Since) -> list[str]:
-    """The columns of a commit's table with the extensions up to `since`. Topic id and partition stand before them."""
-    return [field.column for field in FIELDS if field.since <= since]
 
 
 def paths() -> list[str]:
@@ -187,11 +164,8 @@ def _single(kind: FieldKind) -> list[FieldKind]:
     return [FieldKind.INT] * len(CODECS) if kind is FieldKind.COUNTS else [kind]
 
 
-PLAIN_ROW_COLUMNS = _row_columns()
-PLAIN_ROW_LAYOUT = _row_layout()
-"""The rows of checkpoints that know SHA-256 only."""
-ROW_COLUMNS = (*PLAIN_ROW_COLUMNS, "digest")
-ROW_LAYOUT = PLAIN_ROW_LAYOUT + FieldKind.BITS
-"""The rows of memory, and of checkpoints with other digests: the last byte is the number of the algorithm, with
-the high bit of the layout, and the column `sha256` has a digest of that algorithm."""
+ROW_COLUMNS = (*_row_columns(), "digest")
+ROW_LAYOUT = _row_layout() + FieldKind.BITS
+"""The rows of memory and of checkpoints: the last byte is the number of the algorithm, with the high bit of the layout,
+and the column `sha256` has a digest of that algorithm."""
 DIGEST_NUMBERS = {DigestAlgorithm.SHA256: 0, DigestAlgorithm.BLAKE3: 1}

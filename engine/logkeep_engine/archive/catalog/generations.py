@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -37,7 +37,6 @@ from logkeep_engine.archive.catalog.facts import (
     TopicEntry,
 )
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
-from logkeep_engine.archive.catalog.kinds import FLAG, NUMBER, epochs_of, ranges_of
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentTable, offsets_of
 from logkeep_engine.archive.ranges import Range, together
@@ -207,48 +206,6 @@ def change_generations(state: KeepsGenerations, commit: Commit) -> None:
         passive = state.of_generation(PASSIVE)
         passive.add_facts((), facts.coverage, facts.segments, ())
         passive.add_lineage(facts.epochs, ())
-
-
-def generation_out(state: KeepsGenerations, key: Partition) -> tuple[dict[str, Any], bytes]:
-    """The generations of a partition as a checkpoint has them, and the rows of the segments of the passive one."""
-    known = state.generations.get(key)
-    if known is None:
-        return {}, b""
-    found: dict[str, Any] = {
-        name: getattr(known, name) for name in ("number", "began", "since", "exact", "last", "epoch")
-    }
-    found |= {} if known.parted == _WHOLE else {"parted": known.parted}
-    found |= {"due": True} if known.due else {}
-    if known.passive is None:
-        return found, b""
-    held = state.of_generation(known.passive.number).held(key)
-    passive = {name: getattr(known.passive, name) for name in ("number", "began", "start", "end")}
-    passive |= {"archived": held.coverage, "epochs": held.epochs, "segments": len(held.rows) // ROW_BYTES}
-    return {**found, "passive": passive}, bytes(held.rows)
-
-
-def generation_in(state: KeepsGenerations, key: Partition, found: dict[str, Any], rows: memoryview) -> int:
-    """Add what `generation_out` has made. `rows` begins with its rows; returns how many bytes they are. Raises
-    TypeError for anything else."""
-    own = dict(found)
-    passive = own.pop("passive", None)
-    FLAG.check((own.get("due", False),), "due")
-    NUMBER.check([value for name, value in own.items() if name != "due"], "a number of a generation")
-    if passive is None:
-        state.generations[key] = Generation(**own)
-        return 0
-    own_passive = dict(passive)
-    coverage, epochs, count = (own_passive.pop(name) for name in ("archived", "epochs", "segments"))
-    NUMBER.check([count, *own_passive.values()], "a number of a generation")
-    state.generations[key] = Generation(**own, passive=PassiveGeneration(**own_passive))
-    size: int = count * ROW_BYTES
-    held = PartitionFacts(
-        bytes(rows[:size]),
-        ranges_of(coverage),
-        epochs=epochs_of(epochs),
-    )
-    state.of_generation(passive["number"]).hold(key, held)
-    return size
 
 
 def end_passive(state: KeepsGenerations, commit: Commit, key: Partition) -> None:

@@ -6,49 +6,54 @@ last, so that a heartbeat outlives the loss of the commits it speaks of (see `lo
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.contract.nesting import loads
+from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.errors import LogkeepError, StorageUnavailable
+from logkeep_engine.log.batch import MAX_OFFSET
 from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT = "heartbeat.json"
+_BEAT = StoredDocument(
+    "heartbeat",
+    1,
+    {
+        "runId": str,
+        "archiveId": str,
+        "epoch": int,
+        "writer": str,
+        "beat": int,
+        "commit": int,
+        "time": str,
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The content of a heartbeat. `commit` is the last commit of the run, NO_COMMIT before its first. Heartbeats of
-    earlier versions do not say it: there `commit` is None and `archive_id` is ""."""
+    """The content of a heartbeat. `commit` is the last commit of the run, NO_COMMIT before its first."""
 
     run_id: str
     epoch: int
-    beat: int
-    commit: int | None
+    commit: int
     archive_id: str
 
     @classmethod
     def parse(cls, data: bytes) -> Beat:
         """Read a heartbeat. Raises ValueError for anything else."""
-        document: Any = loads(data)
-        if not isinstance(document, dict):
-            raise ValueError("no object")
-        epoch, beat, commit = document.get("epoch"), document.get("beat", 0), document.get("commit")
-        if not isinstance(epoch, int) or not 0 < epoch <= names.MAX_EPOCH:
-            raise ValueError(f"epoch {epoch!r}")
-        if not isinstance(beat, int) or not isinstance(commit, (int, type(None))):
-            raise ValueError(f"beat {beat!r}, commit {commit!r}")
-        return cls(str(document.get("runId", "")), epoch, beat, commit, str(document.get("archiveId", "")))
+        found = _BEAT.loads(data)
+        if not 0 < found["epoch"] <= names.MAX_EPOCH or not NO_COMMIT <= found["commit"] <= MAX_OFFSET:
+            raise ValueError(f"epoch {found['epoch']}, commit {found['commit']}")
+        return cls(found["runId"], found["epoch"], found["commit"], found["archiveId"])
 
 
 class Heartbeat:
@@ -111,4 +116,4 @@ class Heartbeat:
         self._beats += 1
         now = iso(time.time_ns() // 1_000_000)
         beat = {**self._facts, "beat": self._beats, "commit": self._commit, "time": now}
-        self._storage.put(self._path, json.dumps(beat, separators=(",", ":")).encode())
+        self._storage.put(self._path, _BEAT.dumps(beat))

@@ -53,11 +53,14 @@ EPOCH = ValueKind("epoch", frozenset({int}), 0, names.MAX_EPOCH)
 TIME = ValueKind("time", frozenset({int}), -1, _LAST_TIME)
 TIME_IF_KNOWN = ValueKind("time", frozenset({int, _NONE}), -1, _LAST_TIME)
 LIST = ValueKind("list", frozenset({list}))
+OBJECT = ValueKind("object", frozenset({dict}))
 
 _TEXTS = ("topicId", "groupId", "topic", "reason", "kind", "name", "origin", "step", "branchId", "runId")
 _COLUMNS = {
     **dict.fromkeys((*_TEXTS, "outcome", "message", "metadata"), TEXT),
     "partition": PARTITION,
+    "configs": OBJECT,
+    "compactedUntil": EPOCH,
     "share": FLAG,
     "time": TIME,
     "beginTime": TIME,

@@ -17,7 +17,6 @@ older heartbeat of an ended run can only tell of commits that lie before others.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +27,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.facts import NO_COMMIT, RunOutcome
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Beat
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.nesting import WRONG, loads
+from logkeep_engine.contract.stored import DocumentRefused, StoredDocument
 from logkeep_engine.errors import ObjectMissing, ObjectTooLarge
 from logkeep_engine.storage import NOTE_BYTES, ObjectInfo, Storage
 
@@ -37,6 +36,11 @@ log = logging.getLogger(__name__)
 _PLANS = ("plan.json", "convert-plan.json")  # see `beginnings`; a restore's plan has another name
 _RECORD = "lost-tail-"
 _READERS = 16
+_LOST = StoredDocument(
+    "record of lost commits",
+    1,
+    {"lost": [{"witness": str, "run_id": str, "epoch": int, "commit": int, "end": int, "found_by": str}]},
+)
 _LAST_WRITTEN = 16
 
 
@@ -109,7 +113,7 @@ def store_record(storage: Storage, run_id: str, epoch: int, tails: Sequence[Lost
     """Store for good what the run that is about to begin at `epoch` has found."""
     if tails:
         found = [asdict(replace(tail, found_by=run_id)) for tail in tails]
-        storage.put(names.run_file(run_id, f"{_RECORD}{epoch:010d}.json"), json.dumps({"lost": found}).encode())
+        storage.put(names.run_file(run_id, f"{_RECORD}{epoch:010d}.json"), _LOST.dumps({"lost": found}))
 
 
 @dataclass(slots=True)
@@ -164,7 +168,7 @@ def _read_beats(storage: Storage, archive_id: str, paths: dict[str, str]) -> dic
         return {}
     with ThreadPoolExecutor(min(_READERS, len(paths)), thread_name_prefix="logkeep-beats") as pool:
         beats = zip(paths, pool.map(read, paths.values()), strict=True)
-        return {run_id: beat for run_id, beat in beats if beat is not None and beat.archive_id in ("", archive_id)}
+        return {run_id: beat for run_id, beat in beats if beat is not None and beat.archive_id == archive_id}
 
 
 def _against(
@@ -175,8 +179,7 @@ def _against(
             yield LostTail(info.path, "", epoch, number, state.commit)
     for run_id, beat in sorted(beats.items()):
         if _is_beyond(state, run_id, beat, run_id in planned):
-            commit = NO_COMMIT if beat.commit is None else beat.commit
-            yield LostTail(names.run_file(run_id, HEARTBEAT), run_id, beat.epoch, commit, state.commit)
+            yield LostTail(names.run_file(run_id, HEARTBEAT), run_id, beat.epoch, beat.commit, state.commit)
     for run_id in sorted(planned - set(state.runs) - set(beats)):
         yield LostTail(f"{names.RUNS}{run_id}/", run_id, 0, NO_COMMIT, state.commit)
 
@@ -185,21 +188,18 @@ def _is_beyond(state: ArchiveState, run_id: str, beat: Beat, planned: bool) -> b
     """Tells whether the run has committed what the catalog does not know. A heartbeat alone does not say so: it is
     written before the first commit, and the run may have been killed in between."""
     run = state.runs.get(run_id)
-    if beat.commit is not None and beat.commit > state.commit:
+    if beat.commit > state.commit:
         return True
     if run is not None and run.epoch >= beat.epoch:
         return False
-    if beat.commit is not None and beat.commit != NO_COMMIT:
-        return True
-    # Earlier versions did not say what was committed: a second beat comes five seconds after the first commit.
-    return (run is None and planned) or (beat.commit is None and beat.beat > 1)
+    return beat.commit != NO_COMMIT or (run is None and planned)
 
 
 def _read_record(storage: Storage, path: str) -> list[LostTail]:
     try:
-        return [LostTail(**tail) for tail in loads(storage.read(path))["lost"]]
+        return [LostTail(**tail) for tail in _LOST.loads(storage.read(path))["lost"]]
     except ObjectMissing:
         return []
-    except WRONG as error:
+    except DocumentRefused as error:
         log.warning("%s/%s cannot be read: %s", storage.uri, path, error)
         return []

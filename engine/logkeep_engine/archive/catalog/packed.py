@@ -35,7 +35,6 @@ from logkeep_engine.errors import ArchiveMismatch
 
 _ROW = struct.Struct(fields.ROW_LAYOUT)
 ROW_BYTES = _ROW.size
-PLAIN_ROW_BYTES = struct.calcsize(fields.PLAIN_ROW_LAYOUT)
 _OFFSETS = struct.Struct(f"<2q{ROW_BYTES - 16}x")
 _SUMS = struct.Struct(f"<24xq8xq{ROW_BYTES - 48}x")  # records and bytes
 _BASE = struct.Struct("<q")
@@ -104,28 +103,13 @@ def _hash(text: str, number: int = 0) -> bytes:
     return raw
 
 
-def needs_digests(rows: bytes | bytearray) -> bool:
-    """Whether a segment of these rows has another digest than SHA-256."""
-    return bool(rows[ROW_BYTES - 1 :: ROW_BYTES].strip(b"\0"))
-
-
 def digests_of(rows: bytes | bytearray) -> dict[str, int]:
     """How many segments of these rows have a digest of each algorithm, by its name."""
     numbers = rows[ROW_BYTES - 1 :: ROW_BYTES].translate(_WITHOUT_LAYOUT)
     return {name_of(algorithm): numbers.count(number) for algorithm, number in DIGEST_NUMBERS.items()}
 
 
-def plain_rows(rows: bytes | bytearray) -> bytes:
-    """The rows without the number of the digest's algorithm, as checkpoints have them that know SHA-256 only."""
-    return b"".join(rows[at : at + PLAIN_ROW_BYTES] for at in range(0, len(rows), ROW_BYTES))
-
-
-def of_plain_rows(rows: bytes) -> bytes:
-    """The rows of such a checkpoint as they are in memory. What is no whole row stays none."""
-    return b"".join(rows[at : at + PLAIN_ROW_BYTES] + b"\0" for at in range(0, len(rows), PLAIN_ROW_BYTES))
-
-
-def check_digests(rows: bytes) -> None:
+def check_numbers(rows: bytes | memoryview) -> None:
     """Raises ArchiveMismatch for rows with a digest, or a layout, that this version does not know."""
     for digest in set(rows[ROW_BYTES - 1 :: ROW_BYTES]):
         number = _WITHOUT_LAYOUT[digest]
@@ -135,7 +119,7 @@ def check_digests(rows: bytes) -> None:
             _check_layouts(rows)
 
 
-def _check_layouts(rows: bytes) -> None:
+def _check_layouts(rows: bytes | memoryview) -> None:
     for flags, digest in {(row[-2], row[-1]) for row in _ROW.iter_unpack(rows)}:
         number = layout_of(flags, digest)
         if number not in set(Layout):

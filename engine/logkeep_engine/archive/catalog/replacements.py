@@ -246,16 +246,12 @@ def replacements_out(replacements: Sequence[Replacement]) -> tuple[list[list[int
     return [[*item.segment, 1 if item.row else 0] for item in replacements], b"".join(item.row for item in replacements)
 
 
-def replacements_in(items: Iterable[Sequence[int]], rows: bytes | memoryview) -> tuple[list[Replacement], int]:
-    """The replacements of a checkpoint, and how many bytes of `rows` are theirs. Raises ValueError if rows are
-    missing."""
+def replacements_in(items: Iterable[Sequence[int]], take: Callable[[int], bytes]) -> list[Replacement]:
+    """The replacements of a checkpoint; `take` gives so many of its next rows. Raises ValueError for what is none."""
     found: list[Replacement] = []
-    at = 0
     for base, epoch, attempt, end, count in items:
         NUMBER.check((base, epoch, attempt, end, count), "a number of a replacement")
-        row = bytes(rows[at : at + count * ROW_BYTES])
-        if count not in (0, 1) or len(row) != count * ROW_BYTES:
-            raise ValueError(f"segment {base} of epoch {epoch} was replaced by {count} segments in {len(row)} bytes")
-        found.append(Replacement((base, epoch, attempt, end), row))
-        at += len(row)
-    return found, at
+        if count not in (0, 1):
+            raise ValueError(f"segment {base} of epoch {epoch} was replaced by {count} segments")
+        found.append(Replacement((base, epoch, attempt, end), take(count)))
+    return found

@@ -47,7 +47,7 @@ from logkeep_engine.archive.catalog.packed import (
     without_bases,
 )
 from logkeep_engine.archive.catalog.replacements import Replacement, follow, put_in_place
-from logkeep_engine.archive.catalog.unpurged import Unpurged, same_unpurged, without_commits
+from logkeep_engine.archive.catalog.unpurged import Unpurged, without_commits
 from logkeep_engine.archive.ranges import Range, add_range, without
 
 T = TypeVar("T")
@@ -128,10 +128,9 @@ class ArchiveState:
             all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
             and (self.sha256, self.signed_since) == (other.sha256, other.signed_since)
             and list(self.topics.values()) == list(other.topics.values())
-            and same_unpurged(self.unpurged, other.unpurged)
+            and self.unpurged == other.unpurged
             and all(self._passive_held(key) == other._passive_held(key) for key in self.generations)
-            and len(self.runs) == len(other.runs)
-            and all(map(RunEntry.agrees, self.runs.values(), other.runs.values()))
+            and list(self.runs.values()) == list(other.runs.values())
         )
 
     def accounted_for(self, topic_id: str, partition: int) -> list[Range]:
@@ -355,8 +354,7 @@ class ArchiveState:
             self._branch(commit, branching)
         self.add_facts(commit.topics, commit.coverage, () if commit.replaced else commit.segments, commit.gaps)
         self.add_lineage(commit.epochs, commit.leaders)
-        left = without_commits(self.unpurged, commit.purged_commits, commit.purged_up_to)
-        self.unpurged = () if commit.purged else left
+        self.unpurged = without_commits(self.unpurged, commit.purged)
         self._remove(commit)
         erased = put_in_place(self, commit.replaced, commit.segments, partial(self.unname, commit))
         for key in {(item.topic_id, item.partition) for item in commit.replaced}:

@@ -5,7 +5,7 @@ Each kind of fact says once which column holds which attribute; writing and read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -31,9 +31,9 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
     TopicEntry,
 )
-from logkeep_engine.archive.catalog.fields import CODECS, DIGEST_NUMBERS, FIELDS, FLAGS, LAYOUT_NAMES, Since
+from logkeep_engine.archive.catalog.fields import CODECS, DIGEST_NUMBERS, FIELDS, FLAGS, LAYOUT_NAMES
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
-from logkeep_engine.archive.catalog.kinds import LIST, NUMBER, PARTITION, check_rows
+from logkeep_engine.archive.catalog.kinds import LIST, PARTITION, check_rows
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentBatch, pack_facts
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
@@ -47,30 +47,32 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Table(Generic[T]):
     """The facts of one kind as a table. `columns` says which attribute each column holds; `make` takes the values of a
-    row in this order. Columns of `later` versions stand behind the others, and only if a fact has more than the default
-    there: versions that do not know them refuse the document, as they would misread it."""
+    row in this order. `written` says what a document has in the place of an attribute."""
 
     make: Callable[..., T]
     columns: Mapping[str, str]
-    later: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
     def out(self, items: Iterable[T]) -> dict[str, Any]:
         """The table as a document has it."""
-        rows, columns = list(items), self.columns
-        if any(getattr(item, name) for item in rows for name in self.later.values()):
-            columns = {**columns, **self.later}
-        values = attrgetter(*columns.values())
-        return {"columns": list(columns), "rows": [list(values(item)) for item in rows]}
+        values = attrgetter(*self.columns.values())
+        rows = [list(values(item)) for item in items]
+        for at, written in [(list(self.columns).index(name), written) for name, written in self.written.items()]:
+            for row in rows:
+                row[at] = written(row[at])
+        return {"columns": list(self.columns), "rows": rows}
 
-    def read(self, document: dict[str, Any], key: str, name: str) -> Iterator[T]:
+    def read(self, document: Mapping[str, Any], key: str, name: str) -> Iterable[T]:
         """The facts of the table `key`, none if it is not there. Messages name the object as `name`. Raises
         ArchiveMismatch for other columns, TypeError and ValueError for a row that is no such fact."""
-        columns = list(self.columns)
-        if self.later and len(document.get(key, {}).get("columns", ())) > len(columns):
-            columns += self.later
-        rows = rows_of(document, key, columns, name)
-        check_rows(rows, columns)
+        rows = rows_of(document, key, list(self.columns), name)
+        check_rows(rows, list(self.columns))
         return (self.make(*row) for row in rows)
+
+
+def tables_out(tables: Mapping[str, tuple[Table[Any], Sequence[Any]]]) -> dict[str, Any]:
+    """The tables of a document by their keys. One without rows is not written: whoever reads takes it for empty."""
+    return {key: table.out(items) for key, (table, items) in tables.items() if len(items)}
 
 
 def _run(*values: Any) -> RunEntry:
@@ -81,10 +83,6 @@ def _run(*values: Any) -> RunEntry:
 
 def _generation(topic_id: str, partition: int, number: int, step: str, start: int, end: int) -> GenerationChange:
     return GenerationChange(topic_id, partition, number, GenerationStep(step), start, end)
-
-
-def _removed_from_branch(topic_id: str, partition: int, branch_id: str, base_offset: int) -> RemovedSegment:
-    return RemovedSegment(topic_id, partition, base_offset, branch_id)
 
 
 def _hold(kind: str, name: str, origin: str) -> Hold:
@@ -98,10 +96,9 @@ _BRANCH = {**_PARTITION, "branchId": "branch_id"}
 
 COVERAGE = Table(Coverage, _RANGE)
 GAPS = Table(Gap, {**_RANGE, "reason": "reason"})
-REMOVED = Table(RemovedSegment, {**_PARTITION, "baseOffset": "base_offset"})
-REMOVED_FROM_BRANCHES = Table(_removed_from_branch, {**_BRANCH, "baseOffset": "base_offset"})
+REMOVED = Table(RemovedSegment, {**_PARTITION, "baseOffset": "base_offset", "branchId": "branch_id"})
 HOLDS = Table(_hold, {"kind": "kind", "name": "name", "origin": "origin"})
-REPLACED = Table(ReplacedSegment, {**_BRANCH, "baseOffset": "base_offset", "by": "by"}, {"snapshotEnd": "snapshot"})
+REPLACED = Table(ReplacedSegment, {**_BRANCH, "baseOffset": "base_offset", "by": "by", "snapshotEnd": "snapshot"})
 BRANCHES = Table(Branching, {**_BRANCH, "offset": "offset"})
 GENERATIONS = Table(_generation, {**_PARTITION, "generation": "number", "step": "step", "start": "start", "end": "end"})
 LEADERS = Table(LeaderSeen, _LEADER)
@@ -116,8 +113,8 @@ GROUPS = Table(
         "offset": "offset",
         "leaderEpoch": "leader_epoch",
         "metadata": "metadata",
+        "share": "share",
     },
-    {"share": "share"},
 )
 RUNS = Table(
     _run,
@@ -133,39 +130,32 @@ RUNS = Table(
         "bytes": "bytes",
         "segments": "segments",
         "attempts": "attempts",
+        "succeededEpoch": "succeeded_epoch",
+        "succeededTime": "succeeded_time",
     },
-    {"succeededEpoch": "succeeded_epoch", "succeededTime": "succeeded_time"},
 )
-_TOPIC = {  # in the order of TopicEntry
-    "name": "name",
-    "topicId": "topic_id",
-    "partitions": "partitions",
-    "replicationFactor": "replication_factor",
-    "configs": "configs",
-}
-_COMPACTED_UNTIL = "compactedUntil"
 
 
-def topic_out(topic: TopicEntry) -> dict[str, Any]:
-    """The topic as a document has it."""
-    found = {key: getattr(topic, attribute) for key, attribute in _TOPIC.items()}
-    found["configs"] = dict(sorted(topic.configs.items()))
-    return {**found, _COMPACTED_UNTIL: topic.compacted_until} if topic.compacted_until else found
+def _sorted(items: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(sorted(items.items()))
 
 
-def topic_in(item: dict[str, Any]) -> TopicEntry:
-    """The topic of a document. Raises KeyError and ValueError for anything else."""
-    if len(item) != len(_TOPIC) + (_COMPACTED_UNTIL in item):
-        raise ValueError(f"topic with keys {', '.join(item)}")
-    values = {attribute: item[key] for key, attribute in _TOPIC.items()}
-    NUMBER.check((values["replication_factor"], item.get(_COMPACTED_UNTIL, 0)), "a number of the topic")
-    return TopicEntry(**values, compacted_until=item.get(_COMPACTED_UNTIL, 0))
-
+TOPICS = Table(
+    TopicEntry,
+    {
+        "name": "name",
+        "topicId": "topic_id",
+        "partitions": "partitions",
+        "replicationFactor": "replication_factor",
+        "configs": "configs",
+        "compactedUntil": "compacted_until",
+    },
+    {"configs": _sorted},
+)
 
 _SHA256, _BLAKE3 = DIGEST_NUMBERS[DigestAlgorithm.SHA256], DIGEST_NUMBERS[DigestAlgorithm.BLAKE3]
-_COLUMNS = fields.columns(max(Since))
-_CODECS_AT, _FLAGS_AT, _LAYOUT_AT, _BLAKE3_AT = map(_COLUMNS.index, ("codecs", "flags", "layout", "blake3"))
-_WIDTHS = {len(fields.columns(since)): since for since in Since}
+_COLUMNS = [field.column for field in FIELDS]
+_LAYOUT_AT, _BLAKE3_AT = map(_COLUMNS.index, ("layout", "blake3"))
 _FLAG_BITS = {name: 1 << bit for bit, name in enumerate(FLAGS.values())}
 _LAYOUTS = {name: layout for layout, name in LAYOUT_NAMES.items()}
 _NUMBERS = [
@@ -182,97 +172,62 @@ _CHECKED = itemgetter(
 )
 
 
-def _since(segments: Iterable[SegmentEntry]) -> Since:
-    """The last extension of the format that the segments need."""
-    since = Since.FIRST
-    for entry in segments:
-        if entry.files.generation:
-            return Since.GENERATIONS
-        if entry.layout is Layout.SNAPSHOT:
-            since = Since.SNAPSHOTS
-            continue
-        if not entry.digest.sha256:
-            since = max(since, Since.DIGESTS)
-        elif entry.layout is not Layout.KAFKA:
-            since = max(since, Since.LAYOUTS)
-        elif entry.files.stored_bytes:
-            since = max(since, Since.COMPRESSED)
-    return since
-
-
-def segments_out(segments: Sequence[SegmentEntry]) -> dict[str, Any]:
-    """The table of a commit's segments."""
-    since = _since(segments)
-    kept = [field for field in FIELDS if field.since <= since]
-    values = attrgetter("topic_id", "partition", *(field.path for field in kept))
-    rows = [list(values(entry)) for entry in segments]
-    flags, codecs, layout = (len(_PARTITION) + at for at in (_FLAGS_AT, _CODECS_AT, _LAYOUT_AT))
-    for row in rows:
-        row[flags] = _names_of(row[flags])
-        row[codecs] = dict(sorted(row[codecs].items()))
-        if since >= Since.LAYOUTS:
-            row[layout] = LAYOUT_NAMES[row[layout]]
-    return {"columns": [*_PARTITION, *(field.column for field in kept)], "rows": rows}
-
-
-_SNAPSHOT = {**_PARTITION, "end": "end", "leaderEpoch": "leader_epoch", "time": "time"}
-
-
-def snapshots_out(snapshots: Sequence[SnapshotEntry]) -> dict[str, Any]:
-    """The tables of snapshots and of their parts, by the keys of a commit."""
-    values = attrgetter(*_SNAPSHOT.values())
-    return {
-        "snapshots": {"columns": list(_SNAPSHOT), "rows": [list(values(item)) for item in snapshots]},
-        "snapshotParts": segments_out([part for item in snapshots for part in item.parts]),
-    }
-
-
-def snapshots_in(document: dict[str, Any], name: str) -> tuple[SnapshotEntry, ...]:
-    """Read the snapshots of a commit's document. Raises ValueError for parts that are of none of them."""
-    parts: dict[tuple[str, int, int], list[SegmentEntry]] = {}
-    for part in segments_in(document, name, "snapshotParts"):
-        parts.setdefault((part.topic_id, part.partition, part.files.end), []).append(part)
-    rows = rows_of(document, "snapshots", list(_SNAPSHOT), name)
-    check_rows(rows, list(_SNAPSHOT))
-    found = tuple(
-        SnapshotEntry(topic_id, partition, end, leader_epoch, time, tuple(parts.pop((topic_id, partition, end), ())))
-        for topic_id, partition, end, leader_epoch, time in rows
-    )
-    if parts:
-        raise ValueError(f"parts of a snapshot that is not there: {', '.join(map(str, parts))}")
-    return found
-
-
 @cache
 def _names_of(flags: tuple[bool, ...]) -> list[str]:
     """The names of the flags that are set."""
     return [name for name, is_set in zip(FLAGS.values(), flags, strict=True) if is_set]
 
 
-def segments_in(document: dict[str, Any], name: str, key: str = "segments") -> SegmentBatch:
-    """Read the segments of a commit's document, of which `read_document` may have packed some already. Messages name
-    the object as `name`."""
-    found = _segment_rows(document, key, name)
-    if isinstance(found, SegmentBatch):
-        PARTITION.check({partition for _, partition in found.keys}, "the partition of a segment")
-        return found
-    LIST.check(found, "a segment")
-    keys: list[Partition] = []
-    rows = bytearray()
-    for topic_id, partition, *row in found:
-        if not isinstance(topic_id, str):
-            raise ValueError(f"segment of topic id {topic_id!r} partition {partition!r}")
-        PARTITION.check((partition,), "the partition of a segment")
-        keys.append((topic_id, partition))
-        rows += packed_segment(row)
-    return SegmentBatch(keys, rows)
+class CommitSegments(Table[SegmentEntry]):
+    """The tables of segments. `read_document` may have packed the rows of one already."""
+
+    def read(self, document: Mapping[str, Any], key: str, name: str) -> SegmentBatch:
+        """Read the segments of a commit's document; see `Table.read`."""
+        found: Any = rows_of(document, key, list(self.columns), name)
+        if isinstance(found, SegmentBatch):
+            PARTITION.check({partition for _, partition in found.keys}, "the partition of a segment")
+            return found
+        LIST.check(found, "a segment")
+        keys: list[Partition] = []
+        rows = bytearray()
+        for topic_id, partition, *row in found:
+            if not isinstance(topic_id, str):
+                raise ValueError(f"segment of topic id {topic_id!r} partition {partition!r}")
+            PARTITION.check((partition,), "the partition of a segment")
+            keys.append((topic_id, partition))
+            rows += packed_segment(row)
+        return SegmentBatch(keys, rows)
+
+
+SEGMENTS = CommitSegments(
+    SegmentEntry,
+    {**_PARTITION, **{field.column: field.path for field in FIELDS}},
+    {"flags": _names_of, "codecs": _sorted, "layout": LAYOUT_NAMES.__getitem__},
+)
+SNAPSHOTS = Table(SnapshotEntry, {**_PARTITION, "end": "end", "leaderEpoch": "leader_epoch", "time": "time"})
+
+
+def snapshots_in(document: dict[str, Any], name: str) -> tuple[SnapshotEntry, ...]:
+    """Read the snapshots of a commit's document. Raises ValueError for parts that are of none of them."""
+    parts: dict[tuple[str, int, int], list[SegmentEntry]] = {}
+    for part in SEGMENTS.read(document, "snapshotParts", name):
+        parts.setdefault((part.topic_id, part.partition, part.files.end), []).append(part)
+
+    def with_parts(topic_id: str, partition: int, end: int, leader_epoch: int, time: int) -> SnapshotEntry:
+        own = tuple(parts.pop((topic_id, partition, end), ()))
+        return SnapshotEntry(topic_id, partition, end, leader_epoch, time, own)
+
+    found = tuple(replace(SNAPSHOTS, make=with_parts).read(document, "snapshots", name))
+    if parts:
+        raise ValueError(f"parts of a snapshot that is not there: {', '.join(map(str, parts))}")
+    return found
 
 
 def read_document(data: bytes, name: str) -> dict[str, Any]:
     """A commit's document. Messages name the object as `name`. Raises ArchiveDamaged and ArchiveMismatch.
 
     The kernel packs the rows of `segments`: of a million, none is made an object on its way into the state. Where it
-    finds anything that no writer writes, `segments_in` reads them and says what is wrong.
+    finds anything that no writer writes, `SEGMENTS` reads them and says what is wrong.
     """
     packed = _SEGMENTS.read(data)
     if packed is not None:
@@ -287,26 +242,18 @@ def read_document(data: bytes, name: str) -> dict[str, Any]:
     return parse(data, name)
 
 
-def _segment_rows(document: dict[str, Any], key: str, name: str) -> Any:
-    found = document.get(key, {}).get("columns", ())
-    since = max((field.since for field in FIELDS if field.column in found), default=Since.FIRST)
-    return rows_of(document, key, [*_PARTITION, *fields.columns(since)], name)
-
-
 def packed_segment(row: list[Any]) -> bytes:
     """The packed row of a row of a commit's table. Raises TypeError and ValueError for what is not a segment."""
-    since = _WIDTHS.get(len(row))
-    if since is None:
+    if len(row) != len(_COLUMNS):
         raise ValueError(f"segment of {len(row)} columns")
-    row = [*row, *[0] * (len(_COLUMNS) - len(row))]  # what the table does not say is not there
-    layout = _layout_of(row[_LAYOUT_AT]) if since >= Since.LAYOUTS else Layout.KAFKA
+    layout = _layout_of(row[_LAYOUT_AT])
     start, end, batches, size, codecs, names, sha256, txnindex_sha256 = _CHECKED(row)
     if not 0 <= start < end or batches < 1 or size < 1:
         raise ValueError(f"segment with offsets [{start}, {end}), {batches} batches, {size} bytes")
     flags = 0
     for name in names:
         flags |= _FLAG_BITS[name]
-    digest = _digest_of(sha256, row[_BLAKE3_AT] if since >= Since.DIGESTS else "")
+    digest = _digest_of(sha256, row[_BLAKE3_AT])
     return pack_facts(_NUMBERS[layout](row), codecs, digest, txnindex_sha256, flags, layout)
 
 

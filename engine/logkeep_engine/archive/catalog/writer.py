@@ -61,7 +61,7 @@ from logkeep_engine.archive.catalog.receipts import (
 from logkeep_engine.archive.catalog.replacements import Exchange, drafted
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.unpurged import told, without_commits
+from logkeep_engine.archive.catalog.unpurged import without_commits
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.names import BACKUP, ENV_SIGNING_DIR, HOLD, RECONCILIATION, RETENTION
 from logkeep_engine.errors import (
@@ -403,12 +403,9 @@ class Writer:
         does, and ValueError for a commit that is in no item of `state.unpurged`."""
         with self._lock:
             self._confirm_last()
-            left = without_commits(self.state.unpurged, commits)
-            gone = [item for item in self.state.unpurged if item.commit in commits]
-            if gone:
-                some, up_to = told(gone if left else ())
-                draft = replace(self._draft(CommitKind.DATA), purged=not left)
-                self._append(replace(draft, purged_commits=some, purged_up_to=up_to))
+            without_commits(self.state.unpurged, commits)
+            if commits:
+                self._append(replace(self._draft(CommitKind.DATA), purged=tuple(sorted(set(commits)))))
                 self._checkpoint_if_due()
 
     def checkpoint(self) -> None:

@@ -12,7 +12,6 @@ from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Coverage, RemovedSegment, RunEntry, RunOutcome
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.unpurged import NOT_KNOWN
 from tests.unit.archive.build import ORDERS, changed
 from tests.unit.archive.catalog.test_state import entry
 
@@ -168,7 +167,7 @@ def remove(state: ArchiveState, *bases: int, purged: bool = True) -> None:
             epoch=1,
             time=5,
             removed=tuple(RemovedSegment(ID, 0, base) for base in bases),
-            purged=purged,
+            purged=tuple(item.commit for item in state.unpurged) if purged else (),
         )
     )
 
@@ -249,34 +248,15 @@ def test_a_state_with_removed_segments_survives_a_checkpoint() -> None:
         assert not other.same_facts(state)
 
 
-def test_a_checkpoint_without_removed_segments_is_of_the_layout_it_was_before_there_was_retention() -> None:
-    state = holding(at(0, 1), at(10, 1))
-    assert b'"layout":2,' in checkpoint.dump(state, "a")
-    remove(state, 0)
-    assert b'"layout":6,' in checkpoint.dump(state, "a")
-    state.unpurged = ()
-    assert b'"layout":3,' in checkpoint.dump(state, "a")
-
-
-def test_a_removal_of_which_an_earlier_version_does_not_tell_the_commit_survives_a_checkpoint() -> None:
-    state = holding(at(0, 1), at(10, 1), at(20, 1))
-    remove(state, 0)
-    state.unpurged = (replace(state.unpurged[0], time=NOT_KNOWN),)
-    remove(state, 10, purged=False)
-    found = checkpoint.load(checkpoint.dump(state, "a"), "c")[1]
-    assert found.same_facts(state)
-    assert unpurged(found) == [(0, [0]), (1, [10])]
-
-
 def test_a_commit_says_what_it_removes_only_if_it_does() -> None:
     state = holding(at(0, 1))
     plain = Commit(0, "a", "t", CommitKind.DATA, "run-1", 1, 5)
     assert b"removed" not in commits.dump_commit(plain)
-    assert b"purged" not in commits.dump_commit(plain)
-    removing = replace(plain, removed=(RemovedSegment(ID, 0, 0), RemovedSegment(ID, 3, 7)), purged=True)
+    removing = replace(plain, removed=(RemovedSegment(ID, 0, 0), RemovedSegment(ID, 3, 7)), purged=(8, 9))
     data = commits.dump_commit(removing)
-    table = f'"removed":{{"columns":["topicId","partition","baseOffset"],"rows":[["{ID}",0,0],["{ID}",3,7]]}}'
-    assert f'{table},"purged":true,'.encode() in data
+    columns = '"columns":["topicId","partition","baseOffset","branchId"]'
+    assert f'"removed":{{{columns},"rows":[["{ID}",0,0,""],["{ID}",3,7,""]]}}'.encode() in data
+    assert b'"purged":[8,9],' in data
     assert commits.load_commit(data, "c") == removing
     assert state.removed == {}
 

@@ -1,6 +1,5 @@
 """The catalog: one writer, commits in order, nothing half done whatever dies when."""
 
-import json
 import os
 import shutil
 import signal
@@ -59,17 +58,13 @@ def test_a_run_is_what_the_next_reader_sees(storage: Storage) -> None:
     assert run.begin_time <= run.end_time
 
 
-def test_share_groups_have_a_column_that_archives_without_them_do_not(storage: Storage) -> None:
-    """Earlier versions would restore a start offset as a position: they refuse the column."""
-    shared = GroupEntry("queue", "orders", ID, 0, 11, share=True)
-    seen = []
-    for number, groups in enumerate(([GROUP], [GROUP, shared]), 1):
-        with begin(storage, f"run-{number}", checkpoints=CheckpointPolicy(commits=1)) as writer:
-            last = writer.end(RunOutcome.SUCCEEDED, groups=groups)
-        assert Archive.open(storage).load().groups == tuple(groups)
-        seen.append(json.loads(storage.read(names.commit_path(last)))["groups"]["columns"])
-    plain = ["groupId", "topic", "topicId", "partition", "offset", "leaderEpoch", "metadata"]
-    assert seen == [plain, [*plain, "share"]]
+def test_groups_of_both_kinds_are_read_from_commits_and_checkpoints(storage: Storage) -> None:
+    groups = (GROUP, GroupEntry("queue", "orders", ID, 0, 11, share=True))
+    with begin(storage, checkpoints=CheckpointPolicy(commits=1)) as writer:
+        writer.end(RunOutcome.SUCCEEDED, groups=groups)
+    assert Archive.open(storage).load().groups == groups
+    storage.delete([info.path for _, _, info in Archive.open(storage).listing().checkpoints])
+    assert Archive.open(storage).load().groups == groups
 
 
 def test_groups_of_a_failed_run_stay_unseen_and_those_before_stay(storage: Storage) -> None:

@@ -52,7 +52,7 @@ def with_checkpoint(storage: Storage, frames: list[bytes], **head: Any) -> str:
     body = b"".join(frames)
     archive = Archive.open(storage)
     last = archive.listing().last
-    document = {"format": 1, "archiveId": archive.info.archive_id, "commit": last, "epoch": 1, "layout": 2} | head
+    document = {"format": 1, "archiveId": archive.info.archive_id, "commit": last, "epoch": 1, "layout": 1} | head
     document |= {"frames": [len(frame) for frame in frames], "sha256": hashlib.sha256(body).hexdigest()}
     path = names.checkpoint_path(last, 9)
     storage.put(path, json.dumps(document).encode() + b"\n" + body)

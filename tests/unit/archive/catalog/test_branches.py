@@ -23,7 +23,6 @@ from logkeep_engine.archive.catalog.facts import (
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import check_topic_id
-from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk
 from tests.unit.archive.catalog.test_state import entry
@@ -150,15 +149,6 @@ def test_checkpoint_holds_branches() -> None:
         _, loaded = checkpoint.load(checkpoint.dump(state, "a"), "c")
         assert loaded.same_facts(state)
         assert not loaded.same_facts(begun())
-
-
-def test_versions_that_do_not_know_branches_refuse_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    draft = Commit(1, "a", "t", CommitKind.DATA, "run-1", 1, 0, branchings=(Branching(*KEY, branch_id(ID, 1), 25),))
-    known = {"topics", "coverage", "segments", "gaps", "removed", "purged"}
-    monkeypatch.setitem(commits._KIND_KEYS, CommitKind.DATA, known)
-    with pytest.raises(ArchiveMismatch, match="unknown keys branches") as caught:
-        commits.load_commit(commits.dump_commit(draft), "c")
-    assert "newer Logkeep" in caught.value.hint
 
 
 def test_branch_ids_look_like_topic_ids_and_are_told_from_them() -> None:

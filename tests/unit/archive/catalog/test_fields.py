@@ -1,4 +1,4 @@
-"""The table of a segment's fields: places in a row and columns are those that earlier versions wrote."""
+"""The table of a segment's fields: places in a row and columns."""
 
 from dataclasses import fields as fields_of
 
@@ -6,9 +6,9 @@ import pytest
 
 from logkeep_engine.archive.catalog import fields
 from logkeep_engine.archive.catalog.entry import FILES, Layout
-from logkeep_engine.archive.catalog.fields import FIELDS, FieldKind, Since
+from logkeep_engine.archive.catalog.fields import FIELDS, FieldKind
 
-FIRST = [
+COLUMNS = [
     "epoch",
     "attempt",
     "baseOffset",
@@ -26,6 +26,15 @@ FIRST = [
     "timeindexBytes",
     "txnindexBytes",
     "txnindexSha256",
+    "storedBytes",
+    "layout",
+    "sequence",
+    "sequenceWidth",
+    "blake3",
+    "snapshotEnd",
+    "leaderEpoch",
+    "part",
+    "generation",
 ]
 ROW = [
     "baseOffset",
@@ -54,17 +63,12 @@ ROW = [
 
 
 def test_rows_are_packed_as_checkpoints_say() -> None:
-    assert fields.PLAIN_ROW_LAYOUT == "<9q10I32s32sB"
-    assert list(fields.PLAIN_ROW_COLUMNS) == ROW
     assert fields.ROW_LAYOUT == "<9q10I32s32sBB"
     assert list(fields.ROW_COLUMNS) == [*ROW, "digest"]
 
 
-def test_each_extension_adds_its_columns_at_the_end() -> None:
-    assert fields.columns(Since.FIRST) == FIRST
-    assert fields.columns(Since.COMPRESSED) == [*FIRST, "storedBytes"]
-    assert fields.columns(Since.LAYOUTS) == [*FIRST, "storedBytes", "layout", "sequence", "sequenceWidth"]
-    assert fields.columns(Since.DIGESTS) == [*fields.columns(Since.LAYOUTS), "blake3"]
+def test_a_commit_has_all_columns() -> None:
+    assert [field.column for field in FIELDS] == COLUMNS
 
 
 @pytest.mark.parametrize("layout", Layout)

@@ -188,16 +188,23 @@ def damage(storage: Storage) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("count", [MOST_PARTITIONS + 1, (1 << 31) - 1, 1.5, "2", True])
-def test_a_topic_of_more_partitions_than_kafka_can_hold_is_damage(storage: Storage, count: Any) -> None:
-    forge.rewritten(storage, 1, lambda found: found["topics"][0].update(partitions=count))
+@pytest.mark.parametrize("count", [MOST_PARTITIONS + 1, (1 << 31) - 1])
+def test_a_topic_of_more_partitions_than_kafka_can_hold_is_damage(storage: Storage, count: int) -> None:
+    forge.rewritten(storage, 1, lambda found: found["topics"]["rows"][0].__setitem__(2, count))
     assert f"catalog/{1:020d}.json: ValueError: topic orders with {count!r} partitions" in damage(storage)
+
+
+@pytest.mark.parametrize("count", [1.5, "2", True])
+def test_partitions_that_are_no_number_are_damage(storage: Storage, count: Any) -> None:
+    forge.rewritten(storage, 1, lambda found: found["topics"]["rows"][0].__setitem__(2, count))
+    assert f"catalog/{1:020d}.json: TypeError: partitions is {count!r}, which is no number" in damage(storage)
 
 
 def test_many_topics_of_many_partitions_are_damage(storage: Storage) -> None:
     def add(found: dict[str, Any]) -> None:
-        topic = found["topics"][0]
-        found["topics"] += [{**topic, "topicId": f"{at:022d}", "partitions": MOST_PARTITIONS} for at in range(9)]
+        topic = found["topics"]["rows"][0]
+        more = [[topic[0], f"{at:022d}", MOST_PARTITIONS, *topic[3:]] for at in range(9)]
+        found["topics"]["rows"] += more
 
     forge.rewritten(storage, 1, add)
     assert f"its topics have {9 * MOST_PARTITIONS + 2} partitions" in damage(storage)

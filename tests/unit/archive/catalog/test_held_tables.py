@@ -35,7 +35,7 @@ def test_each_kind_is_found_and_nothing_is_found_twice() -> None:
     assert [table.kind for table in (*held, *removed)] == [*TableKind]
     assert {table.key for table in (*held, *removed)} == {KEY}
     # A checkpoint has all that an archive has.
-    rows = checkpoint.rows_of(state, KEY, checkpoint.LAYOUT_WITH_MORE)
+    rows = checkpoint.rows_of(state, KEY)
     assert sum(len(table.segments) for table in (*held, *removed)) == len(rows) // ROW_BYTES
 
 

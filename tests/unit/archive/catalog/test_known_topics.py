@@ -8,7 +8,6 @@ import pytest
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
-from logkeep_engine.archive.catalog.tables import topic_in, topic_out
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin
 
@@ -46,18 +45,8 @@ def test_a_topic_that_is_no_longer_compacted_only_says_until_which_run_it_was(st
 def test_a_topic_that_never_was_compacted_only_says_nothing(storage: Storage) -> None:
     assert run(storage, 1, ORDERS) == ORDERS
     assert run(storage, 2, BOTH) == BOTH
-    assert "compactedUntil" not in topic_out(BOTH)
 
 
 def test_a_topic_keeps_the_partitions_that_were_seen(storage: Storage) -> None:
     run(storage, 1, replace(ORDERS, partitions=3))
     assert run(storage, 2, ORDERS).partitions == 3
-
-
-def test_a_topic_of_a_document_has_no_keys_that_nobody_knows() -> None:
-    document = topic_out(replace(BOTH, compacted_until=2))
-    assert topic_in(document) == replace(BOTH, compacted_until=2)
-    with pytest.raises(ValueError, match="topic with keys"):
-        topic_in({**document, "colour": "red"})
-    with pytest.raises(KeyError):
-        topic_in({key: value for key, value in document.items() if key != "name"} | {"title": "orders"})

@@ -106,12 +106,6 @@ def test_a_commit_brings_every_layout_back() -> None:
     assert list(commits.load_commit(commits.dump_commit(commit(*with_part)), "c").segments) == with_part
 
 
-def test_a_commit_of_kafka_segments_is_what_it_was_before_there_were_layouts() -> None:
-    columns = json.loads(commits.dump_commit(commit(in_layout(Layout.KAFKA))))["segments"]["columns"]
-    assert "layout" not in columns
-    assert "storedBytes" not in columns
-
-
 def test_a_layout_of_a_newer_version_is_refused() -> None:
     document = json.loads(commits.dump_commit(commit(in_layout(Layout.AVRO))))
     at = document["segments"]["columns"].index("layout")

@@ -141,25 +141,13 @@ def test_a_damaged_checkpoint_behind_the_last_commit_is_stepped_over(storage: St
         assert writer.epoch == 4
 
 
-def test_archives_of_earlier_versions_have_heartbeats_without_a_commit(storage: Storage) -> None:
-    archive = two_runs(storage)
-    for run_id in ("one", "two"):
-        _as_before(storage, run_id)
-    assert verify(archive).whole
-    assert warnings(archive) == ""
-    lose(storage, 3)
-    assert "run two" in faults(archive)
-    with begin(storage, "three") as writer:
-        assert writer.epoch == 3
-
-
 def test_a_run_that_was_killed_before_its_first_commit_has_lost_nothing(storage: Storage) -> None:
     archive = archive_of(storage, chunk(storage, 0, 100))
-    beat = {"runId": "killed", "epoch": 2, "writer": "w", "beat": 1, "time": "2026-01-01T00:00:00.000Z"}
-    for commit in ({}, {"commit": -1}):
-        storage.put(names.run_file("killed", "heartbeat.json"), json.dumps({**beat, **commit}).encode())
-        assert verify(archive).whole
-        assert warnings(archive) == ""
+    beat = json.loads(storage.read(names.run_file("run-1", "heartbeat.json")))
+    killed = {**beat, "runId": "killed", "epoch": 2, "beat": 1, "commit": -1}
+    storage.put(names.run_file("killed", "heartbeat.json"), json.dumps(killed).encode())
+    assert verify(archive).whole
+    assert warnings(archive) == ""
 
 
 def test_a_run_that_begins_while_the_archive_is_looked_at_is_no_lost_tail(storage: Storage) -> None:
@@ -171,10 +159,14 @@ def test_a_run_that_begins_while_the_archive_is_looked_at_is_no_lost_tail(storag
 
 def test_what_is_no_heartbeat_is_left_out(storage: Storage, caplog: pytest.LogCaptureFixture) -> None:
     archive = two_runs(storage)
-    for number, data in enumerate((b"", b"[]", b'{"epoch": "x"}', b'{"runId": "odd", "epoch": 99999999999}')):
+    beat = json.loads(storage.read(names.run_file("two", "heartbeat.json")))
+    odd = [{**beat, **other} for other in ({"epoch": 99999999999}, {"commit": -2}, {"commit": None}, {"format": 2})]
+    odd += [{**beat, "later": 1}, {key: value for key, value in beat.items() if key != "commit"}]
+    for number, data in enumerate((b"", b"[]", *(json.dumps(one).encode() for one in odd))):
         storage.put(names.run_file(f"odd-{number}", "heartbeat.json"), data)
     assert verify(archive).whole
-    assert "is no heartbeat" in caplog.text
+    assert caplog.text.count("is no heartbeat") == 8
+    assert "unknown keys ['later']" in caplog.text
 
 
 def test_a_listing_that_is_late_does_not_hide_commits(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,14 +193,6 @@ def test_objects_of_lost_commits_are_never_removed_as_leftovers(storage: Storage
         test_leftovers.succeed(writer, layout, (start, start + 200))
         assert remove_leftovers(writer, [(ID, 0)]) == 0
     assert set(entry.objects("orders")) == set(verify(Archive.open(storage)).orphans)
-
-
-def _as_before(storage: Storage, run_id: str) -> None:
-    """A heartbeat as the first version of Logkeep wrote it."""
-    path = names.run_file(run_id, "heartbeat.json")
-    beat = json.loads(storage.read(path))
-    beat.pop("commit", None)
-    storage.put(path, json.dumps({**beat, "beat": 1}).encode())
 
 
 def test_inspect_warns_and_verify_fails(storage: Storage) -> None:

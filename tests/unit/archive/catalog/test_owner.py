@@ -17,7 +17,7 @@ from logkeep_engine.archive.catalog.claim import ArchiveClaim, Owner
 from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.contract.names import ERASURE, RETENTION
-from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, ArchiveFenced, ArchiveOwned
+from logkeep_engine.errors import ArchiveBusy, ArchiveDamaged, ArchiveFenced, ArchiveMismatch, ArchiveOwned
 from logkeep_engine.storage import ObjectWriter, Storage, open_uri
 from logkeep_engine.storage.local import LocalStorage
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, chunk
@@ -62,7 +62,7 @@ def test_the_first_backup_owns_the_archive_and_goes_on_in_it(storage: Storage, o
     a_run(storage, "two", owner, 10)
     document = json.loads(storage.read(names.ARCHIVE))
     assert document["owner"] == {"namespace": owner.namespace, "name": owner.name, "uid": owner.uid}
-    assert "takenOver" not in document
+    assert document["takenOver"] == ""
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,7 @@ def test_a_former_owner_that_was_suspended_is_fenced(storage: Storage) -> None:
     a_run(storage, "three", OTHER, consent=seen)
     with pytest.raises(ArchiveFenced):
         sleeper.commit(receipts=[chunk(storage, 50, 60, epoch=sleeper.epoch)])
-    sleeper.archive.note_bundles()  # what it changes of archive.json keeps the new owner
     assert owner_of(storage) == OTHER
-    assert json.loads(storage.read(names.ARCHIVE))["bundled"] is True
 
 
 def test_a_run_that_was_replaced_while_it_began_does_nothing(storage: Storage) -> None:
@@ -308,3 +306,13 @@ def test_a_wrong_owner_is_damage(storage: Storage, key: str, value: object) -> N
     document = json.loads(documents.dump_info(Archive.create_or_open(storage, CLUSTER).info)) | {key: value}
     with pytest.raises(ArchiveDamaged, match="a: "):
         documents.load_info(json.dumps(document).encode(), "a")
+
+
+@pytest.mark.parametrize("key", ["archiveId", "segments", "imported", "owner", "takenOver"])
+def test_archive_json_has_all_keys(storage: Storage, key: str) -> None:
+    document = json.loads(documents.dump_info(Archive.create_or_open(storage, CLUSTER).info))
+    del document[key]
+    with pytest.raises(ArchiveDamaged, match=f"a: key '{key}' is missing"):
+        documents.load_info(json.dumps(document).encode(), "a")
+    with pytest.raises(ArchiveMismatch, match="a: unknown keys later"):
+        documents.load_info(json.dumps({**document, "later": 1}).encode(), "a")

@@ -15,7 +15,6 @@ from logkeep_engine.archive.catalog.facts import Branching, Commit, CommitKind, 
 from logkeep_engine.archive.catalog.facts import branch_id as branch_of
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk
 from tests.unit.archive.catalog.test_branches import archive, begun, commit
@@ -63,15 +62,6 @@ def test_a_snapshot_comes_back_from_a_commit_and_a_checkpoint_as_it_was() -> Non
     assert reloaded(state).same_facts(state)
 
 
-def test_a_commit_and_a_checkpoint_without_snapshots_are_as_they_were_before() -> None:
-    state = begun()
-    archive(state, 0, 50, 3)
-    assert b'"layout":4' in checkpoint.dump(state, "a").partition(b"\n")[0]
-    commit(state, snapshots=(snapshot(50),))
-    assert b'"layout":6' in checkpoint.dump(state, "a").partition(b"\n")[0]
-    assert b"napshot" not in commits.dump_commit(Commit(9, "a", "t", CommitKind.DATA, "run-1", 1, 0, topics=(ORDERS,)))
-
-
 def test_a_removed_snapshot_leaves_its_parts_to_be_deleted() -> None:
     state = begun()
     archive(state, 0, 50, 3)
@@ -87,7 +77,7 @@ def test_a_removed_snapshot_leaves_its_parts_to_be_deleted() -> None:
     assert reloaded(state).same_facts(state)
     with pytest.raises(ValueError, match="there is no snapshot 50"):
         commit(state, removed_snapshots=(RemovedSnapshot(*KEY, 50),))
-    commit(state, purged=True)
+    commit(state, purged=tuple(item.commit for item in state.unpurged))
     assert reloaded(state).same_facts(state)
 
 
@@ -215,11 +205,3 @@ def test_a_partition_with_a_hole_gets_no_snapshot_and_one_with_a_gap_does(storag
         else:
             with pytest.raises(ValueError, match="accounts for 2 ranges"):
                 writer.snapshot([snapshot(50)])
-
-
-def test_versions_that_do_not_know_snapshots_refuse_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = commits.dump_commit(Commit(1, "a", "t", CommitKind.DATA, "r", 1, 0, snapshots=(snapshot(50),)))
-    known = commits._KIND_KEYS[CommitKind.DATA] - {"snapshots", "snapshotParts", "removedSnapshots"}
-    monkeypatch.setitem(commits._KIND_KEYS, CommitKind.DATA, known)
-    with pytest.raises(ArchiveMismatch, match="unknown keys snapshotParts, snapshots"):
-        commits.load_commit(data, "c")

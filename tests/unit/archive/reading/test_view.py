@@ -87,7 +87,7 @@ def test_a_commit_says_that_everything_was_tried_only_where_a_run_failed(storage
     found = [json.loads(storage.read(info.path)) for info in storage.list("catalog/") if info.path.endswith(".json")]
     ends = [document for document in found if document["kind"] == "End"]
 
-    assert [document.get("partial") for document in sorted(ends, key=lambda end: end["commit"])] == [True, None]
+    assert [document["partial"] for document in sorted(ends, key=lambda end: end["commit"])] == [True, False]
 
 
 def test_a_begin_commit_cannot_say_it(storage: Storage) -> None:
