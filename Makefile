@@ -18,7 +18,7 @@ python = $(if $(venv_path),$(venv_path),$(eval venv_path := $(venv))$(or $(venv_
 ARGS ?=
 
 .PHONY: help setup check test-near lint kernel-arm64 format test test-deep test-unit test-kafka test-apiserver test-e2e simulate \
-  ledger bench demo demo-stop wheel lock clean
+  histories ledger bench demo demo-stop wheel lock clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -92,6 +92,9 @@ SEED ?= 0
 PROCESSES ?= 2
 simulate:  ## clusters that lie, runs that die: N=10000 schedules from SEED=0 on, PROCESSES=2; SEED=7 N=1 shows one
 	$(python) -m tests.simulation.run --processes $(PROCESSES) $(if $(filter 1,$(N)),--seed $(SEED),--seeds $(N) --first $(SEED)) $(ARGS)
+
+histories:  ## an archive's histories against a model: N=1000 of them from SEED=0 on; SEED=7 N=1 shows one, made short
+	$(python) -m tests.model.play $(if $(filter 1,$(N)),--seed $(SEED),--count $(N) --first $(SEED)) $(ARGS)
 
 # The seed decides everything in a round. A round that fails prints its history.
 ROUNDS ?= 20

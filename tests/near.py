@@ -40,6 +40,9 @@ def _broker(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/kafka/test_{name}.py" for name in names)
 
 
+MODEL = ("tests/model/*",)
+
+
 def _simulated(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/simulation/test_{name}.py" for name in names)
 
@@ -48,16 +51,19 @@ PACKAGES: Mapping[str, Near] = {
     "archive": Near(
         _engine("archive", "archiving*", "digest*", "frame*"),
         _unit("archive/*", "test_archiving.py", "test_frame.py"),
-        _broker(
-            "archive_s3",
-            "compressed_segments",
-            "cost",
-            "generations",
-            "object_lock",
-            "retention*",
-            "rolled_back",
-            "transactions",
-            "toolbox_s3",
+        (
+            *_broker(
+                "archive_s3",
+                "compressed_segments",
+                "cost",
+                "generations",
+                "object_lock",
+                "retention*",
+                "rolled_back",
+                "transactions",
+                "toolbox_s3",
+            ),
+            *MODEL,
         ),
     ),
     "backup": Near(
@@ -97,7 +103,7 @@ PACKAGES: Mapping[str, Near] = {
     "compaction": Near(
         _engine("compaction"),
         _unit("compaction/*", "backup/test_snapshots.py", "log/test_compaction.py"),
-        _broker("log_dump_tool", "snapshots"),
+        (*_broker("log_dump_tool", "snapshots"), *MODEL),
     ),
     "contract": Near(
         _engine("contract", "errors*", "stored*"), _unit("contract/*", "test_examples.py", "test_report.py")
@@ -105,9 +111,9 @@ PACKAGES: Mapping[str, Near] = {
     "convert": Near(
         _engine("convert"),
         _unit("convert/*"),
-        _broker("convert", "import", "format_round_trip"),
+        (*_broker("convert", "import", "format_round_trip"), *MODEL),
     ),
-    "erasure": Near(_engine("erasure", "archiving*", "frame*"), _unit("erasure/*"), _broker("erasure_s3")),
+    "erasure": Near(_engine("erasure", "archiving*", "frame*"), _unit("erasure/*"), (*_broker("erasure_s3"), *MODEL)),
     "formats": Near(
         _engine("formats"),
         _unit("formats/*", "archive/writing/test_record_*.py"),
@@ -139,6 +145,7 @@ PACKAGES: Mapping[str, Near] = {
                 "drill", "dry_run", "everything", "forged_state", "forgotten_producers", "point", "restore*", "rights"
             ),
             *_broker("round_trip_property", "verify_restored"),
+            *MODEL,
             *_simulated("append", "count", "empty_restores", "restore_state", "restores_again", "schedules"),
             "tests/ledger/*",
         ),

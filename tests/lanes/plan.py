@@ -14,7 +14,7 @@ DEFAULT_SECONDS = 10.0
 BEDS: tuple[tuple[str, ...], ...] = (
     ("tests/e2e/*",),
     ("tests/apiserver/*",),
-    ("tests/unit/*", "tests/simulation/*"),
+    ("tests/unit/*", "tests/simulation/*", "tests/model/*"),
     ("tests/kafka/*",),
     (
         "tests/kafka/test_bed_cluster.py",

@@ -1,0 +1,288 @@
+"""The actions of a history. Each action is a line that can be pasted; one that does not fit does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tests.model.readers import Fault, begin_restore
+from tests.model.reference import HOUR
+from tests.model.world import POLICIES, Pasted, Settings, World
+
+CONVERSION_REFUSES = ("was deleted and created again: the source holds it with topic ids",)
+"""The messages with which a conversion may refuse: docs/archive.md, "Records and Avro"."""
+ERASURE_REFUSES = ("There is a hold on run",)
+"""The messages with which an erasure may refuse: docs/erasure.md."""
+
+
+@dataclass(frozen=True, repr=False)
+class Write(Pasted):
+    """Producers write a batch: a letter is a key, a capital one its tombstone. `hours` is how late its times are."""
+
+    keys: str = "ab"
+    partition: int = 0
+    commits: bool | None = None
+    hours: int = 0
+
+    def on(self, world: World) -> None:
+        _, log = world.log(self.partition)
+        world.time += 60_000
+        rows = [
+            (b"key-%s-of-somebody" % name.lower().encode(), None if name.isupper() else b"v%d" % (log.end + at))
+            for at, name in enumerate(self.keys)
+        ]
+        log.append(rows, world.time - self.hours * HOUR, self.commits)
+
+
+@dataclass(frozen=True, repr=False)
+class Clean(Pasted):
+    """The broker's cleaner works on all but the last offsets of a log."""
+
+    partition: int = 0
+    left: int = 0
+
+    def on(self, world: World) -> None:
+        if "compact" in world.policy:
+            _, log = world.log(self.partition)
+            log.clean(log.end - self.left)
+            world.features.add("cleaned")
+
+
+@dataclass(frozen=True, repr=False)
+class Expire(Pasted):
+    """Retention in the cluster, or DeleteRecords, moves the start of a log up to the last offsets."""
+
+    partition: int = 0
+    left: int = 2
+
+    def on(self, world: World) -> None:
+        if "delete" in world.policy:
+            _, log = world.log(self.partition)
+            log.delete_below(log.end - self.left)
+
+
+@dataclass(frozen=True, repr=False)
+class CutOff(Pasted):
+    """The log of a partition loses its last batches: an unclean election."""
+
+    partition: int = 0
+    batches: int = 1
+
+    def on(self, world: World) -> None:
+        world.cut_off(self.partition, self.batches)
+
+
+@dataclass(frozen=True, repr=False)
+class Recreate(Pasted):
+    """The topic is deleted, and created again."""
+
+    def on(self, world: World) -> None:
+        world.recreate()
+
+
+@dataclass(frozen=True, repr=False)
+class AddPartition(Pasted):
+    """The topic gets a second partition."""
+
+    def on(self, world: World) -> None:
+        world.partitions = 2
+
+
+@dataclass(frozen=True, repr=False)
+class SetPolicy(Pasted):
+    """The topic gets another cleanup.policy."""
+
+    policy: str
+
+    def on(self, world: World) -> None:
+        world.policy = self.policy
+        world.policies.add(self.policy)
+
+
+@dataclass(frozen=True, repr=False)
+class Wait(Pasted):
+    """Hours go by."""
+
+    hours: int = 24
+
+    def on(self, world: World) -> None:
+        world.time += self.hours * HOUR
+
+
+@dataclass(frozen=True, repr=False)
+class Backup(Pasted):
+    """A run of a backup. `end` Failed: it has tried everything. `dies`: before so many writes. `again`: it is the run
+    that died. `segment`: batches in each; `pieces` of a partition, the last of them first if `backwards`. `generation`:
+    "whole" or "part" of one is read. `due`: a reconciliation was told to heal."""
+
+    end: str = "Succeeded"
+    snapshots: bool = False
+    retains: bool = False
+    segment: int = 2
+    pieces: int = 1
+    backwards: bool = False
+    generation: str = ""
+    due: bool = False
+    dies: int | None = None
+    again: bool = False
+
+    def on(self, world: World) -> None:
+        world.time += 60_000
+        world.back_up(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Retain(Pasted):
+    """A run of retention alone."""
+
+    def on(self, world: World) -> None:
+        if world.runs and world.settings.rules.is_set and world.archive is not None:
+            world.retain()
+
+
+@dataclass(frozen=True, repr=False)
+class HoldRun(Pasted):
+    """A hold on a kept point; a negative number releases all."""
+
+    number: int = 0
+
+    def on(self, world: World) -> None:
+        if world.archive is not None:
+            world.hold(self.number)
+
+
+@dataclass(frozen=True, repr=False)
+class Erase(Pasted):
+    """A key is erased, everywhere. `dies`: before so many writes; then it is begun again."""
+
+    key: str = "a"
+    dies: int | None = None
+
+    def on(self, world: World) -> Fault | None:
+        if world.archive is None or not world.reference.points:
+            return None
+        done = world.erase(b"key-%s-of-somebody" % self.key.encode(), self.dies)
+        if done.outcome == "Succeeded" or any(word in done.message for word in ERASURE_REFUSES):
+            return None
+        return Fault("refused", "erasure", "", done.message, world.had())
+
+
+@dataclass(frozen=True, repr=False)
+class Convert(Pasted):
+    """A conversion into a target of this format, again if there is one. `dies`: before so many writes."""
+
+    format: str = "Kafka"
+    dies: int | None = None
+    again: bool = True
+
+    def on(self, world: World) -> Fault | None:
+        if world.archive is None or not world.reference.points:
+            return None
+        done = world.convert(self.format, self.dies, self.again)
+        if done is None or done.outcome == "Succeeded" or any(word in done.message for word in CONVERSION_REFUSES):
+            return None
+        return Fault("refused", f"conversion to {self.format}", "the newest", done.message, world.had())
+
+
+@dataclass(frozen=True, repr=False)
+class Restore(Pasted):
+    """A restore is begun, and started again after each action from now on."""
+
+    point: str = "newest"
+    number: int = 0
+
+    def on(self, world: World) -> None:
+        begin_restore(world, self.point, self.number)
+
+
+@dataclass(frozen=True)
+class History:
+    """A history as it can be pasted."""
+
+    settings: Settings
+    actions: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        lines = "".join(f"\n    {action}," for action in (self.settings, *self.actions))
+        return f"history({lines}\n)"
+
+
+def history(settings: Settings, *actions: Any) -> History:
+    """A history of these actions."""
+    return History(settings, actions)
+
+
+def random_history(seed: int) -> History:
+    """A history of a seed, with some kinds of actions only, so that these come often."""
+    chance = Random(seed)
+    policy = chance.choice(("delete", "compact", "compact", "compact,delete"))
+    settings = Settings(
+        policy,
+        keep_runs=chance.choice((0, 0, 1, 2, 3)),
+        keep_days=chance.choice((0, 0, 0, 2)),
+        max_age=chance.choice((0, 0, 1, 3)),
+        max_bytes=chance.choice((0, 0, 0, 400, 900)),
+        grace=chance.choice((0, 0, 1)),
+    )
+    some = [make for make in _SOMETIMES if chance.random() < 0.4]
+    weights = [*_ALWAYS, *some, *some]
+    actions = [
+        _write(chance),
+        _backup(chance),
+        *(chance.choice(weights)(chance) for _ in range(chance.randrange(4, 14))),
+    ]
+    return History(settings, tuple(actions))
+
+
+def _write(chance: Random) -> Any:
+    keys = "".join(chance.choice("abcABdabcd") for _ in range(chance.randrange(1, 5)))
+    commits = chance.choice((None, None, None, True, False))
+    return Write(keys, chance.choice((0, 0, 1)), commits, chance.choice((0, 0, 0, 0, 1, 48)))
+
+
+def _backup(chance: Random) -> Any:
+    dies = chance.random() < 0.12
+    return Backup(
+        end=chance.choice(("Succeeded",) * 7 + ("Failed",)),
+        snapshots=chance.random() < 0.5,
+        retains=chance.random() < 0.6,
+        segment=chance.choice((1, 2, 9)),
+        pieces=chance.choice((1, 2)),
+        backwards=chance.random() < 0.3,
+        dies=chance.randrange(30) if dies else None,
+        again=chance.random() < 0.5,
+    )
+
+
+def _generation(chance: Random) -> Any:
+    return Backup(
+        snapshots=chance.random() < 0.4,
+        retains=chance.random() < 0.6,
+        segment=chance.choice((1, 9)),
+        generation=chance.choice(("whole", "whole", "part")),
+        due=chance.random() < 0.2,
+    )
+
+
+_ALWAYS: tuple[Callable[[Random], Any], ...] = (_write, _write, _write, _backup, _backup, _backup)
+_SOMETIMES: tuple[Callable[[Random], Any], ...] = (
+    lambda chance: Clean(chance.choice((0, 1)), chance.choice((0, 0, 1, 3))),
+    lambda chance: Expire(chance.choice((0, 1)), chance.choice((1, 2, 4))),
+    lambda chance: CutOff(chance.choice((0, 0, 1)), chance.choice((1, 2))),
+    lambda chance: Recreate(),
+    lambda chance: AddPartition(),
+    lambda chance: SetPolicy(chance.choice(POLICIES)),
+    lambda chance: Wait(chance.choice((1, 25, 50, 100))),
+    lambda chance: Retain(),
+    lambda chance: HoldRun(chance.choice((-1, 0, 1, 2))),
+    lambda chance: Erase(chance.choice("abc"), chance.choice((None, None, chance.randrange(12)))),
+    lambda chance: Convert(
+        chance.choice(("Kafka", "Records", "Avro")),
+        chance.choice((None, None, chance.randrange(20))),
+        chance.random() < 0.5,
+    ),
+    lambda chance: Restore(chance.choice(("newest", "run", "run", "time")), chance.randrange(9)),
+    _generation,
+)

@@ -1,0 +1,262 @@
+"""The records that a right archive can give, in plain Python: nothing of the engine is imported here.
+
+A log has the records of one partition of one incarnation as the cluster has them. A line has what runs have read of it,
+and what was written on it. A point is what all lines were at the end of a run. Erasure acts on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+Key = tuple[str, int]
+"""Topic id and partition."""
+
+HOUR = 3_600_000
+
+
+@dataclass(frozen=True)
+class Rec:
+    """A record. `place` is the offset by which it comes to lie before a point in the order of the log: its own, or that
+    of its transaction's marker. `told`: a consumer of committed records sees it."""
+
+    offset: int
+    time: int
+    key: bytes
+    value: bytes | None
+    place: int
+    told: bool = True
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch from `base` on and below `end`. `producer` is -1 unless it is of a transaction, `first` the first offset
+    of that; a `marker` has no records."""
+
+    base: int
+    end: int
+    leader: int
+    time: int
+    records: tuple[Rec, ...] = ()
+    producer: int = -1
+    first: int = -1
+    commits: bool = True
+    marker: bool = False
+
+
+@dataclass
+class Log:
+    """A partition's log in the cluster. `written` is all that was written and not cut off."""
+
+    batches: list[Batch] = field(default_factory=list)
+    written: dict[int, Rec] = field(default_factory=dict)
+    start: int = 0
+    end: int = 0
+    leader: int = 0
+
+    def append(self, rows: Sequence[tuple[bytes, bytes | None]], time: int, commits: bool | None) -> None:
+        """Append a batch, and a marker behind it if it is of a transaction."""
+        base, behind = self.end, self.end + len(rows)
+        times = [time + 1000 * at for at in range(len(rows))]
+        records = tuple(
+            Rec(
+                base + at,
+                times[at],
+                *row,
+                place=base + at if commits is None else behind,
+                told=commits is not False,
+            )
+            for at, row in enumerate(rows)
+        )
+        producer = -1 if commits is None else 1000 + base
+        first = -1 if commits is None else base
+        self.batches.append(Batch(base, behind, self.leader, time, records, producer, first, commits is not False))
+        self.written |= {rec.offset: rec for rec in records}
+        self.end = behind
+        if commits is not None:
+            self.batches.append(Batch(behind, behind + 1, self.leader, times[-1], (), producer, base, commits, True))
+            self.end += 1
+
+    def clean(self, below: int) -> None:
+        """Remove what later records below an offset have overwritten, as the cleaner of a broker does."""
+        last = {rec.key: rec.offset for rec in self.records() if rec.told and rec.offset < below}
+        self._keep(lambda rec: not rec.told or last.get(rec.key, -1) <= rec.offset)
+
+    def forget(self, key: bytes) -> None:
+        """Remove all records of a key."""
+        self._keep(lambda rec: rec.key != key)
+        self.written = {at: rec for at, rec in self.written.items() if rec.key != key}
+
+    def _keep(self, wanted: Callable[[Rec], bool]) -> None:
+        left = (replace(batch, records=tuple(filter(wanted, batch.records))) for batch in self.batches)
+        self.batches = [batch for batch in left if batch.records or batch.marker]
+
+    def delete_below(self, offset: int) -> None:
+        """Move the start of the log, as retention in the cluster and DeleteRecords do, by whole batches."""
+        self.start = max([self.start, *(batch.end for batch in self.batches if batch.end <= offset)])
+        self.batches = [batch for batch in self.batches if batch.base >= self.start]
+
+    def cut_off(self, batches: int) -> None:
+        """Lose the last batches, and transactions whole: another leader goes on."""
+        left = self.batches[: max(1, len(self.batches) - batches)]
+        while left and left[-1].producer >= 0 and not left[-1].marker:
+            left.pop()
+        if not left or len(left) == len(self.batches):
+            return
+        self.end = left[-1].end
+        self.batches = left
+        self.written = {at: rec for at, rec in self.written.items() if at < self.end}
+        self.leader += 1
+
+    def is_dense(self, start: int, end: int) -> bool:
+        """Whether a record or a marker lies at every offset of a range."""
+        there = {batch.base for batch in self.batches if batch.marker} | {rec.offset for rec in self.records()}
+        return there.issuperset(range(start, end))
+
+    def records(self, start: int = 0, end: int = 1 << 62) -> Iterator[Rec]:
+        """The records of the batches that begin in a range."""
+        for batch in self.batches:
+            if start <= batch.base < end:
+                yield from batch.records
+
+
+@dataclass
+class Line:
+    """The records that runs have read of a log, and the log's own history, below `end`. `log` is all that a consumer of
+    the log would have seen at the last run. `marks` are places and times of the batches, markers included."""
+
+    end: int = 0
+    read: dict[int, Rec] = field(default_factory=dict)
+    written: dict[int, Rec] = field(default_factory=dict)
+    log: dict[int, Rec] = field(default_factory=dict)
+    marks: dict[int, int] = field(default_factory=dict)
+    cut: bool = False
+
+    def take(self, log: Log, start: int, end: int) -> None:
+        """Read a range of the log."""
+        self.read |= {rec.offset: rec for rec in log.records(start, end)}
+        self.marks |= {batch.base: batch.time for batch in log.batches if batch.marker and start <= batch.base < end}
+
+    def stand(self, log: Log, end: int) -> None:
+        """Note what the log is at the end of a run."""
+        self.end = end
+        self.written = {at: rec for at, rec in log.written.items() if at < end}
+        self.log = {rec.offset: rec for rec in log.records() if rec.offset < end}
+
+    def below(self, offset: int) -> Line:
+        """The part of the line below an offset, for a log that goes on otherwise from there."""
+        return Line(
+            end=offset,
+            read={at: rec for at, rec in self.read.items() if at < offset},
+            written={at: rec for at, rec in self.written.items() if at < offset},
+            log={at: rec for at, rec in self.log.items() if at < offset},
+            marks={at: time for at, time in self.marks.items() if at < offset},
+            cut=True,
+        )
+
+    def copy(self) -> Line:
+        """The line as it is now."""
+        return replace(self, read=dict(self.read), written=dict(self.written), log=dict(self.log), marks={**self.marks})
+
+    def forget(self, key: bytes) -> None:
+        """Remove all records of a key."""
+        for some in (self.read, self.written, self.log):
+            for offset in [at for at, rec in some.items() if rec.key == key]:
+                del some[offset]
+
+    def first_since(self, moment: int) -> int | None:
+        """The first offset with a record or a marker of a time or later."""
+        times = self.marks | {at: rec.time for at, rec in self.read.items()}
+        return min((at for at, time in times.items() if time >= moment), default=None)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The part of a line that a point is of."""
+
+    end: int | None = None
+    since: int | None = None
+    before: int | None = None
+
+    def of(self, records: Iterable[Rec], known: Iterable[Rec]) -> list[Rec]:
+        """The records that belong to it, in order. Times decide by the latest record of a transaction that is `known`:
+        who reads a log does not know what was cleaned or erased."""
+        latest: dict[int, int] = {}
+        for rec in known:
+            latest[rec.place] = max(rec.time, latest.get(rec.place, rec.time))
+        return sorted((rec for rec in records if self._has(rec, latest.get(rec.place, rec.time))), key=offset_of)
+
+    def _has(self, rec: Rec, time: int) -> bool:
+        return (
+            rec.told
+            and (self.end is None or rec.place < self.end)
+            and (self.since is None or time >= self.since)
+            and (self.before is None or time < self.before)
+        )
+
+
+def offset_of(rec: Rec) -> int:
+    """The offset of a record, to sort by."""
+    return rec.offset
+
+
+def last_values(records: Iterable[Rec]) -> dict[bytes, Rec]:
+    """The last record of each key that is no tombstone."""
+    found: dict[bytes, Rec] = {}
+    for rec in records:
+        if rec.value is None:
+            found.pop(rec.key, None)
+        else:
+            found[rec.key] = rec
+    return found
+
+
+@dataclass
+class Reference:
+    """All logs of a topic and all lines of its archive. `points` are the lines at the ends of runs, `branches` the old
+    ends of lines by branch id."""
+
+    logs: dict[Key, Log] = field(default_factory=dict)
+    lines: dict[Key, Line] = field(default_factory=dict)
+    branches: dict[str, dict[Key, Line]] = field(default_factory=dict)
+    points: dict[str, dict[Key, Line]] = field(default_factory=dict)
+    seen: dict[Key, Line] = field(default_factory=dict)
+    successes: list[tuple[str, int]] = field(default_factory=list)
+    held: str = ""
+    erased: dict[Key, set[int]] = field(default_factory=dict)
+
+    def line(self, key: Key) -> Line:
+        """The current line of a partition."""
+        return self.lines.setdefault(key, Line())
+
+    def branch(self, key: Key, offset: int, branch_id: str) -> None:
+        """Go on with a partition from an offset on; the old end is a branch."""
+        self.branches.setdefault(branch_id, {})[key] = self.line(key).copy()
+        self.lines[key] = self.line(key).below(offset)
+
+    def ended(self, run_id: str, time: int, *, succeeded: bool) -> None:
+        """Note that a run has ended so that restores see what it has left."""
+        if succeeded:
+            self.successes.append((run_id, time))
+        self.seen = {key: line.copy() for key, line in self.lines.items()}
+        self.points[run_id] = {key: line.copy() for key, line in self.lines.items()}
+
+    def kept(self, runs: int, days: int) -> set[str]:
+        """The runs that must stay restorable: the last so many, the newest of each of so many days, and the held one.
+        Attempts of a run count once, as the last of them."""
+        times = dict(self.successes)
+        newest = sorted(times, key=lambda run: self.successes.index((run, times[run])), reverse=True)
+        of_days: dict[int, str] = {}
+        for run in newest:
+            of_days.setdefault(times[run] // (24 * HOUR), run)
+        return {*newest[:runs], *list(of_days.values())[:days], *({self.held} & times.keys())}
+
+    def erase(self, key: bytes) -> None:
+        """Erase a key everywhere: from the cluster too, as whoever asks for it must."""
+        for where, line in self.seen.items():
+            self.erased.setdefault(where, set()).update(at for at, rec in line.read.items() if rec.key == key)
+        for log in self.logs.values():
+            log.forget(key)
+        for lines in (self.lines, self.seen, *self.branches.values(), *self.points.values()):
+            for line in lines.values():
+                line.forget(key)

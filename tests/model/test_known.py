@@ -1,0 +1,143 @@
+"""Known histories: each is right, or fails by its name until it is mended.
+
+A history that fails prints itself as it stands here: paste it, name it, say what is right.
+"""
+
+import pytest
+
+from tests.model.actions import (
+    Backup,
+    Convert,
+    CutOff,
+    Erase,
+    History,
+    Recreate,
+    Restore,
+    Wait,
+    Write,
+    history,
+)
+from tests.model.play import play
+from tests.model.world import Settings
+
+# A branch has its records, whatever snapshot ends where it begins.
+BRANCH_SNAPSHOT = history(
+    Settings("compact"),
+    Write("abcdef"),
+    Write("ghij"),
+    Backup(segment=9),
+    CutOff(),
+    Backup(snapshots=True),
+)
+# A restore of a run that is started again brings the same records, or says that retention has removed some.
+RESUMED_RUN = history(
+    Settings(max_age=1),
+    Write("ab"),
+    Backup(),
+    Write("cd"),
+    Backup(),
+    Write("ef"),
+    Backup(),
+    *(Restore("run", number) for number in range(4)),
+    Wait(50),
+    Write("g"),
+    Backup(retains=True),
+)
+# A restore that began after an erasure goes on.
+ERASURE_RESTART = history(Settings(), Write("abc"), Backup(), Erase(), Restore(), Write("d"), Backup())
+# A second conversion brings what the source has gained, also where a snapshot holds it.
+CONVERT_AGAIN = history(
+    Settings("compact", keep_runs=1),
+    Write("ab"),
+    Write("cd"),
+    Backup(),
+    Convert(),
+    Write("ef"),
+    Backup(snapshots=True, retains=True),
+    Write("gh"),
+    Backup(),
+    Convert(),
+)
+# A conversion that was killed goes on, or another one does.
+CONVERT_INTERRUPTED = history(
+    Settings("compact", keep_runs=1),
+    Write("ab"),
+    Backup(),
+    Write("cd"),
+    Backup(),
+    Convert(dies=9),
+    Write("ef"),
+    Backup(snapshots=True, retains=True),
+    Convert(),
+)
+# A time restores the newest incarnation that had records then.
+INCARNATION_SNAPSHOT = history(
+    Settings("compact"), Write("a"), Backup(), Recreate(), Write("a"), Write("a"), Backup(snapshots=True)
+)
+# What a rule keeps is restorable, also when a generation has taken the place of what it had.
+KEPT_POINT_GENERATION = history(
+    Settings("compact", keep_runs=3),
+    Write("abcd"),
+    Write("bc"),
+    Backup(due=True),
+    Write("ef"),
+    Backup(generation="part"),
+    Backup(generation="whole", snapshots=True, retains=True),
+)
+# A time at which the state is not known any more is refused.
+COMPACT_DELETE = history(
+    Settings("compact,delete", max_age=1),
+    Write("abcd"),
+    Backup(snapshots=True),
+    Wait(1),
+    Write("abcd"),
+    Backup(snapshots=True, retains=True),
+    Wait(25),
+    Write("abcd"),
+    Backup(snapshots=True, retains=True),
+    Wait(25),
+    Write("abcd"),
+    Backup(retains=True),
+)
+# An erasure is done although the last backup has failed.
+ERASURE_PUT_OFF = history(
+    Settings(max_age=1, grace=1),
+    Write("ab"),
+    Backup(),
+    Write("cd"),
+    Wait(25),
+    Backup(retains=True),
+    Write("c"),
+    Backup(end="Failed"),
+    Erase("c"),
+)
+# What was erased out of a snapshot does not count as lost.
+ERASURE_RECONCILE = history(
+    Settings("compact", keep_runs=1), Write("abc"), Backup(snapshots=True, retains=True), Erase("b")
+)
+
+
+def faulty(name: str, known: History) -> object:
+    """A history that fails until it is mended."""
+    mark = pytest.mark.xfail(strict=True, reason=f"design 0013: {name}")
+    return pytest.param(known, id=name, marks=mark)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        pytest.param(RESUMED_RUN, id="resumed_run"),
+        pytest.param(ERASURE_RESTART, id="erasure_restart"),
+        faulty("branch_snapshot", BRANCH_SNAPSHOT),
+        faulty("convert_again", CONVERT_AGAIN),
+        faulty("convert_interrupted", CONVERT_INTERRUPTED),
+        pytest.param(INCARNATION_SNAPSHOT, id="incarnation_snapshot"),
+        pytest.param(KEPT_POINT_GENERATION, id="kept_point_generation"),
+        pytest.param(COMPACT_DELETE, id="compact_delete"),
+        pytest.param(ERASURE_PUT_OFF, id="erasure_put_off"),
+        pytest.param(ERASURE_RECONCILE, id="erasure_reconcile"),
+    ],
+)
+def test_a_history_is_right(known: History) -> None:
+    faults = list(play(known, thorough=True))
+    assert not faults, f"{known}\n" + "\n".join(map(str, faults))

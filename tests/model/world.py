@@ -1,0 +1,517 @@
+"""An archive in a folder, driven through the product's own doors, and the reference that it is compared with.
+
+What the doors are called stands here and in `readers` alone. Partitions are numbers, the topic is `orders`, and there
+are no brokers: the world reads the reference's logs as a run reads those of a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields
+from typing import Any
+from unittest.mock import patch
+
+from logkeep_engine.archive.care.branching import branch_off
+from logkeep_engine.archive.care.points import KeepRules
+from logkeep_engine.archive.care.retaining import RetentionRules, retain, run_retention
+from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.catalog import writer as writing
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import (
+    Coverage,
+    Gap,
+    GenerationChange,
+    GenerationStep,
+    Receipt,
+    RunOutcome,
+    TopicEntry,
+    branch_id,
+)
+from logkeep_engine.archive.catalog.generations import generation_of
+from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
+from logkeep_engine.archive.catalog.lineage import Fork
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
+from logkeep_engine.backup.generations import (
+    GenerationPolicy,
+    activation,
+    is_held,
+    open_changes,
+    to_read,
+    whole_generations,
+)
+from logkeep_engine.backup.snapshots import make_snapshots
+from logkeep_engine.contract.retention import RetentionHold
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import ArchiveMissing, BackupUnfinished
+from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import Record, encode
+from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.report import Reporter
+from logkeep_engine.storage import LocalStorage
+from logkeep_engine.storage.base import ANYTHING, ObjectWriter
+from tests.model.reference import HOUR, Batch, Key, Log, Reference
+from tests.unit.archive.build import CLUSTER, write_segment
+from tests.unit.backup.compacted_topic import spec_of
+from tests.unit.convert.converting import convert
+from tests.unit.erasure.erasing import Inside, Killed, erased
+from tests.unit.log.batches import marker, with_header
+
+START = 20_000 * 24 * HOUR
+IDS = [letter * 21 + "A" for letter in "abcdef"]
+QUICK = Timing(heartbeat=3600, watch=0, poll=0)
+POLICIES = ("delete", "compact", "compact,delete")
+
+
+class Pasted:
+    """Prints itself as a short line of Python that can be pasted: what is as usual is left out."""
+
+    def __repr__(self) -> str:
+        said = [(item, getattr(self, item.name)) for item in fields(self)]  # type: ignore[arg-type]
+        told = ", ".join(f"{item.name}={value!r}" for item, value in said if value != item.default)
+        return f"{type(self).__name__}({told})"
+
+
+@dataclass(frozen=True, repr=False)
+class Settings(Pasted):
+    """The settings that do not change in a history. Days where nothing else is said; 0: no limit."""
+
+    policy: str = "delete"
+    keep_runs: int = 0
+    keep_days: int = 0
+    max_age: int = 0
+    max_bytes: int = 0
+    grace: int = 0
+
+    @property
+    def rules(self) -> RetentionRules:
+        """The rules of retention."""
+        limits = RetentionLimits(self.max_age * 24 * HOUR or None, self.max_bytes or None)
+        return RetentionRules(limits, KeepRules(self.keep_runs, self.keep_days), self.grace * 24 * HOUR)
+
+
+class Store(LocalStorage):
+    """A folder whose objects are as old as the world says. It dies before the write number `left` (None: it lives).
+    Heartbeats come when they like, and do not count."""
+
+    def __init__(self, uri: str, world: World) -> None:
+        super().__init__(uri)
+        self.world = world
+        self.left: int | None = None
+
+    def _step(self) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+
+    def _dated(self, path: str) -> None:
+        os.utime(self._path(path), (self.world.time / 1000, self.world.time / 1000))
+
+    def create(self, path: str, data: bytes) -> None:
+        self._step()
+        super().create(path, data)
+        self._dated(path)
+
+    def put(self, path: str, data: bytes) -> None:
+        if not path.endswith("heartbeat.json"):
+            self._step()
+        super().put(path, data)
+        self._dated(path)
+
+    def put_all(self, objects: Mapping[str, bytes]) -> None:
+        for path, data in objects.items():
+            self.put(path, data)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._step()
+            super().delete([path])
+
+    def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
+        return _MortalWriter(super().writer(path, replaces=replaces), self)
+
+
+@dataclass
+class _MortalWriter(ObjectWriter):
+    writes: ObjectWriter
+    store: Store
+
+    def write(self, data: Any) -> int:
+        return self.writes.write(data)
+
+    def commit(self) -> None:
+        self.store._step()
+        self.writes.commit()
+
+    def abort(self) -> None:
+        self.writes.abort()
+
+
+@dataclass
+class Target:
+    """The archive that conversions into one format have made. `died`: the run id of one that was killed."""
+
+    store: Store
+    runs: int = 0
+    died: str = ""
+    lines: dict[Key, Any] = field(default_factory=dict)
+
+
+class World:
+    """The archive, its cluster and what both must be."""
+
+    def __init__(self, settings: Settings, folder: str) -> None:
+        self.settings = settings
+        self.time = START
+        self.folder = folder
+        self.store = Store(f"file://{folder}/archive", self)
+        self.reference = Reference()
+        self.policy = settings.policy
+        self.policies = {settings.policy}
+        self.incarnation = 0
+        self.partitions = 1
+        self.runs = 0
+        self.last_run = ""
+        self.died = ""
+        self.forks: dict[Key, int] = {}
+        self.targets: dict[str, Target] = {}
+        self.restores: list[Any] = []
+        self.erased: set[bytes] = set()
+        self.kept: set[str] = set()
+        self.features: set[str] = set()
+        self.over = False  # nobody knows any more what is right
+
+    def had(self) -> frozenset[str]:
+        """The things that have happened to the archive, by which known faults are told."""
+        both = ["compact and delete"] if self.policies != {"compact"} and self.policies != {"delete"} else []
+        return frozenset({*self.features, *both, *(["retention"] if self.settings.rules.is_set else [])})
+
+    # ---- the cluster
+
+    @property
+    def topic_id(self) -> str:
+        return IDS[self.incarnation]
+
+    def log(self, partition: int) -> tuple[Key, Log]:
+        """A partition's log. A number that is too high is that of the last one."""
+        key = (self.topic_id, min(partition, self.partitions - 1))
+        return key, self.reference.logs.setdefault(key, Log())
+
+    def cut_off(self, partition: int, batches: int) -> None:
+        """Let the cluster lose the end of a log."""
+        key, log = self.log(partition)
+        leader = log.leader
+        log.cut_off(batches)
+        if log.leader != leader:
+            self.forks[key] = min(log.end, self.forks.get(key, log.end))
+
+    def recreate(self) -> None:
+        """Delete the topic and create it again."""
+        if self.runs and self.incarnation + 1 < len(IDS):
+            self.incarnation, self.partitions, self.forks = self.incarnation + 1, 1, {}
+
+    @property
+    def entry(self) -> TopicEntry:
+        """The topic as the archive knows it."""
+        configs = {"cleanup.policy": self.policy, "delete.retention.ms": "0"}
+        return TopicEntry("orders", self.topic_id, self.partitions, 1, configs)
+
+    # ---- runs
+
+    @property
+    def archive(self) -> Archive | None:
+        """The archive, once there is one."""
+        try:
+            return Archive.open(self.store)
+        except ArchiveMissing:
+            return None
+
+    @contextmanager
+    def dying(self, at: int | None) -> Iterator[None]:
+        """Die at a write, if one is said."""
+        self.store.left = at
+        for target in self.targets.values():
+            target.store.left = at
+        try:
+            yield
+        except Killed:
+            self.features.add("killed")
+        finally:
+            self.store.left = None
+            for target in self.targets.values():
+                target.store.left = None
+
+    def back_up(self, asked: Any) -> None:
+        """Run a backup as an action says."""
+        if not (self.died and asked.again):
+            self.runs += 1
+        run_id = f"run-{self.runs}"
+        pending: list[tuple[Key, int, int]] = []
+        with self.dying(asked.dies), self._begun(run_id) as writer:
+            self._archive(writer, asked, pending)
+            if asked.end == "Failed":
+                writer.end(RunOutcome.FAILED, "records were lost", partial=True)
+            else:
+                writer.end(RunOutcome.SUCCEEDED)
+                self._care(writer, asked)
+        self._settle(run_id, pending)
+
+    @contextmanager
+    def _begun(self, run_id: str) -> Iterator[Writer]:
+        with begin_run(Archive.create_or_open(self.store, CLUSTER), run_id, wait=QUICK) as writer:
+            yield writer
+
+    def _archive(self, writer: Writer, asked: Any, pending: list[tuple[Key, int, int]]) -> None:
+        writer.commit(topics=[self.entry])
+        for number in range(self.partitions):
+            key, log = self.log(number)
+            forked = self._branch(writer, key)
+            again, generation = self._generation(writer, key, log, asked, forked)
+            if log.end:
+                self._tail(writer, key, log, asked, pending)
+            for low, high in again:
+                self._read_again(writer, key, log, (low, high), generation, asked)
+        self._activate(writer, asked, pending)
+
+    def _branch(self, writer: Writer, key: Key) -> bool:
+        fork = self.forks.get(key)
+        accounted = writer.state.accounted_for(*key)
+        if fork is None or not accounted or accounted[-1][1] <= fork:
+            return False
+        name = branch_id(key[0], len(writer.state.branch_ids(key[0])) + 1)
+        changes = GenerationPolicy(None, self.time).changes(writer.state, key, 0, compacted=True, whole=False)
+        writer.change_generations(open_changes(writer.state, changes))
+        branch_off(writer, [Fork(*key, fork, accounted[-1][1], name)])
+        self.features.add("branch")
+        return True
+
+    def _generation(
+        self, writer: Writer, key: Key, log: Log, asked: Any, forked: bool
+    ) -> tuple[list[tuple[int, int]], int]:
+        """Begin a generation, or go on with one: the ranges that are to be read, and its number."""
+        state = writer.state
+        whole = not forked and key not in state.branches and not log.start
+        cycle = 0 if asked.generation else None
+        policy = GenerationPolicy(cycle, self.time)
+        changes = policy.changes(state, key, log.start, compacted=self.policy == "compact", whole=whole)
+        if changes or key in state.generations:
+            self.features.add("generation")
+        number, again = to_read(state, key, changes)
+        writer.change_generations(open_changes(state, changes))
+        return again, number
+
+    def _tail(
+        self, writer: Writer, key: Key, log: Log, asked: Any, pending: list[tuple[Key, int, int]], end: int = -1
+    ) -> None:
+        """Archive what is missing, in pieces, the last of which may come first."""
+        stop = log.end if end < 0 else end
+        for low, high in writer.state.uncovered(*key, 0, stop):
+            there = min(high, max(low, log.start))
+            if low < there:
+                writer.commit(receipts=[Receipt(gaps=(Gap(*key, low, there, "deleted by retention"),))])
+            for start, behind in _parts(log, there, high, asked):
+                pending.append((key, start, behind))
+                entries = self._segments(writer, key, log, start, behind, asked.segment)
+                writer.commit(receipts=[Receipt((Coverage(*key, start, behind),), entries)])
+
+    def _read_again(
+        self, writer: Writer, key: Key, log: Log, missing: tuple[int, int], generation: int, asked: Any
+    ) -> None:
+        low, high = missing
+        if asked.generation == "part":
+            high = next((batch.base for batch in log.batches if low < batch.base < high), low)
+        if low < high:
+            entries = self._segments(writer, key, log, low, high, asked.segment)
+            writer.commit(receipts=[Receipt((Coverage(*key, low, high),), entries, generation=generation)])
+
+    def _activate(self, writer: Writer, asked: Any, pending: list[tuple[Key, int, int]]) -> None:
+        """Make generations active that are whole and have caught up: nothing was cleaned since the last piece."""
+        free = set() if is_held(writer.state, self.topic_id) else {self.topic_id}
+        for key in whole_generations(writer.state, free):
+            _, log = self.log(key[1])
+            read = [(low, high) for where, low, high in pending if where == key]
+            if not all(log.is_dense(low, high) for low, high in read):
+                log.append([(b"catch-up", b"%d" % log.end)], self.time, None)
+                self._tail(writer, key, log, asked, pending)
+            writer.change_generations([activation(writer.state, key)])
+
+    def _care(self, writer: Writer, asked: Any) -> None:
+        if asked.snapshots:
+            spec = spec_of(self.store.uri)
+            made = make_snapshots(writer, spec, Reporter(writer.run_id), Inside, None)
+            if made.count:
+                self.features.add("snapshot")
+        if asked.due:
+            for number in range(self.partitions):
+                key, _ = self.log(number)
+                known = generation_of(writer.state, key)
+                if self.policy == "compact" and key in writer.state.coverage and key not in writer.state.branches:
+                    self.features.add("generation")
+                    due = GenerationChange(*key, known.number, GenerationStep.DUE, 0, 0)
+                    writer.change_generations([due])
+        if asked.retains and self.settings.rules.is_set:
+            retain(writer, self.settings.rules)
+
+    def _segments(self, writer: Writer, key: Key, log: Log, low: int, high: int, size: int) -> tuple[Any, ...]:
+        """The segments of a range of a log, of so many batches each."""
+        batches = [batch for batch in log.batches if low <= batch.base < high]
+        groups = [batches[at : at + size] for at in range(0, len(batches), size)]
+        return tuple(self._segment(writer, key, log, group) for group in groups)
+
+    def _segment(self, writer: Writer, key: Key, log: Log, group: list[Batch]) -> Any:
+        end = group[-1].end
+        producers = {batch.producer for batch in group}
+        aborted = [
+            AbortedTxn(batch.producer, batch.first, min(batch.base, end - 1), batch.first)
+            for batch in log.batches
+            if batch.marker and not batch.commits and batch.producer in producers
+        ]
+        return write_segment(
+            self.store,
+            list(map(_bytes_of, group)),
+            topic=self.entry,
+            partition=key[1],
+            epoch=writer.epoch,
+            aborted=sorted(aborted, key=lambda txn: txn.last_offset),
+        )
+
+    def _settle(self, run_id: str, pending: list[tuple[Key, int, int]]) -> None:
+        """Tell the reference what a run has come to, as far as it came."""
+        archive = self.archive
+        if archive is None:
+            self.died = run_id
+            return
+        state = archive.load()
+        for key, branches in state.branches.items():
+            for branch in branches:
+                if key not in self.reference.branches.get(branch.id, {}):
+                    self.reference.branch(key, branch.offset, branch.id)
+                    self.forks.pop(key, None)
+        for key, low, high in pending:
+            if not state.uncovered(*key, low, high):
+                self.reference.line(key).take(self.log(key[1])[1], low, high)
+        run = state.runs.get(run_id)
+        self.died = run_id
+        if run is not None and run.outcome is not RunOutcome.RUNNING:
+            self.died = ""
+            for number in range(self.partitions):
+                key, log = self.log(number)
+                self.forks.pop(key, None)
+                if key in state.coverage or key in self.reference.lines:
+                    self.reference.line(key).stand(log, log.end)
+            self.reference.ended(run_id, self.time, succeeded=run.outcome is RunOutcome.SUCCEEDED)
+            self.last_run = run_id
+
+    # ---- care
+
+    def state(self) -> ArchiveState:
+        """The newest state of the archive."""
+        return Archive.open(self.store).load()
+
+    def note_kept(self) -> None:
+        """Note which runs were kept all the time since they have ended."""
+        kept, last = self.kept_runs(), self.last_run
+        self.kept = {run for run in self.reference.points if run in kept and (run in self.kept or run == last)}
+
+    def kept_runs(self) -> set[str]:
+        """The runs whose points must stay."""
+        return self.reference.kept(self.settings.keep_runs, self.settings.keep_days)
+
+    def hold(self, number: int) -> None:
+        """Hold one of the kept points, or release all."""
+        points = sorted(self.kept_runs() | {run for run, _ in self.reference.successes[-1:]})
+        held = points[number % len(points)] if points and number >= 0 else ""
+        holds = [Hold(HoldKind.RUN, held, HoldOrigin.COMMAND)] if held else []
+        self.reference.held = held
+        self.runs += 1
+        with begin_run(Archive.open(self.store), f"hold-{self.runs}", kind="Hold", wait=QUICK) as writer:
+            writer.hold(holds)
+            writer.end(RunOutcome.SUCCEEDED)
+
+    def retain(self) -> None:
+        """Run retention alone."""
+        self.runs += 1
+        with suppress(BackupUnfinished):
+            held = RetentionHold(runs=tuple(hold.name for hold in self.state().retention_holds))
+            run_retention(Archive.open(self.store), f"retention-{self.runs}", self.settings.rules, held)
+
+    def erase(self, key: bytes, dies: int | None) -> RunResult:
+        """Erase a key; one that was killed is done at once again."""
+        self.runs += 1
+        run_id = f"erase-{self.runs}"
+        done: RunResult | None = None
+        with self.dying(dies):
+            done = erased(self.store, key, run_id=run_id, runner=Inside())
+        if done is None:
+            done = erased(self.store, key, run_id=run_id, runner=Inside())
+        if done.outcome == "Succeeded":
+            self.erased.add(key)
+            self.reference.erase(key)
+            self.features.add("erasure")
+        elif dies is not None:
+            self.over = True
+        return done
+
+    def convert(self, format_name: str, dies: int | None, again: bool) -> RunResult | None:
+        """Convert what restores see, or what was added since."""
+        target = self.targets.setdefault(
+            format_name, Target(Store(f"file://{self.folder}/{format_name.lower()}", self))
+        )
+        if not (target.died and again):
+            target.runs += 1
+        run_id = f"convert-{target.runs}"
+        done: RunResult | None = None
+        target.died = run_id
+        with self.dying(dies):
+            done = convert(self.store, target.store, format_name, run_id=run_id, runner=Inside(), chunk_bytes=1).result
+        if done is not None and done.outcome == "Succeeded":
+            target.died = ""
+            target.lines = {key: line.copy() for key, line in self.reference.seen.items()}
+        return done
+
+
+def _parts(log: Log, low: int, high: int, asked: Any) -> list[tuple[int, int]]:
+    """The pieces of a range, in the order in which they come into the archive."""
+    middle = next((batch.base for batch in log.batches if low < batch.base and low + high <= 2 * batch.base), 0)
+    parts = [(low, middle), (middle, high)] if asked.pieces > 1 and low < middle < high else [(low, high)]
+    return [part for part in (reversed(parts) if asked.backwards else parts) if part[0] < part[1]]
+
+
+def _bytes_of(batch: Batch) -> bytes:
+    """A batch as it lies in the log."""
+    if batch.marker:
+        return with_header(
+            marker(batch.base, batch.producer, commit=batch.commits),
+            producer_id=batch.producer,
+            attributes=0x30,
+            base_timestamp=batch.time,
+            max_timestamp=batch.time,
+        )
+    return encode(
+        [Record(rec.offset, rec.time, rec.key, rec.value, ()) for rec in batch.records],
+        codec=Codec.LZ4 if batch.base % 2 else Codec.NONE,
+        base_offset=batch.base,
+        producer_id=batch.producer,
+        transactional=batch.producer >= 0,
+        leader_epoch=batch.leader,
+    )
+
+
+@contextmanager
+def clock_of(world: World) -> Iterator[None]:
+    """The world's time, for the product too. Who sleeps lets it pass, and nobody watches runs that have died."""
+
+    def sleep(seconds: float) -> None:
+        world.time += max(1, int(seconds * 1000))
+
+    with (
+        patch.object(time, "sleep", sleep),
+        patch.object(time, "time_ns", lambda: world.time * 1_000_000),
+        patch.object(time, "time", lambda: world.time / 1000),
+        patch.object(writing, "Timing", lambda: QUICK),
+    ):
+        yield
