@@ -177,9 +177,8 @@ class ArchiveReport(Model):
             raise ValueError(f"archive.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object, without what nobody knows."""
-        left_out = {name for name in ("snapshots", "generations") if not getattr(self, name)}
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
+        """The JSON object."""
+        return self.model_dump(mode="json", by_alias=True)
 
     def without_topics(self) -> ArchiveReport:
         """The report without lists."""

@@ -168,8 +168,8 @@ class DryRunReport(Model):
             raise ValueError(f"dryRun.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object, without what nobody knows."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        """The JSON object."""
+        return self.model_dump(mode="json", by_alias=True)
 
     def bounded(self) -> DryRunReport:
         """The report with the first items of each list, and texts of at most MAX_TEXT characters."""

@@ -7,19 +7,20 @@ the number of partitions.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import Any, Self, cast, get_args, get_origin, get_type_hints
 
 from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.dry_run import DryRunReport
 from logkeep_engine.contract.emitting import EmittedFacts
-from logkeep_engine.contract.nesting import WRONG, loads
+from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.nesting import WRONG
 from logkeep_engine.contract.reconcile import ReconcileFacts
+from logkeep_engine.contract.stored import DocumentDamaged, Maybe, StoredDocument
 
-FORMAT = 1
-Text = str | bytes
 MAX_PARTITIONS_SHOWN = 2000  # a ConfigMap holds 1 MiB; an entry is about 200 bytes
 MAX_LIST = 20
 MAX_MOVING = 10
@@ -27,82 +28,93 @@ TASK_PHASES = ("Running", "Snapshotting", "Verifying")
 """The phases of a run in which tasks move or read its records."""
 
 
-class ContractError(ValueError):
-    """A document of another version, or not of this kind at all."""
-
-
 def _camel(name: str) -> str:
     head, *tail = name.split("_")
     return head + "".join(part.capitalize() for part in tail)
 
 
-def _to_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {(_camel(key) if isinstance(key, str) else key): _to_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_json(item) for item in value]
-    return value
+@cache
+def _fields(kind: Any) -> dict[str, tuple[str, Any]]:
+    """The fields of a dataclass with their types, by their keys."""
+    hints = get_type_hints(kind)
+    return {_camel(f.name): (f.name, hints[f.name]) for f in fields(kind)}
+
+
+def _given(hint: Any) -> Any:
+    """The type of a field where it is not None."""
+    given = [kind for kind in get_args(hint) if kind is not NoneType] if isinstance(hint, UnionType) else [hint]
+    return given[0]
+
+
+def _shape(hint: Any) -> Any:
+    """What a field must be in JSON, by its type."""
+    if isinstance(hint, UnionType):
+        return Maybe(_shape(_given(hint)))
+    if get_origin(hint) is tuple:
+        return [_shape(get_args(hint)[0])]
+    if get_origin(hint) is dict:
+        kind = get_args(hint)[1]
+        return dict if kind is Any else {str: kind}
+    if is_dataclass(hint):
+        return {key: _shape(kind) for key, (_, kind) in _fields(cast(Any, hint)).items()}
+    return dict if issubclass(hint, Model) else hint
+
+
+def _out(value: Any) -> Any:
+    if isinstance(value, (ArchiveReport, DryRunReport)):
+        return value.to_json()
+    if is_dataclass(value):
+        return {key: _out(getattr(value, name)) for key, (name, _) in _fields(cast(Any, type(value))).items()}
+    return list(map(_out, value)) if isinstance(value, tuple) else value
+
+
+@cache
+def _reader(hint: Any) -> Callable[[Any], Any] | None:
+    """Makes the value of a field of JSON of its shape; None if that is the value."""
+    kind = _given(hint)
+    if get_origin(kind) is tuple:
+        item = _reader(get_args(kind)[0])
+        return tuple if item is None else lambda values: tuple(map(item, values))
+    if is_dataclass(kind):
+        return partial(_record, cast(Any, kind))
+    return kind.of if kind in (ArchiveReport, DryRunReport) else None
+
+
+def _record(kind: Any, body: Mapping[str, Any]) -> Any:
+    known = _fields(kind)
+    values = {known[key][0]: value for key, value in body.items()}
+    for name, read in _readers(kind):
+        if values[name] is not None:
+            values[name] = read(values[name])
+    return kind(**values)
+
+
+@cache
+def _readers(kind: Any) -> list[tuple[str, Callable[[Any], Any]]]:
+    found = ((name, _reader(hint)) for name, hint in _fields(kind).values())
+    return [(name, read) for name, read in found if read is not None]
 
 
 class _Document:
-    """JSON in camelCase with a format number; unknown keys of a document of the same format are an error."""
+    """JSON with the fields in camelCase (see `contract.stored`)."""
 
-    # Fields that are left out where they are None, so that versions which do not know them read the document.
-    _LEFT_OUT: ClassVar[frozenset[str]] = frozenset()
+    @classmethod
+    @cache
+    def _kind(cls) -> StoredDocument:
+        return StoredDocument(cls.__name__, 1, _shape(cls))
 
     def to_json(self) -> str:
-        written = [
-            f.name
-            for f in fields(self)  # type: ignore[arg-type]
-            if f.name not in self._LEFT_OUT or getattr(self, f.name) is not None
-        ]
-        body = {_camel(name): self._field_to_json(name) for name in written}
-        return json.dumps({"format": FORMAT, **body}, separators=(",", ":"), ensure_ascii=False)
-
-    def _field_to_json(self, name: str) -> Any:
-        value = getattr(self, name)
-        if name in ("spec", "spark_conf"):
-            return value
-        if isinstance(value, ArchiveReport | DryRunReport):
-            return value.to_json()
-        if hasattr(value, "__dataclass_fields__"):
-            return _to_json(asdict(value))
-        if isinstance(value, (list, tuple)):
-            return [_to_json(asdict(item)) if hasattr(item, "__dataclass_fields__") else item for item in value]
-        return value
+        return self._kind().dumps(_out(self)).decode("utf-8", "surrogatepass")
 
     @classmethod
-    def _body(cls, text: Text) -> dict[str, Any]:
+    def from_json(cls, text: str | bytes) -> Self:
+        """The document of a text. Raises DocumentRefused."""
+        body = cls._kind().loads(text)
         try:
-            document = loads(text)
-        except ValueError as error:
-            raise ContractError(f"{cls.__name__}: not JSON: {error}") from error
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
-            found = document.get("format") if isinstance(document, dict) else type(document).__name__
-            raise ContractError(f"{cls.__name__}: format {found!r}, this version reads {FORMAT}")
-        names = {_camel(f.name): f.name for f in fields(cls)}  # type: ignore[arg-type]
-        body = {key: value for key, value in document.items() if key != "format"}
-        unknown = sorted(set(body) - set(names))
-        if unknown:
-            raise ContractError(f"{cls.__name__}: unknown keys {unknown}")
-        return {names[key]: value for key, value in body.items()}
-
-    @classmethod
-    def from_json(cls, text: Text) -> Self:
-        body = cls._body(text)
-        try:
-            return cls._of(body)
+            found: Self = _record(cls, body)
         except WRONG as error:
-            raise ContractError(f"{cls.__name__}: {error}") from error
-
-    @classmethod
-    def _of(cls, body: dict[str, Any]) -> Self:
-        return cls(**body)
-
-
-def _record(kind: type[Any], value: Mapping[str, Any]) -> Any:
-    names = {_camel(f.name): f.name for f in fields(kind)}
-    return kind(**{names[key]: item for key, item in value.items()})
+            raise DocumentDamaged(f"not a {cls.__name__}: {error}") from error
+        return found
 
 
 @dataclass(frozen=True)
@@ -118,11 +130,6 @@ class RunRequest(_Document):
     `anchor` is the newest commit of the archive that is known (`contract.anchor`), and `take_over` the user's consent
     to take the archive over.
     """
-
-    # Backups and the command line have none of the first two, and few backups the last.
-    _LEFT_OUT = frozenset(
-        {"remembered_as", "topics_config_map", "reconcile", "requested_by", "uid", "anchor", "take_over"}
-    )
 
     kind: str
     name: str
@@ -170,9 +177,6 @@ class Progress(_Document):
     MAX_MOVING topics. `bytes_per_second` and `seconds_left` go by the last half minute; None while that is not known.
     """
 
-    # The command line knows no executors, and few restores have a point.
-    _LEFT_OUT = frozenset({"bytes_per_second", "seconds_left", "executors", "point"})
-
     run_id: str
     phase: str  # Starting, Planning, Checking, Running, Snapshotting, Verifying, Finishing
     start_time: float
@@ -198,12 +202,6 @@ class Progress(_Document):
         if self.offsets_total == 0:
             return 0 if self.phase in ("Starting", "Planning", "Checking") else 100
         return min(100, self.offsets_done * 100 // self.offsets_total)
-
-    @classmethod
-    def _of(cls, body: dict[str, Any]) -> Self:
-        body["partitions_shown"] = tuple(_record(PartitionProgress, item) for item in body.get("partitions_shown", ()))
-        body["moving"] = tuple(_record(TopicProgress, item) for item in body.get("moving", ()))
-        return cls(**body)
 
 
 @dataclass(frozen=True)
@@ -234,24 +232,6 @@ class TopicCoverage:
     topics_left_out: tuple[str, ...] = ()
     topics_vanished: tuple[str, ...] = ()
     topics_unreadable: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, value: Any) -> TopicCoverage:
-        """From JSON. Raises ContractError for what is none."""
-        if not isinstance(value, dict):
-            raise ContractError(f"coverage: a {type(value).__name__}")
-        known = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
-        for key, item in known.items():
-            names = isinstance(item, tuple) and all(isinstance(name, str) for name in item)
-            if not names and type(item) is not int:
-                raise ContractError(f"coverage.{key}: neither a number nor names")
-        try:
-            found: TopicCoverage = _record(cls, known)
-        except KeyError as error:
-            raise ContractError(f"coverage: unknown key {error}") from error
-        if any(isinstance(getattr(found, f.name), tuple) != isinstance(f.default, tuple) for f in fields(cls)):
-            raise ContractError("coverage: numbers and names are mixed up")
-        return found
 
     def without_names(self) -> TopicCoverage:
         """The numbers alone."""
@@ -326,14 +306,6 @@ class RunResult(_Document):
     this run has done nothing, and the facts are those of the earlier one. `requested_by` is that of the request.
     """
 
-    # Only a backup has the first two, few restores have an earlier run, and only some have the others.
-    _LEFT_OUT = frozenset(
-        {
-            *("coverage", "archive", "anchor", "taken_over", "earlier_run", "earlier_end"),
-            *("verification", "drill", "dry_run", "emitted", "cluster_state", "reconciled", "requested_by"),
-        }
-    )
-
     run_id: str
     kind: str
     outcome: str  # Succeeded, Failed, or DryRun: nothing was written, `dry_run` says what would be
@@ -370,29 +342,6 @@ class RunResult(_Document):
     emitted: EmittedFacts | None = None
     reconciled: ReconcileFacts | None = None
     requested_by: str | None = None
-
-    @classmethod
-    def _of(cls, body: dict[str, Any]) -> Self:
-        body["loss"] = tuple(_record(LossFact, item) for item in body.get("loss", ()))
-        body["warnings"] = tuple(body.get("warnings", ()))
-        if (found := body.get("coverage")) is not None:
-            body["coverage"] = TopicCoverage.of(found)
-        if (told := body.get("archive")) is not None:
-            body["archive"] = ArchiveReport.of(told)
-        if (facts := body.get("verification")) is not None:
-            body["verification"] = _record(VerificationFacts, facts)
-        if (told := body.get("cluster_state")) is not None:
-            found = _record(ClusterStateFacts, told)
-            body["cluster_state"] = replace(found, users=tuple(found.users), held_back=tuple(found.held_back))
-        if (found := body.get("dry_run")) is not None:
-            body["dry_run"] = DryRunReport.of(found)
-        if (measured := body.get("drill")) is not None:
-            body["drill"] = _record(DrillFacts, measured)
-        if (emitted := body.get("emitted")) is not None:
-            body["emitted"] = _record(EmittedFacts, emitted)
-        if (compared := body.get("reconciled")) is not None:
-            body["reconciled"] = _record(ReconcileFacts, compared)
-        return cls(**body)
 
     def to_termination_message(self, limit: int) -> str:
         """The JSON, with lists dropped and the message cut until it fits `limit` bytes of UTF-8."""

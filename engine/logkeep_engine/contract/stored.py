@@ -128,13 +128,14 @@ def _check_object(value: Any, shape: Mapping[Any, Shape], where: str) -> None:
         for key, item in value.items():
             _check(item, shape[str], f"{where}[{key!r:.100}]")
         return
-    within = f" of {where}" if where else ""
-    if missing := sorted(shape.keys() - value.keys()):
-        raise DocumentDamaged(f"key {missing[0]!r}{within} is missing")
-    if unknown := sorted(value.keys() - shape.keys()):
-        raise DocumentUnknown(f"unknown keys {unknown!r:.200}{within}")
+    if value.keys() != shape.keys():
+        within = f" of {where}" if where else ""
+        if unknown := sorted(value.keys() - shape.keys()):
+            raise DocumentUnknown(f"unknown keys {unknown!r:.200}{within}")
+        raise DocumentDamaged(f"key {min(shape.keys() - value.keys())!r}{within} is missing")
     for key, item in shape.items():
-        _check(value[key], item, f"{where}.{key}" if where else key)
+        if type(value[key]) is not item or item is float:
+            _check(value[key], item, f"{where}.{key}" if where else key)
 
 
 def _check_list(value: Any, shape: Shape, where: str) -> None:

@@ -11,7 +11,8 @@ from logkeep_engine.archive.care import rates
 from logkeep_engine.archive.care.rates import MeasuredRun
 from logkeep_engine.archive.names import RUNS
 from logkeep_engine.contract.names import RESTORE
-from logkeep_engine.contract.run import ContractError, RunResult
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.restore.state import RESULT, RestoreState
 
@@ -42,5 +43,5 @@ def _results(state: RestoreState) -> Iterator[RunResult]:
     for info in sorted(there, key=lambda info: info.modified, reverse=True)[:_RESULTS_READ]:
         try:
             yield RunResult.from_json(state.storage.read(info.path))
-        except (ObjectMissing, ContractError):
+        except (ObjectMissing, DocumentRefused):
             continue

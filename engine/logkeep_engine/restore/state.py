@@ -18,9 +18,9 @@ from logkeep_engine.archive.catalog.claim import ArchiveClaim, anchor_of
 from logkeep_engine.archive.names import RUNS, check_run_id, run_file
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS
-from logkeep_engine.contract.run import ContractError, RunResult
+from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
-from logkeep_engine.contract.stored import StoredDocument
+from logkeep_engine.contract.stored import DocumentRefused, StoredDocument
 from logkeep_engine.errors import ArchiveMismatch, ObjectMissing, SpecError, StateAltered, StateRefused, StorageRefused
 from logkeep_engine.storage import Storage, open_storage
 
@@ -113,7 +113,7 @@ class RestoreState:
             return RunResult.from_json(self.storage.read(self.file(name)))
         except ObjectMissing:
             return None
-        except ContractError as error:
+        except DocumentRefused as error:
             raise ArchiveMismatch(
                 f"{self.name(name)}: this version cannot read it: {error}",
                 hint="Use the version of Logkeep that wrote it, or a newer one. If that cannot read it either, the "

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from logkeep_engine.contract.names import KEY_EXECUTOR_TEMPLATE
 from logkeep_engine.contract.request_files import mounted_files, request_hash
-from logkeep_engine.contract.run import ContractError, RunRequest
+from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.errors import RequestReplaced, SpecError
 
 TEMPLATE_KEY = "spark.kubernetes.executor.podTemplateFile"
@@ -39,7 +40,7 @@ def read_request(path: Path, wanted_hash: str | None, stack: contextlib.ExitStac
             )
         request = RunRequest.from_json(files[path.name])
         return _with_template(request, files, stack)
-    except (OSError, KeyError, ContractError) as error:
+    except (OSError, KeyError, DocumentRefused) as error:
         raise SpecError(
             f"The run request {path} cannot be read: {error}.", hint="Operator and engine must fit together."
         ) from error

@@ -9,8 +9,9 @@ import pytest
 
 from logkeep_engine.contract.nesting import MOST_LEVELS, loads, loads_cut
 from logkeep_engine.contract.parsing import SpecInvalid
-from logkeep_engine.contract.run import ContractError, Progress, RunResult
+from logkeep_engine.contract.run import Progress, RunResult
 from logkeep_engine.contract.spec import parse_backup
+from logkeep_engine.contract.stored import DocumentRefused
 from tests.unit.contract.test_patterns import BACKUP
 
 
@@ -23,7 +24,7 @@ def test_what_nests_too_deeply_is_a_mistake_and_no_crash(text: str) -> None:
     with pytest.raises(ValueError, match=r"it nests too deeply"):
         loads(text)
     for kind in (Progress, RunResult):
-        with pytest.raises(ContractError, match="not JSON: it nests too deeply"):
+        with pytest.raises(DocumentRefused, match="not whole JSON: it nests too deeply"):
             kind.from_json(text)
 
 

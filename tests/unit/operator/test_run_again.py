@@ -73,7 +73,7 @@ def test_the_request_names_the_restore_so_that_a_later_resource_finds_it() -> No
     assert request(begun(**{"logkeep.dev/run-again": "2"}))["rememberedAs"] == "KafkaRestore team/again, run again: 2"
     backup = World()
     backup.settle()
-    assert "rememberedAs" not in request(backup)
+    assert request(backup)["rememberedAs"] is None
 
 
 def test_a_new_value_makes_another_run_and_only_one() -> None:

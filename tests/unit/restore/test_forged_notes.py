@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.contract.run import ContractError, Progress, RunResult
+from logkeep_engine.contract.run import Progress, RunResult
+from logkeep_engine.contract.stored import DocumentRefused
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.restore.offset_map import read_offset_map, read_summary
 from logkeep_engine.restore.plan import RestorePlan
@@ -58,6 +59,6 @@ def test_what_is_no_value_of_a_note_is_told_as_such(
         for value in VALUES:
             try:
                 read(dump(forged(document, at, value)))
-            except (LogkeepError, ContractError):
+            except (LogkeepError, DocumentRefused):
                 refused += 1
     assert refused > len(VALUES)
