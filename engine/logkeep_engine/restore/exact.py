@@ -1,16 +1,16 @@
 """Refuses points at which the archive does not know the state of a compacted topic. Pure.
 
-A generation that was read from a compacted log is exact from an offset on (see `archive.catalog.generations`). Below
-it, records are missing that had been overwritten when the log was read. The generation before may be exact there, but
-its segments go when the next one becomes active. A log that was cut off below that offset is exact nowhere, but in its
-branch.
+A generation that was read from a compacted log is exact from an offset on (see `archive.catalog.generations`), the
+first one from the end of the first backup on. Below it, records are missing that had been overwritten when the log was
+read. The generation before may be exact there, but its segments go when the next one becomes active. A log that was cut
+off below that offset is exact nowhere, but in its branch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from logkeep_engine.archive.catalog.compacted import last_time
+from logkeep_engine.archive.catalog.compacted import known_generation, last_time
 from logkeep_engine.archive.catalog.earlier import last_with_generations
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
@@ -93,9 +93,9 @@ def _generations(
     state: ArchiveState, topics: Iterable[TopicEntry]
 ) -> Iterator[tuple[TopicEntry, Partition, Generation]]:
     chosen = {topic.topic_id: topic for topic in topics}
-    for key, known in sorted(state.generations.items()):
+    for key in sorted({*state.generations, *state.segments}):
         if key[0] in chosen:
-            yield chosen[key[0]], key, known
+            yield chosen[key[0]], key, known_generation(state, key)
 
 
 def _and_more(count: int) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.compacted import first_exact
 from logkeep_engine.archive.catalog.facts import (
     Branching,
     Coverage,
@@ -33,7 +34,7 @@ from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, with_branches
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, begin, chunk, reread, write_segment
-from tests.unit.backup.compacted_topic import CompactedTopic, last_values
+from tests.unit.backup.compacted_topic import CompactedTopic, last_values, spec_of
 from tests.unit.log.batches import NOON, batch, marker
 
 KEY = (ORDERS.topic_id, 0)
@@ -362,6 +363,34 @@ def test_points_below_the_snapshot_of_a_topic_that_deletes_too_are_refused(stora
         topic.seen(end=7)
     assert topic.consumed() == last_values((record.key, record.value) for record in topic.restored())
     assert len(topic.restored(15)) == 5
+
+
+@pytest.mark.parametrize("kept", ["Snapshot", "Log"])
+def test_a_point_before_the_end_of_the_first_backup_is_refused_where_records_were_compacted_before(
+    storage: Storage, kept: str
+) -> None:
+    limits = spec_of(storage.uri, **({} if kept == "Snapshot" else {"compactedTopics": "Log", "snapshots": None}))
+    topic = CompactedTopic(storage)
+    topic.write([(b"a", b"1")])
+    topic.end += 2  # overwritten before the backup came
+    topic.write([(b"b", b"1")])
+    topic.back_up("one", limits)
+    topic.end += 1  # a point between two runs is as exact as the log was that the later one has read
+    topic.write([(b"a", b"2")])
+    topic.back_up("two", limits)
+    told = "partition 0 is compacted, and generation 1 of it is exact from offset 4 on, not at "
+    for end in (1, 3):
+        with pytest.raises(SpecError, match=f"{told}offset {end}: records are missing there"):
+            topic.seen(end=end)
+    for wanted in ({"asOf": iso(NOON + 1)}, {"timestamp": iso(NOON + 1)}):
+        with pytest.raises(SpecError, match=told):
+            topic.seen(point=wanted)
+    for wanted in ({"run": "one"}, {"asOf": iso(NOON + 4)}, {"timestamp": iso(NOON + 4)}):
+        assert topic.seen(point=wanted).segments[KEY]
+    assert len(topic.restored(4)) == len(topic.restored(5)) == 2
+    found = first_exact(Archive.open(storage).load(), KEY)
+    assert found is not None
+    assert found.offset == 4
 
 
 def archive_transactions(storage: Storage) -> Archive:

@@ -15,16 +15,20 @@ A topic that is no longer compacted is seen as a log, as far as that is whole: s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import takewhile
 from types import MappingProxyType
 from typing import NamedTuple
 
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.generations import NOWHERE, generation_of, is_dense
+from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.packed import ROW_BYTES
+from logkeep_engine.archive.catalog.replacements import first_epochs
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import totals_of
+from logkeep_engine.contract.names import BACKUP
 
 _NO_ENDS: Mapping[Partition, int] = MappingProxyType({})
 
@@ -127,10 +131,33 @@ def first_exact(state: ArchiveState, key: Partition) -> ExactFrom | None:
     """The first points of a partition from which on all are exact, by its generation, too; None: not even the newest
     is."""
     found = exact_by_snapshots(state, key)
-    known = state.generations.get(key)
-    if found is None or known is None or known.exact <= found.offset or is_dense(state, key, known.exact):
+    known = known_generation(state, key)
+    if found is None or known.exact <= found.offset or is_dense(state, key, known.exact):
         return found
     return ExactFrom(known.exact, max(found.time, last_time(state, key, known.exact)))
+
+
+def known_generation(state: ArchiveState, key: Partition) -> Generation:
+    """The generations of a partition. The first one of a compacted topic is exact from the end of the first backup of
+    the partition on: points below it lack what brokers had compacted before."""
+    known = generation_of(state, key)
+    if known.number != 1 or known.exact >= 0 or not state.topics[key[0]].is_compacted:
+        return known
+    return replace(known, exact=_end_of_first_backup(state, key))
+
+
+def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
+    """The end of what the first backup that has succeeded has archived of a partition; -1 if there is none. Once
+    retention has removed its log, snapshots tell from where on points are exact, and all end there or later."""
+    entries = state.segments.get(key)
+    if entries is None or state.removed.get(key):
+        return -1
+    epoch_of = first_epochs(state.replaced.get(key, ()))
+    first = epoch_of(entries[0])
+    run = next((run for run in state.successes() if run.epoch >= first), None)
+    if run is None or run.kind != BACKUP:  # a conversion brings what earlier backups have archived
+        return -1
+    return max(entry.next_offset for entry in takewhile(lambda entry: epoch_of(entry) <= run.epoch, entries))
 
 
 def last_time(state: ArchiveState, key: Partition, end: int) -> int:
