@@ -1,6 +1,7 @@
 """Secrets stay in Secrets."""
 
 import base64
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,13 @@ def test_no_key_or_password_is_in_any_log_object_status_or_event(home: Home, tmp
     logkeep.create_secret(home.namespace, "kafka-user", login)
     spark = small(executors=1)
     spark["conf"]["spark.kubernetes.executor.deleteOnTermination"] = "false"  # or their logs go too
-    saved = home.apply(_sasl(home, backup("saved", bootstrap, home.s3, home.uri, ["guarded"], spark=spark)))
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "private.pem"], check=True)
+    private = (tmp_path / "private.pem").read_text()
+    (tmp_path / "private.pem").unlink()
+    logkeep.create_secret(home.namespace, "archive-keys", {"ed25519": private})
+    asked = backup("saved", bootstrap, home.s3, home.uri, ["guarded"], spark=spark)
+    asked["spec"]["storage"]["signing"] = {"secretRef": {"name": "archive-keys"}}
+    saved = home.apply(_sasl(home, asked))
     saved.wait("Succeeded")
     again = home.apply(_sasl(home, restore("again", bootstrap, "saved", spark={})))
     again.wait("Succeeded")
@@ -45,7 +52,7 @@ def test_no_key_or_password_is_in_any_log_object_status_or_event(home: Home, tmp
     logs = [file.name for file in tmp_path.glob("*.log") if file.name.startswith((home.namespace, logkeep.namespace))]
     for part in ("saved", "again", "exec", "operator"):
         assert any(part in name for name in logs), f"no log of {part} among {logs}"
-    for secret in (home.s3.secret_key, home.broker.password):
+    for secret in (home.s3.secret_key, home.broker.password, private.splitlines()[1]):
         forms = {secret, base64.b64encode(secret.encode()).decode().rstrip("=")}
         for file in tmp_path.iterdir():
             if file.name.startswith("node-"):  # the node's own parts, such as the API server, are not ours
@@ -54,4 +61,6 @@ def test_no_key_or_password_is_in_any_log_object_status_or_event(home: Home, tmp
             assert not any(form in text for form in forms), f"a secret is in {file.name}"
     for name in home.objects():
         content = (home.s3.data_dir / home.bucket / name).read_bytes()
+        assert private.splitlines()[1].encode() not in content, f"the private key is in the object {name}"
+        assert name.rpartition("/catalog/")[1] == "" or b'"signature":"' in content, f"{name} is not signed"
         assert home.broker.password.encode() not in content, f"the password is in the object {name}"

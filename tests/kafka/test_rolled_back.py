@@ -7,11 +7,12 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from crc32c import crc32c
 from logkeep_kernel import Blake3
@@ -20,7 +21,7 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.anchor import Anchor
-from logkeep_engine.contract.names import ExitCode
+from logkeep_engine.contract.names import ENV_SIGNING_DIR, ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup, parse_restore
 from logkeep_engine.report import Reporter
@@ -31,8 +32,7 @@ from tests.command import logkeep
 from tests.data.topics import create_topic, delete_topics, topic_names
 from tests.kafka.backing_up import POD, Topics, numbers
 from tests.kafka.restores import ThreadRunner, backup_spec, restore_spec
-
-Change = Callable[[dict[str, Any]], None]
+from tests.unit.archive.forge import Document, relinked
 
 
 def back_up(spec: dict[str, Any], run_id: str, *, name: str = "nightly", **request: Any) -> RunResult:
@@ -43,15 +43,6 @@ def back_up(spec: dict[str, Any], run_id: str, *, name: str = "nightly", **reque
 def bring_back(spec: dict[str, Any], **request: Any) -> RunResult:
     asked = RunRequest("KafkaRestore", "again", "team", "restore-1", spec, **request)
     return run_restore(asked, parse_restore(spec), ThreadRunner, Reporter("restore-1"), dict(os.environ) | POD)
-
-
-def rehash(path: Path, change: Change) -> None:
-    """The commit with a change, under a right hash of its own: any writer of the bucket can compute it."""
-    document = json.loads(path.read_bytes())
-    document.pop("sha256")
-    change(document)
-    body = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-    path.write_bytes(body[:-1] + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"}')
 
 
 def alter(root: Path) -> None:
@@ -73,15 +64,15 @@ def alter(root: Path) -> None:
     )
     state.write_bytes(json.dumps(told, separators=(",", ":")).encode())
 
-    def change(commit: dict[str, Any]) -> None:
+    def change(commit: Document) -> None:
+        commit["signer"] = ""
         for row in commit.get("segments", {}).get("rows", ()):
             row[commit["segments"]["columns"].index("blake3")] = digest.hexdigest()
         if "clusterState" in commit:
             sha256 = hashlib.sha256(state.read_bytes()).hexdigest()
             commit["clusterState"] |= {"sha256": sha256, "acls": len(told["acls"]["rows"])}
 
-    for path in (root / "catalog").glob("*.json"):
-        rehash(path, change)
+    relinked(open_uri(root.as_uri()), range(len(list((root / "catalog").glob("*.json")))), change)
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -119,6 +110,36 @@ def test_altered_records_and_rights_under_new_digests_are_seen_with_the_anchor(
         assert told == "ArchiveRolledBack", refused
     assert files(root) == before
     assert unique not in topic_names(kafka.bootstrap)
+
+
+def test_who_has_the_key_sees_without_an_anchor_what_somebody_else_has_written(
+    kafka: KafkaBroker, tmp_path: Path, topics: Topics, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.create(unique)
+    topics.produce(unique, [b"pay %d EUR to alice" % number for number in range(5)])
+    root, keys = tmp_path / "archive", tmp_path / "keys"
+    keys.mkdir()
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", keys / "ed25519"], check=True)
+    subprocess.run(["openssl", "pkey", "-in", keys / "ed25519", "-pubout", "-out", keys / "publicKeys"], check=True)
+    signing = {"signing": {"secretRef": {"name": "archive-keys"}}}
+    spec, wanted = backup_spec(kafka, root, unique), restore_spec(kafka, root)
+    spec["storage"] |= signing
+    wanted["source"]["storage"] |= signing
+    missing = back_up(spec, "none")
+    assert (missing.error_code, root.exists()) == ("CredentialsMissing", False), missing
+    monkeypatch.setenv(ENV_SIGNING_DIR, str(keys))
+    assert back_up(spec, "one").outcome == "Succeeded"
+    assert logkeep("verify", root.as_uri(), environ={ENV_SIGNING_DIR: str(keys)}).returncode == 0
+    alter(root)
+    before = files(root)
+    assert back_up(spec, "two").error_code == "ArchiveUnsigned"
+    assert bring_back({**wanted, "state": {"uri": (tmp_path / "state").as_uri()}}).error_code == "ArchiveUnsigned"
+    checked = logkeep("verify", root.as_uri(), environ={ENV_SIGNING_DIR: str(keys)})
+    assert checked.returncode == 1
+    assert "no trusted key has signed commit" in checked.stdout
+    assert files(root) == before, "nothing was written"
+    secret = (keys / "ed25519").read_text().splitlines()[1]
+    assert not any(secret.encode() in content for content in before.values())
 
 
 def test_a_bucket_that_was_set_back_is_refused_until_somebody_names_what_he_has_seen(

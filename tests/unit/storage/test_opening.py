@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from logkeep_engine.contract.names import STATE_KEYS
-from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.names import ENV_SIGNING_DIR, STATE_KEYS
+from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_engine.errors import CredentialsMissing, StorageRefused
 from logkeep_engine.storage import LocalStorage, S3Storage, open_storage, open_uri
 
@@ -124,3 +124,16 @@ def test_a_pickle_holds_no_credentials() -> None:
     pickled = pickle.dumps(s3)
     assert b"hush" not in pickled
     assert b"AKID" not in pickled
+
+
+@pytest.mark.parametrize("folder", [None, "", "/nowhere"])
+def test_an_archive_that_is_signed_is_not_opened_without_the_folder_of_its_keys(folder: str | None) -> None:
+    spec = ArchiveSpec.model_validate({"uri": "file:///a", "signing": {"secretRef": {"name": "archive-keys"}}})
+    environ = {} if folder is None else {ENV_SIGNING_DIR: folder}
+    with pytest.raises(CredentialsMissing, match=r"storage\.signing names the keys of the archive, but "):
+        open_storage(spec, environ)
+
+
+def test_an_archive_that_is_signed_is_opened_with_the_folder_of_its_keys(tmp_path: Path) -> None:
+    spec = ArchiveSpec.model_validate({"uri": "file:///a", "signing": {"secretRef": {"name": "archive-keys"}}})
+    assert open_storage(spec, {ENV_SIGNING_DIR: str(tmp_path)}).uri == "file:///a"

@@ -150,17 +150,19 @@ class Archive:
         """Raises ArchiveUnsigned if there are keys to trust, and none has signed the commit of `state` or one up to
         `last` that stands on it. Nor need it if it was read from the checkpoint after that commit, which is signed.
 
-        The owner of an archive that is not signed yet may go on in it: his first commit signs what is there."""
-        if not self.keys or state.commit == checkpoint:
+        The owner of an archive of which nothing is signed may go on if he names its newest commit, by an anchor or a
+        consent: his first commit signs what is there."""
+        if not self.keys or state.commit in (checkpoint, NO_COMMIT):
             return
-        signed, sha256 = False, state.sha256
+        signed, sha256, newest = False, state.sha256, ""
         for commit, _ in self.read_chain(range(state.commit, last + 1)):
             if commit.number == state.commit and commit.sha256 != sha256:
                 raise ArchiveDamaged(f"{self._commits.name_of(commit.number)} was replaced meanwhile.", hint=COPY)
             if self.is_signed(commit):
                 return
-            signed = signed or bool(commit.signer)
-        if signed or self.claim.owner is None or self.keys.own is None:
+            signed, newest = signed or bool(commit.signer), f"{commit.number}:{commit.sha256}"
+        named = newest in (str(self.claim.anchor), self.claim.consent)
+        if signed or not named or self.claim.owner is None or self.keys.own is None:
             raise unsigned(f"{self.storage.uri}: no trusted key has signed commit {state.commit}, nor one up to {last}")
 
     def is_signed(self, commit: Commit) -> bool:

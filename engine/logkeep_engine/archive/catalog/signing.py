@@ -92,8 +92,9 @@ def unsigned(what: str) -> ArchiveUnsigned:
     return ArchiveUnsigned(
         f"{what}.",
         hint="Find out who writes the bucket, and bring back what is altered from a copy. If another key has signed "
-        f"it that you trust, add it to {FILE_PUBLIC_KEYS!r} of storage.signing.secretRef. An archive that was not "
-        "signed before is signed from the next run of its KafkaBackup on.",
+        f"it that you trust, add it to {FILE_PUBLIC_KEYS!r} of storage.signing.secretRef. An archive of which nothing "
+        "is signed is signed by the next run of its KafkaBackup, if that knows its newest commit: by "
+        "status.archive.anchor, --expect-commit, or logkeep.dev/take-over.",
     )
 
 

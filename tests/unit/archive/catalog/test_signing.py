@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -20,6 +21,7 @@ from logkeep_engine.archive.catalog.facts import RunOutcome
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.signing import NO_KEYS, SigningKeys, name_of, of_commit, signing_keys
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.contract.anchor import Anchor
 from logkeep_engine.contract.names import ENV_SIGNING_DIR
 from logkeep_engine.errors import ArchiveDamaged, ArchiveUnsigned, CredentialsMissing
 from logkeep_engine.storage import Storage, open_uri
@@ -47,17 +49,19 @@ def storage(tmp_path: Path) -> Storage:
     return open_uri(f"file://{tmp_path}/archive")
 
 
-def begun(storage: Storage, run_id: str, keys: SigningKeys, *, often: bool = False) -> Writer:
-    archive = Archive.create_or_open(storage, CLUSTER, claim=ArchiveClaim(owner=OWNER, keys=keys))
+def begun(
+    storage: Storage, run_id: str, keys: SigningKeys, *, often: bool = False, known: Anchor | None = None
+) -> Writer:
+    archive = Archive.create_or_open(storage, CLUSTER, claim=ArchiveClaim(known, owner=OWNER, keys=keys))
     return begin_run(archive, run_id, wait=FAST, checkpoints=OFTEN if often else NEVER)
 
 
-def a_run(storage: Storage, start: int, keys: SigningKeys, *, often: bool = False) -> Writer:
-    """A run that archives ten offsets from `start` on."""
-    with begun(storage, f"run-{start}", keys, often=often) as writer:
+def a_run(storage: Storage, start: int, keys: SigningKeys, **options: Any) -> Anchor:
+    """A run that archives ten offsets from `start` on; returns the anchor of the archive then."""
+    with begun(storage, f"run-{start}", keys, **options) as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, start, start + 10, epoch=writer.epoch)])
         writer.end(RunOutcome.SUCCEEDED)
-    return writer
+    return Anchor(writer.state.commit, writer.state.sha256)
 
 
 def opened(storage: Storage, keys: SigningKeys = READER) -> Archive:
@@ -208,11 +212,11 @@ def test_verify_names_the_first_wrong_signature_also_where_the_chain_stands(stor
 
 
 def test_an_archive_is_signed_from_a_commit_on_with_all_that_was_there(storage: Storage) -> None:
-    a_run(storage, 0, NO_KEYS, often=True)
+    known = a_run(storage, 0, NO_KEYS, often=True)
     with pytest.raises(ArchiveUnsigned, match="no trusted key has signed commit 2") as caught:
         opened(storage).load()
-    assert "signed from the next run of its KafkaBackup on" in caught.value.hint
-    a_run(storage, 10, ALICE)
+    assert "is signed by the next run of its KafkaBackup, if that knows its newest commit" in caught.value.hint
+    a_run(storage, 10, ALICE, known=known)
     archive = opened(storage)
     assert (archive.load().signed_since, archive.load().commit) == (3, 5)
     assert archive.load_at(2).sha256 == opened(storage, NO_KEYS).load_at(2).sha256
@@ -221,8 +225,8 @@ def test_an_archive_is_signed_from_a_commit_on_with_all_that_was_there(storage: 
 
 
 def test_what_was_there_before_cannot_be_changed_any_more(storage: Storage) -> None:
-    a_run(storage, 0, NO_KEYS)
-    a_run(storage, 10, ALICE)
+    known = a_run(storage, 0, NO_KEYS)
+    a_run(storage, 10, ALICE, known=known)
     storage.delete([info.path for _, _, info in opened(storage).listing().checkpoints])
     rewritten(storage, 0, later)
     for number in (0, 1):
@@ -232,8 +236,8 @@ def test_what_was_there_before_cannot_be_changed_any_more(storage: Storage) -> N
 
 
 def test_a_killed_first_run_leaves_an_archive_that_is_signed_or_not(storage: Storage) -> None:
-    a_run(storage, 0, NO_KEYS)
-    begun(storage, "killed", ALICE).close()  # behind its begin commit
+    known = a_run(storage, 0, NO_KEYS)
+    begun(storage, "killed", ALICE, known=known).close()  # behind its begin commit
     assert opened(storage).load().signed_since == 3
     a_run(storage, 10, ALICE)
     assert faults(storage) == []
@@ -250,10 +254,28 @@ def test_nobody_writes_a_signed_archive_without_a_key(storage: Storage) -> None:
     assert opened(storage).load().commit == 2
 
 
-def test_only_the_owner_signs_what_nobody_has_signed(storage: Storage) -> None:
-    a_run(storage, 0, NO_KEYS)
+def test_only_the_owner_signs_what_nobody_has_signed_and_only_if_he_names_the_newest_commit(storage: Storage) -> None:
+    """Else somebody would take all signatures away, and have the next run sign what he has written."""
+    before = a_run(storage, 0, NO_KEYS)
+    known = a_run(storage, 10, NO_KEYS)
+    strange = Archive.open(storage, ArchiveClaim(known, keys=ALICE))
     with pytest.raises(ArchiveUnsigned):
-        begin_run(opened(storage, ALICE), "retention", kind="Retention", wait=FAST)
+        begin_run(strange, "retention", kind="Retention", wait=FAST)
+    for wrong in (None, before):
+        with pytest.raises(ArchiveUnsigned):
+            begun(storage, "next", ALICE, known=wrong)
+    assert opened(storage, NO_KEYS).load().commit == known.commit
+    claim = ArchiveClaim(before, OWNER, consent=str(known), keys=ALICE)
+    begin_run(Archive.open(storage, claim), "next", wait=FAST).close()
+    assert opened(storage).load().signed_since == known.commit + 1
+
+
+def test_an_archive_that_has_lost_all_signatures_is_not_signed_again(storage: Storage) -> None:
+    known = a_run(storage, 0, ALICE)
+    relinked(storage, range(3), strip)
+    for anchor in (None, known):
+        with pytest.raises(ArchiveUnsigned):
+            begun(storage, "next", ALICE, known=anchor)
 
 
 def test_keys_are_exchanged_while_several_are_trusted(storage: Storage) -> None:
