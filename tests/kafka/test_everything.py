@@ -42,6 +42,7 @@ from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.kafka.users import Known
 from logkeep_engine.restore import everything as everything_module
 from logkeep_engine.restore import planner
+from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.command import script
 from tests.data.topics import Record, commit_positions, create_topic, delete_topics, produce, topic_names
@@ -60,6 +61,7 @@ from tests.kafka.test_cluster_state import control_plane, grant
 from tests.kafka.test_dry_run import stored
 from tests.kafka.test_restore_groups import positions
 from tests.runners import Job
+from tests.unit.archive.forge import Document, relinked
 
 CHECKS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -415,16 +417,13 @@ def altered(lost: Lost, tmp_path: Path) -> Path:
     document = json.loads(path.read_bytes())
     document["acls"]["rows"] += [list(acl) for acl in STRANGER]
     path.write_bytes(json.dumps(document, separators=(",", ":")).encode())
-    for commit in (root / "catalog").glob("*.json"):
-        body = json.loads(commit.read_bytes())
-        body.pop("sha256")
-        if "clusterState" in body:
-            body["clusterState"] |= {
-                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                "acls": len(document["acls"]["rows"]),
-            }
-        text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
-        commit.write_bytes(text[:-1] + b',"sha256":"' + hashlib.sha256(text).hexdigest().encode() + b'"}')
+    known = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "acls": len(document["acls"]["rows"])}
+
+    def change(commit: Document) -> None:
+        if commit.get("clusterState") is not None:
+            commit["clusterState"] |= known
+
+    relinked(open_uri(root.as_uri()), range(len(list((root / "catalog").glob("*.json")))), change)
     return root
 
 
