@@ -128,8 +128,8 @@ def faulty(name: str, known: History) -> object:
     [
         pytest.param(RESUMED_RUN, id="resumed_run"),
         pytest.param(ERASURE_RESTART, id="erasure_restart"),
-        faulty("branch_snapshot", BRANCH_SNAPSHOT),
-        faulty("convert_again", CONVERT_AGAIN),
+        pytest.param(BRANCH_SNAPSHOT, id="branch_snapshot"),
+        pytest.param(CONVERT_AGAIN, id="convert_again"),
         faulty("convert_interrupted", CONVERT_INTERRUPTED),
         pytest.param(INCARNATION_SNAPSHOT, id="incarnation_snapshot"),
         pytest.param(KEPT_POINT_GENERATION, id="kept_point_generation"),

@@ -24,13 +24,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from logkeep_engine.archive.catalog.compacted import not_exact, snapshot_of
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import NOWHERE, generation_of
 from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments
 from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
+from logkeep_engine.archive.history.compacted import not_exact, snapshot_of
 from logkeep_engine.archiving import COMMIT_SECONDS
 from logkeep_engine.compaction.partition import (
     NO_PROGRESS,

@@ -2,8 +2,8 @@
 so a run that starts again does the same.
 
 A chunk is a range of offsets of one partition that begins where an archived range or a segment begins; its segments are
-those whose base offset lies in it. Ranges that the target has already are left out, so converting again adds what the
-source has gained.
+the slices that lie in it. Ranges that the target has already are left out, so converting again adds what the source has
+gained, and nothing else: also of a part of a snapshot, or a segment that was read again, across their bounds.
 
 A source without a catalog is known by its segments alone, so the plan keeps them too. The tool that wrote them may add
 to the last one: a chunk then has the slice of it that is new. A new segment in a range that the target already has is
@@ -12,7 +12,7 @@ refused, since no chunk would ever have it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,8 +20,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Part
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.plans import CONVERT_PLAN, row_out, topic_in, topic_out
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.convert.source import ConvertSource, SegmentSlice, SourceSegment, WholeSegment, path_of
+from logkeep_engine.convert.source import ConvertSource, SourceSegment, WholeSegment, cut_segment, path_of
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.stored import reading
 
@@ -130,7 +129,7 @@ def make_plan(
         segments = source.segments.get(key, ())
         for covered in source.coverage[key]:
             for start, end in state.uncovered(*key, *covered):
-                for part in cut(_inside(source, target, segments, start, end), start, end, chunk_bytes):
+                for part in cut(clipped(segments, start, end), start, end, chunk_bytes):
                     chunks.append(ConvertChunk(len(chunks), *key, *part))
     gaps = [
         replace(gap, start=start, end=end)
@@ -165,35 +164,14 @@ def cut(segments: Iterable[SourceSegment], start: int, end: int, chunk_bytes: in
     return chunks
 
 
-def owned(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[WholeSegment]:
-    """The segments that begin in [start, end)."""
-    for at in range(bisect_left(segments, start, key=_base), len(segments)):
-        segment = segments[at]
-        if segment.base_offset >= end:
-            return
-        yield segment
-
-
 def clipped(segments: Sequence[WholeSegment], start: int, end: int) -> Iterator[SourceSegment]:
     """The segments, or slices of them, that lie in [start, end)."""
     for at in range(max(0, bisect_right(segments, start, key=_base) - 1), len(segments)):
         segment = segments[at]
         if segment.base_offset >= end:
             return
-        if start <= segment.base_offset and segment.next_offset <= end:
-            yield segment
-        elif segment.next_offset > start:
-            yield SegmentSlice(segment, start, end)
-
-
-def _inside(
-    source: ConvertSource, target: str, segments: Sequence[WholeSegment], start: int, end: int
-) -> Iterator[SourceSegment]:
-    """The segments, or slices of them, that belong to [start, end). Batches are copied with their segment, the last of
-    which may reach over the end of its range. A record belongs where its offset lies. Without a catalog, what reaches
-    over an end was written later."""
-    of_batches = source.catalogued and target == FormatName.KAFKA
-    return owned(segments, start, end) if of_batches else clipped(segments, start, end)
+        if segment.next_offset > start:
+            yield cut_segment(segment, start, end)
 
 
 def _base(segment: WholeSegment) -> int:
@@ -204,9 +182,7 @@ def _seen(segment: WholeSegment) -> SeenSegment:
     return SeenSegment(segment.base_offset, segment.next_offset, segment.records)
 
 
-def segments_of(
-    source: ConvertSource, target: str, chunks: Sequence[ConvertChunk]
-) -> dict[int, tuple[SourceSegment, ...]]:
+def segments_of(source: ConvertSource, chunks: Sequence[ConvertChunk]) -> dict[int, tuple[SourceSegment, ...]]:
     """The segments of each chunk by its number. Each partition of the source is read once."""
     found: dict[int, tuple[SourceSegment, ...]] = {}
     by_partition: dict[Partition, list[ConvertChunk]] = {}
@@ -215,7 +191,7 @@ def segments_of(
     for key, parts in by_partition.items():
         segments = list(source.segments.get(key, ()))
         for chunk in parts:
-            found[chunk.number] = tuple(_inside(source, target, segments, chunk.start, chunk.end))
+            found[chunk.number] = tuple(clipped(segments, chunk.start, chunk.end))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Never, cast
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.archive.reading.partition import PartitionReader, decoded, open_partition
 from logkeep_engine.convert.loss import LossCount
-from logkeep_engine.convert.source import ForeignSegment, SegmentSlice, SourceSegment
+from logkeep_engine.convert.source import ForeignSegment, ForeignSlice, SourceSegment
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptSegment, ObjectMissing
 from logkeep_engine.formats import osodevops
 from logkeep_engine.formats.base import LogRecord, LossKind
@@ -39,7 +39,7 @@ def read_records(
 ) -> Iterator[Sequence[LogRecord]]:
     """The records of one segment in lists of bounded size. Raises ArchiveDamaged, which names the object, at the first
     damage: records that were handed out before are worth nothing then."""
-    if isinstance(segment, SegmentSlice):
+    if isinstance(segment, ForeignSlice):
         whole = read_records(storage, topic, partition, segment.segment, aborted, count)
         return _between(whole, segment.start, segment.end)
     if isinstance(segment, ForeignSegment):

@@ -53,6 +53,7 @@ from logkeep_engine.convert.task import (
     convert_chunk,
     count_chunk,
     examine_chunk,
+    is_copied,
     loses_of_records,
 )
 from logkeep_engine.convert.transactions import look_through
@@ -296,12 +297,18 @@ class _ConvertRun(ArchivingRun):
 
     def _work(self, source: ConvertSource, chunks: Sequence[ConvertChunk]) -> list[ChunkWork]:
         names_of = source.topic_names
-        segments = segments_of(source, self._options.format, chunks)
+        segments, aborted = segments_of(source, chunks), Aborted(source)
         work = [ChunkWork(chunk, names_of[chunk.topic_id], segments[chunk.number]) for chunk in chunks]
-        if self._options.format is FormatName.KAFKA:
-            return work
-        aborted = Aborted(source)
-        return [replace(item, aborted=aborted.reaching_into(item)) for item in work]
+        return [
+            replace(item, aborted=aborted.reaching_into(item)) if self._needs_aborted(item) else item for item in work
+        ]
+
+    def _needs_aborted(self, work: ChunkWork) -> bool:
+        """Whether records of transactions are taken out of their batches."""
+        return any(
+            isinstance(segment, SegmentEntry) and segment.transactional and not is_copied(self._options.format, segment)
+            for segment in work.segments
+        )
 
     def _convert(
         self, source: ConvertSource, writer: Writer, plan: ConvertPlan, chunks: Sequence[ConvertChunk], *, counted: bool

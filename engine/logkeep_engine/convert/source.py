@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.cluster_state import ClusterState, read_cluster_state
-from logkeep_engine.archive.catalog.compacted import inexact_below, with_snapshots
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Gap, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.history.compacted import inexact_below, with_snapshots
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
@@ -50,11 +50,11 @@ WholeSegment = SegmentEntry | ForeignSegment
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentSlice:
-    """The slice of a segment of records with offsets in [start, end). `bytes` is the size of the whole segment, since
+class ForeignSlice:
+    """The slice of another tool's segment with offsets in [start, end). `bytes` is the size of the whole segment, since
     all of it is read."""
 
-    segment: WholeSegment
+    segment: ForeignSegment
     start: int
     end: int
 
@@ -71,7 +71,15 @@ class SegmentSlice:
         return self.segment.bytes
 
 
-SourceSegment = WholeSegment | SegmentSlice
+SourceSegment = WholeSegment | ForeignSlice
+
+
+def cut_segment(segment: WholeSegment, start: int, end: int) -> SourceSegment:
+    """The part of a segment that lies in [start, end), which has an offset of it."""
+    if isinstance(segment, SegmentEntry):
+        return segment.cut(start, end)
+    is_whole = start <= segment.base_offset and segment.next_offset <= end
+    return segment if is_whole else ForeignSlice(segment, start, end)
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ class ConvertSource:
     what is covered, and segments never change. Without a catalog a segment may be longer the next time, or come to lie
     between others.
 
-    `exact` has the offsets below which partitions are not exact, see `catalog.compacted.inexact_below`.
+    `exact` has the offsets below which partitions are not exact, see `history.compacted.inexact_below`.
 
     `begins` has the intended first offset of partitions whose first offsets are missing, see
     `archive.reading.beginnings`. `transactions.look_through` finds the `aborted` transactions. `cluster_state` is what

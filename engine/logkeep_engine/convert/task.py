@@ -8,8 +8,10 @@ blocks of reader and writer, whatever the size of segments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
@@ -58,25 +60,31 @@ def convert_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext
     damaged."""
     count = LossCount(work.topic, work.chunk.partition)
     progress = _ChunkProgress(work, context)
-    if setting.target.format is FormatName.KAFKA and _all_batches(work.segments):
-        entries = _copy(setting, work, context, progress)
-    else:
-        entries = _through_records(setting, work, context, count, progress)
+    entries = [
+        entry
+        for copied, segments in groupby(work.segments, partial(is_copied, setting.target.format))
+        for entry in (
+            _copy(setting, work, segments, context, progress)
+            if copied
+            else _through_records(setting, work, segments, context, count, progress)
+        )
+    ]
     chunk = work.chunk
     covered = Coverage(chunk.topic_id, chunk.partition, chunk.start, chunk.end)
-    return ChunkDone(chunk.number, Receipt((covered,), entries), count.losses())
+    return ChunkDone(chunk.number, Receipt((covered,), tuple(entries)), count.losses())
 
 
 def examine_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext) -> ChunkDone:
     """Write nothing; say what the target's format would lose of a chunk. Everything is read."""
     count = LossCount(work.topic, work.chunk.partition)
     progress = _ChunkProgress(work, context)
-    if not (setting.target.format is FormatName.KAFKA and _all_batches(work.segments)):
-        look = _looker(setting.target, count)
-        for segment in work.segments:
-            for records in read_records(setting.source, work.topic, work.chunk.partition, segment, work.aborted, count):
-                look(records)
-                progress.note(records[-1].offset + 1, len(records), 0)
+    look = _looker(setting.target, count)
+    for segment in work.segments:
+        if is_copied(setting.target.format, segment):
+            continue
+        for records in read_records(setting.source, work.topic, work.chunk.partition, segment, work.aborted, count):
+            look(records)
+            progress.note(records[-1].offset + 1, len(records), 0)
     return ChunkDone(work.chunk.number, None, count.losses())
 
 
@@ -98,10 +106,14 @@ def loses_of_records(target: TargetSetting) -> bool:
 
 
 def _copy(
-    setting: ConvertSetting, work: ChunkWork, context: TaskContext, progress: _ChunkProgress
+    setting: ConvertSetting,
+    work: ChunkWork,
+    segments: Iterable[SourceSegment],
+    context: TaskContext,
+    progress: _ChunkProgress,
 ) -> tuple[SegmentEntry, ...]:
     entries = []
-    for segment in work.segments:
+    for segment in segments:
         assert isinstance(segment, SegmentEntry)
         entry = copy_segment(setting.target, setting.source, work.topic, segment, work.chunk, context.attempt)
         entries.append(entry)
@@ -110,12 +122,17 @@ def _copy(
 
 
 def _through_records(
-    setting: ConvertSetting, work: ChunkWork, context: TaskContext, count: LossCount, progress: _ChunkProgress
+    setting: ConvertSetting,
+    work: ChunkWork,
+    segments: Iterable[SourceSegment],
+    context: TaskContext,
+    count: LossCount,
+    progress: _ChunkProgress,
 ) -> tuple[SegmentEntry, ...]:
     target = open_target(setting.target, work.topic, work.chunk, context.attempt)
     look = _looker(setting.target, count)
     try:
-        for segment in work.segments:
+        for segment in segments:
             for records in read_records(setting.source, work.topic, work.chunk.partition, segment, work.aborted, count):
                 look(records)
                 target.append(records)
@@ -149,10 +166,13 @@ def _untyped(records: Sequence[LogRecord], count: LossCount) -> None:
         count.add(LossKind.TIMESTAMP_TYPE, len(untyped), untyped[0])
 
 
-def _all_batches(segments: Sequence[SourceSegment]) -> bool:
-    """Whether the batches of the segments can be copied as they are. Those of a snapshot cannot: a transaction has no
-    marker there, and would seem to go on in the log behind it."""
-    return all(isinstance(segment, SegmentEntry) and segment.layout is Layout.KAFKA for segment in segments)
+def is_copied(target: FormatName, segment: SourceSegment) -> bool:
+    """Whether the batches of a segment go into the target as they are. Those of a snapshot do not: a transaction has no
+    marker there, and would seem to go on in the log behind it. Nor does a slice of a log with transactions, whose
+    markers may lie outside of it."""
+    if target is not FormatName.KAFKA or not isinstance(segment, SegmentEntry) or segment.layout is not Layout.KAFKA:
+        return False
+    return segment.uncut is segment or not segment.transactional
 
 
 class _ChunkProgress:

@@ -22,7 +22,7 @@ from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordS
 from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.formats.base import LogRecord
-from logkeep_engine.log.batch import headers_of, parse_header, seal
+from logkeep_engine.log.batch import headers_of, parse_header, with_append_time
 from logkeep_engine.log.codec import encode_records
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.storage import Storage
@@ -33,8 +33,6 @@ BATCH_BYTES = 512 << 10
 
 BATCH_RECORDS = 10_000
 
-_ATTRIBUTES_AT = 22  # the low byte
-_APPEND_TIME_BIT = 0x08
 _APPEND_TIME = 1
 _RECORD_OVERHEAD = 20  # more than a record takes beside key, value and headers, as a rule
 _INT32_MAX = 2**31 - 1
@@ -166,12 +164,7 @@ class _BatchTarget:
 
     def _encoded(self) -> bytes | bytearray:
         data = encode_records(self._batch, codec=self._setting.codec, base_offset=self._batch[0].offset)
-        if self._batch_time is None:
-            return data
-        stamped = bytearray(data)
-        stamped[_ATTRIBUTES_AT] |= _APPEND_TIME_BIT
-        seal(stamped)
-        return stamped
+        return data if self._batch_time is None else with_append_time(data)
 
     def _close(self) -> None:
         if self._segment is None:

@@ -22,7 +22,6 @@ from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.catalog.archive import NO_CLAIM, Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
-from logkeep_engine.archive.catalog.earlier import identities_of, named
 from logkeep_engine.archive.catalog.facts import (
     ErasureEntry,
     GenerationChange,
@@ -35,6 +34,7 @@ from logkeep_engine.archive.catalog.held_tables import removed_tables
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
+from logkeep_engine.archive.history.earlier import identities_of, named
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.names import ERASURE

@@ -44,6 +44,7 @@ __all__ = [
     "walk",
     "walk_checked",
     "whole_batches",
+    "with_append_time",
 ]
 
 Buffer = bytes | bytearray | memoryview
@@ -67,6 +68,7 @@ _CRC = struct.Struct(">I")
 _CRC_AT = 17
 _BASE_OFFSET = struct.Struct(">q")
 
+_ATTRIBUTES_LOW_AT = _ATTRIBUTES_AT + 1
 _CODEC = 0x07
 _APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
@@ -329,6 +331,14 @@ def rewritten_header(
 def seal(batch: bytearray) -> None:
     """Set the CRC of a batch of magic 2 that is otherwise ready."""
     _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
+
+
+def with_append_time(batch: bytes | bytearray) -> bytearray:
+    """The batch of magic 2 with the time of its append, which is its highest time, for that of all its records."""
+    stamped = bytearray(batch)
+    stamped[_ATTRIBUTES_LOW_AT] |= _APPEND_TIME
+    seal(stamped)
+    return stamped
 
 
 def pack_header(header: BatchHeader) -> bytes:

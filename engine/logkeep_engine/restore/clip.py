@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.log.batch import MAX_OFFSET
@@ -72,7 +71,7 @@ def clipped(archived: ArchiveState, clip_of: Callable[[Partition], Clip | None])
         entries = list(archived.segments[key])
         if any(entry.transactional for entry in entries):
             continue
-        left = [entry for entry in entries if clip.reaches(entry)]
+        left = [at for at, entry in enumerate(entries) if clip.reaches(entry)]
         if len(left) < len(entries):
-            view.segments.replace_rows(key, b"".join(map(pack, left)))
+            view.segments.keep(key, left)
     return view

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from logkeep_engine.archive.catalog.compacted import known_generation, last_time
-from logkeep_engine.archive.catalog.earlier import last_with_generations
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.history.compacted import known_generation, last_time
+from logkeep_engine.archive.history.earlier import last_with_generations
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.errors import SpecError
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import ArchiveMismatch, ObjectExists, ObjectMissing, SpecError, StateAltered, TopicGone
 from logkeep_engine.kafka.client import RawClient

@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import exact_by_snapshots, not_exact, with_snapshots
-from logkeep_engine.archive.catalog.earlier import without_gone
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, TopicEntry
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.history.compacted import exact_by_snapshots, not_exact, with_snapshots
+from logkeep_engine.archive.history.earlier import without_gone
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.completeness import complete_until

@@ -109,7 +109,7 @@ class LogkeepReader(DataSourceReader):
         raises."""
         from logkeep_engine.archive.care.leases import SharedNote
         from logkeep_engine.archive.catalog.archive import Archive
-        from logkeep_engine.archive.catalog.compacted import with_snapshots
+        from logkeep_engine.archive.history.compacted import with_snapshots
         from logkeep_engine.archive.reading import view
         from logkeep_engine.archive.reading.visible import shows
         from logkeep_engine.spark.source_plan import plan

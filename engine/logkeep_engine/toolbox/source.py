@@ -21,10 +21,10 @@ from urllib.parse import unquote, urlsplit
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.reading.incarnations import taken_topics
 from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.errors import (

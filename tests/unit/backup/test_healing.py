@@ -8,7 +8,6 @@ import pytest
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import (
     Branching,
     Coverage,
@@ -22,6 +21,7 @@ from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.backup.generations import GenerationPolicy, activation
 from logkeep_engine.backup.reconcile.comparing import ComparedKeys

@@ -19,10 +19,9 @@ from logkeep_engine.convert.plan import (
     cut,
     make_plan,
     open_chunks,
-    owned,
     segments_of,
 )
-from logkeep_engine.convert.source import ConvertSource, ForeignSegment, SegmentSlice, held_ranges, removed_gaps
+from logkeep_engine.convert.source import ConvertSource, ForeignSegment, ForeignSlice, held_ranges, removed_gaps
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.storage import LocalStorage
 from tests.unit.archive.build import ORDERS
@@ -80,10 +79,10 @@ class TestCut:
         end = at + 3
         chunks = cut(segments, 0, end, chunk_bytes)
         assert [chunks[0][0], *(chunk[1] for chunk in chunks)] == [0, *(chunk[0] for chunk in chunks[1:]), end]
-        found = [item for start, stop, _ in chunks for item in owned(segments, start, stop)]
+        found = [item for start, stop, _ in chunks for item in clipped(segments, start, stop)]
         assert found == segments
         assert [size for _, _, size in chunks] == [
-            sum(item.bytes for item in owned(segments, start, stop)) for start, stop, _ in chunks
+            sum(item.bytes for item in clipped(segments, start, stop)) for start, stop, _ in chunks
         ]
 
 
@@ -101,7 +100,7 @@ class TestPlan:
         assert [chunk.number for chunk in plan.chunks] == list(range(11))
         assert plan.chunks[0] == ConvertChunk(0, *KEY, 0, 20, 20)
         assert plan.chunks[-1] == ConvertChunk(10, *other, 200, 210, 0)
-        assert segments_of(source, plan.target, plan.chunks)[6] == tuple(segments[2:4])
+        assert segments_of(source, plan.chunks)[6] == tuple(segments[2:4])
 
     def test_what_the_target_has_is_left_out(self) -> None:
         source = source_of(*(segment(at, at + 10) for at in range(0, 100, 10)))
@@ -163,35 +162,30 @@ class TestSourcesWithoutCatalog:
         source = folder_of(segment(0, 100), segment(100, 250), segment(250, 260))
         plan = plan_of(source, covered((0, 200)), chunk_bytes=1)
         assert plan.chunks == (ConvertChunk(0, *KEY, 200, 250, 10), ConvertChunk(1, *KEY, 250, 260, 10))
-        assert segments_of(source, plan.target, plan.chunks) == {
-            0: (SegmentSlice(segment(100, 250), 200, 250),),
+        assert segments_of(source, plan.chunks) == {
+            0: (ForeignSlice(segment(100, 250), 200, 250),),
             1: (segment(250, 260),),
         }
 
     def test_of_a_segment_that_grows_while_a_run_is_interrupted_the_planned_part_is_converted(self) -> None:
         plan = plan_of(folder_of(segment(0, 100)))
-        (parts,) = segments_of(folder_of(segment(0, 150), segment(150, 160)), plan.target, plan.chunks).values()
-        assert parts == (SegmentSlice(segment(0, 150), 0, 100),)
+        (parts,) = segments_of(folder_of(segment(0, 150), segment(150, 160)), plan.chunks).values()
+        assert parts == (ForeignSlice(segment(0, 150), 0, 100),)
         assert (parts[0].base_offset, parts[0].next_offset, parts[0].bytes) == (0, 100, 10)
 
-    def test_a_batch_that_reaches_over_the_end_stays_with_its_segment_and_its_records_do_not(
-        self,
-    ) -> None:
+    @pytest.mark.parametrize("target", ["Kafka", "Avro"])
+    def test_of_a_segment_that_reaches_over_the_end_of_what_is_there_the_rest_is_planned(self, target: str) -> None:
         source = source_of(segment(0, 103), segment(105, 200), end=200)
-        plan = plan_of(source, covered((0, 100)), target="Kafka")
-        assert segments_of(source, plan.target, plan.chunks) == {0: (segment(105, 200),)}
-        plan = plan_of(source, covered((0, 100)), target="Avro")
-        assert segments_of(source, plan.target, plan.chunks) == {
-            0: (SegmentSlice(segment(0, 103), 100, 200), segment(105, 200))
-        }
+        plan = plan_of(source, covered((0, 100)), target=target)
+        assert segments_of(source, plan.chunks) == {0: (ForeignSlice(segment(0, 103), 100, 200), segment(105, 200))}
 
     @pytest.mark.parametrize(
         ("start", "end", "found"),
         [
             (0, 30, [segment(0, 10), segment(10, 20), segment(20, 30)]),
             (10, 20, [segment(10, 20)]),
-            (5, 6, [SegmentSlice(segment(0, 10), 5, 6)]),
-            (15, 25, [SegmentSlice(segment(10, 20), 15, 25), SegmentSlice(segment(20, 30), 15, 25)]),
+            (5, 6, [ForeignSlice(segment(0, 10), 5, 6)]),
+            (15, 25, [ForeignSlice(segment(10, 20), 15, 25), ForeignSlice(segment(20, 30), 15, 25)]),
             (30, 40, []),
         ],
     )

@@ -14,7 +14,6 @@ from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.care.retaining import change_holds
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import (
     Coverage,
     GenerationChange,
@@ -32,6 +31,7 @@ from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.packed import SegmentTable
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import compact_partition
 from logkeep_engine.contract.names import ERASURE

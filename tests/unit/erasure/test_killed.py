@@ -11,9 +11,9 @@ from logkeep_engine.archive.care.retaining import RetentionRules, retain
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import with_snapshots
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
+from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.reading import view
 from logkeep_engine.compaction.partition import compact_partition
 from logkeep_engine.contract.spec import FormatName

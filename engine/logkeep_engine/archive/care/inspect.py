@@ -17,7 +17,6 @@ from logkeep_engine.archive.care.as_json import AsJson
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
-from logkeep_engine.archive.catalog.compacted import first_exact
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Partition, RunEntry, TopicEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, unread
@@ -26,6 +25,7 @@ from logkeep_engine.archive.catalog.lost_tail import LostTail
 from logkeep_engine.archive.catalog.packed import digests_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals, totals_of
+from logkeep_engine.archive.history.compacted import first_exact
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.beginnings import holes
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken

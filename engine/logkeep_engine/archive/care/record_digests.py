@@ -121,8 +121,9 @@ class SegmentDigests:
         if own != (entry.base_offset, entry.next_offset, entry.digest, within(aborted, entry)):
             return False
         records = sum(stretch.records for stretch in self.stretches)
-        # The catalog counts the records of aborted transactions, too.
-        return records <= entry.records if self.aborted else records == entry.records
+        # The catalog counts the records of aborted transactions, too, and those of a whole segment.
+        is_part = bool(self.aborted) or entry.uncut is not entry
+        return records <= entry.records if is_part else records == entry.records
 
 
 @dataclass(frozen=True, slots=True)

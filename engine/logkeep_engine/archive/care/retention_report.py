@@ -12,9 +12,9 @@ from logkeep_engine.archive.care.points import KeptPoint, kept_points
 from logkeep_engine.archive.care.retaining import RetentionRules, with_spec_holds
 from logkeep_engine.archive.care.retention import Judged, judged, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import exact_by_snapshots
-from logkeep_engine.archive.catalog.earlier import last_with_generations, without_gone
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.history.compacted import exact_by_snapshots
+from logkeep_engine.archive.history.earlier import last_with_generations, without_gone
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.dry_run import PlannedRemoval, PlannedRetention

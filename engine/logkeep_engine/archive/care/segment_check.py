@@ -47,7 +47,9 @@ def missing_or_short(storage: Storage, topic: str, entry: SegmentEntry, listed: 
 
 
 def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:
-    """Check one segment's objects, in one pass and bounded memory: no damage if it is whole. `topic` is its name."""
+    """Check one segment's objects, in one pass and bounded memory: no damage if it is whole. `topic` is its name. Of a
+    slice the whole segment is checked: that is what the catalog knows."""
+    entry = entry.uncut
     if not is_batched(entry.layout):
         return SegmentCheck(verify_record_segment(storage, topic, entry), None)
     damage: list[Damage] = []

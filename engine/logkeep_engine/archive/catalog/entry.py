@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -341,3 +341,33 @@ class SegmentEntry:
     def beside(self, topic: str) -> tuple[str, ...]:
         """Paths of objects that may lie beside those: they hold nothing that the log does not."""
         return (self.stem(topic) + names.TXNPARTS,) if self.layout is Layout.KAFKA and self.transactional else ()
+
+    @property
+    def uncut(self) -> SegmentEntry:
+        """The segment as the catalog has it."""
+        return self
+
+    def cut(self, start: int, end: int) -> SegmentEntry:
+        """The part of the segment that lies in [start, end); the segment itself if all of it does. Raises ValueError if
+        nothing does."""
+        whole, low, high = self.uncut, max(start, self.base_offset), min(end, self.next_offset)
+        if (low, high) == (self.base_offset, self.next_offset):
+            return self
+        facts = {item.name: getattr(whole, item.name) for item in fields(SegmentEntry)}
+        return SegmentSlice(**{**facts, "base_offset": low, "next_offset": high}, whole=whole)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSlice(SegmentEntry):
+    """The part of a segment that counts in a view: the records with offsets in [base_offset, next_offset), also of
+    batches that reach over these. Its objects are those of the `whole` segment, and so are digest and sizes: all of
+    that is there to be read. It has `records` at most."""
+
+    whole: SegmentEntry = field(kw_only=True)
+
+    @property
+    def uncut(self) -> SegmentEntry:
+        return self.whole
+
+    def stem(self, topic: str) -> str:
+        return self.whole.stem(topic)

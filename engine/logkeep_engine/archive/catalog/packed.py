@@ -30,6 +30,7 @@ from logkeep_engine.archive.catalog.fields import (
     HIGH_LAYOUT_BIT,
     LAYOUT_BIT,
 )
+from logkeep_engine.archive.ranges import Range
 from logkeep_engine.digest import Digest, name_of
 from logkeep_engine.errors import ArchiveMismatch
 
@@ -52,9 +53,10 @@ _NUMBERS = [attrgetter(*(field.path for field in fields.numbers(layout))) for la
 
 
 def pack(entry: SegmentEntry) -> bytes:
-    """The row of a segment. Raises ValueError for what no row can hold: an unknown codec, a digest that is not 256 bits
-    in hex, a number of more than 64 bits (32 for counts of batches by codec and sizes of indexes)."""
-    layout = entry.layout
+    """The row of a segment; of a slice, that of the whole one. Raises ValueError for what no row can hold: an unknown
+    codec, a digest that is not 256 bits in hex, a number of more than 64 bits (32 for counts of batches by codec and
+    sizes of indexes)."""
+    entry, layout = entry.uncut, entry.layout
     own = entry.digest.hex, DIGEST_NUMBERS[entry.digest.algorithm]
     return pack_facts(
         _NUMBERS[layout](entry), entry.codecs, own, entry.files.txnindex_sha256, _BITS[entry.flags], layout
@@ -262,12 +264,15 @@ class _Rows(Sequence[SegmentEntry]):
         at = index + len(self) if index < 0 else index
         if not 0 <= at < len(self):
             raise IndexError(f"segment {index} of {len(self)}")
-        return _unpack(*self._key(at), _ROW.unpack_from(self._rows, at * ROW_BYTES))
+        return self._entry(at, _ROW.unpack_from(self._rows, at * ROW_BYTES))
 
     def __iter__(self) -> Iterator[SegmentEntry]:
         # This reads a copy: a buffer cannot grow while it is read.
         for at, row in enumerate(_ROW.iter_unpack(bytes(self._rows))):
-            yield _unpack(*self._key(at), row)
+            yield self._entry(at, row)
+
+    def _entry(self, index: int, row: tuple[Any, ...]) -> SegmentEntry:
+        return _unpack(*self._key(index), row)
 
     def sums(self) -> tuple[int, int]:
         """The sums of records and bytes."""
@@ -314,17 +319,38 @@ def sums_of_segments(segments: Sequence[SegmentEntry]) -> tuple[int, int]:
     return sum(entry.records for entry in segments), sum(entry.bytes for entry in segments)
 
 
+Cuts = Mapping[int, Range]
+"""The offsets [start, end) that count of segments, by their numbers in a table. Of all others everything counts."""
+NO_CUTS: Cuts = {}
+
+
 class PackedSegments(_Rows):
-    """The segments of one partition by base offset: a view that sees what its table gets later."""
+    """The segments of one partition by base offset: a view that sees what its table gets later. Those that are cut read
+    as slices."""
 
-    __slots__ = ("_partition",)
+    __slots__ = ("_cuts", "_partition")
 
-    def __init__(self, key: Partition, rows: bytes | bytearray) -> None:
+    def __init__(self, key: Partition, rows: bytes | bytearray, cuts: Cuts = NO_CUTS) -> None:
         super().__init__(rows)
         self._partition = key
+        self._cuts = cuts
 
     def _key(self, index: int) -> Partition:
         return self._partition
+
+    def _entry(self, index: int, row: tuple[Any, ...]) -> SegmentEntry:
+        entry = super()._entry(index, row)
+        return entry.cut(*self._cuts[index]) if index in self._cuts else entry
+
+    @property
+    def cuts(self) -> Cuts:
+        """The offsets that count of the segments that are cut."""
+        return self._cuts
+
+    def span(self, index: int) -> Range:
+        """The offsets of a segment that count."""
+        cut = self._cuts.get(index)
+        return offsets_of(self.row(index)) if cut is None else cut
 
     @property
     def packed(self) -> bytes | bytearray:
@@ -344,8 +370,16 @@ class PackedSegments(_Rows):
         return bisect_left(range(len(self)), offset, key=self._base)
 
     def _base(self, index: int) -> int:
-        (base,) = _BASE.unpack_from(self._rows, index * ROW_BYTES)
-        return int(base)
+        cut = self._cuts.get(index)
+        return int(_BASE.unpack_from(self._rows, index * ROW_BYTES)[0]) if cut is None else cut[0]
+
+
+def cuts_of(entries: Sequence[SegmentEntry]) -> Cuts:
+    """The offsets that count of those of these segments that are slices, by their numbers."""
+    if isinstance(entries, PackedSegments):
+        return entries.cuts
+    slices = ((at, entry) for at, entry in enumerate(entries) if entry.uncut is not entry)
+    return {at: (entry.base_offset, entry.next_offset) for at, entry in slices}
 
 
 class SegmentTable(Mapping[Partition, PackedSegments]):
@@ -353,6 +387,7 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
 
     def __init__(self) -> None:
         self._rows: dict[Partition, bytearray] = {}
+        self._cuts: dict[Partition, Cuts] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -361,13 +396,15 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
         return iter(self._rows)
 
     def __getitem__(self, key: Partition) -> PackedSegments:
-        return PackedSegments(key, self._rows[key])
+        return PackedSegments(key, self._rows[key], self._cuts.get(key, NO_CUTS))
 
     def __contains__(self, key: object) -> bool:
         return key in self._rows
 
     def __eq__(self, other: object) -> bool:
-        return self._rows == other._rows if isinstance(other, SegmentTable) else super().__eq__(other)
+        if isinstance(other, SegmentTable):
+            return self._rows == other._rows and self._cuts == other._cuts
+        return super().__eq__(other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -411,17 +448,27 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
             before = base
         self._rows[key] = packed
 
-    def replace_rows(self, key: Partition, rows: bytes | bytearray) -> None:
-        """Take over all rows of a partition; without rows the partition is removed."""
-        if rows:
-            self.set_rows(key, rows)
-        else:
+    def replace_rows(self, key: Partition, rows: bytes | bytearray, cuts: Cuts = NO_CUTS) -> None:
+        """Take over all rows of a partition, with what counts of some; without rows the partition is removed."""
+        self._cuts.pop(key, None)
+        if not rows:
             self._rows.pop(key, None)
+        elif cuts:
+            # Their order is that of what counts of them: a view has made them, and no catalog ever has them.
+            self._rows[key], self._cuts[key] = bytearray(rows), cuts
+        else:
+            self.set_rows(key, rows)
+
+    def keep(self, key: Partition, numbers: Sequence[int]) -> None:
+        """Leave a partition no segments but those with these numbers, which rise."""
+        segments = self[key]
+        cuts = {at: segments.cuts[number] for at, number in enumerate(numbers) if number in segments.cuts}
+        self.replace_rows(key, b"".join(map(segments.row, numbers)), cuts)
 
     def copy(self) -> SegmentTable:
         """A table that changes on its own; both share rows until one of them replaces its rows."""
         other = SegmentTable()
-        other._rows = dict(self._rows)
+        other._rows, other._cuts = dict(self._rows), dict(self._cuts)
         return other
 
     def remove(self, key: Partition, bases: Set[int]) -> list[bytes]:

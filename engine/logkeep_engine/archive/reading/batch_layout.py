@@ -80,16 +80,21 @@ class BatchLayout:
         hint = first_at_or_after(storage, topic, entry, time)
         if hint is None:
             return None
-        with sound(storage, topic, entry):
-            for stretch, headers in read_from(storage, topic, entry, hint.base_offset):
-                for position, header in headers:
-                    if header.max_timestamp < time:
-                        continue
-                    for records in decode_slices(stretch[position : position + header.size], header):
-                        at = index_since(records, time)
-                        if at < len(records):
-                            return records[at].offset
-        return None
+        return first_in(storage, topic, entry, read_from(storage, topic, entry, hint.base_offset), time)
+
+
+def first_in(storage: Storage, topic: str, entry: SegmentEntry, stretches: Iterable[Stretch], time: int) -> int | None:
+    """The offset of the first record of that time or later in these batches of a segment."""
+    with sound(storage, topic, entry):
+        for stretch, headers in stretches:
+            for position, header in headers:
+                if header.max_timestamp < time:
+                    continue
+                for records in decode_slices(stretch[position : position + header.size], header):
+                    at = index_since(records, time)
+                    if at < len(records):
+                        return records[at].offset
+    return None
 
 
 def _what_is_left_of_transactions(

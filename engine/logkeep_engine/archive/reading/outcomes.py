@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
@@ -62,13 +63,17 @@ def transaction_index(
     if not indexed:
         return []
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
-        found = pool.map(lambda entry: reader_of(entry).transaction_index(storage, topic, entry, on_damage), indexed)
+        found = pool.map(
+            lambda entry: reader_of(entry).transaction_index(storage, topic, entry.uncut, on_damage), indexed
+        )
         return [txn for some in found for txn in some or ()]
 
 
 def segment_transactions(
     storage: Storage, topic: str, entry: SegmentEntry, on_damage: OnDamage | None = None
 ) -> SegmentTransactions:
-    """The transactions of one segment. Without `on_damage` raises ArchiveDamaged if its log has to be read and is
-    damaged, or its index is."""
-    return reader_of(entry).transactions(storage, topic, entry, on_damage)
+    """The transactions of one segment; of a slice, all that the whole one has. Without `on_damage` raises
+    ArchiveDamaged if its log has to be read and is damaged, or its index is."""
+    whole = entry.uncut
+    found = reader_of(whole).transactions(storage, topic, whole, on_damage)
+    return found if whole is entry else replace(found, base_offset=entry.base_offset, next_offset=entry.next_offset)

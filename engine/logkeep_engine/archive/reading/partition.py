@@ -7,7 +7,8 @@
 
 `open_partition` raises ArchiveDamaged at the first damage. `open_damaged` goes on behind damage and hands it out in its
 place: who reads so sees `Damage` among the batches and records. The entries may be all segments of a partition, some
-that follow one another, or one. Reading raises what the storage raises.
+that follow one another, or one, and slices of segments (`SegmentEntry.cut`): of a slice only what lies in it is read,
+and a batch across its bounds is cut. Reading raises what the storage raises.
 
 The other functions answer what is asked of one segment: the first record of a time (`first_since`), where records lie
 (`placed_records`), the bytes of a log in any state (`log_bytes`). `__all__` is the whole door. No module outside of
@@ -17,13 +18,14 @@ The other functions answer what is asked of one segment: the first record of a t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Never, Protocol, TypeVar
 
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.ranges import Range
-from logkeep_engine.archive.reading.batch_layout import decoded, sound
+from logkeep_engine.archive.reading.batch_layout import decoded, first_in, sound
+from logkeep_engine.archive.reading.cutting import cut_batch, records_within, stretches_within
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import READERS, reader_of
 from logkeep_engine.archive.reading.log_reader import log_bytes
@@ -31,9 +33,10 @@ from logkeep_engine.archive.reading.outcomes import aborted_in, segment_transact
 from logkeep_engine.archive.reading.parts import fetched_epoch, read_parts
 from logkeep_engine.archive.reading.record_reader import RecordFormat, RecordObject, RecordReading
 from logkeep_engine.archive.reading.transactions import TransactionOutcomes
+from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.formats.records import RecordBlock
-from logkeep_engine.log.batch import Stretch
-from logkeep_engine.log.consumed import LogRecord
+from logkeep_engine.log.batch import BatchHeader, Stretch
+from logkeep_engine.log.consumed import LogRecord, index_since
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
@@ -132,7 +135,21 @@ def first_since(storage: Storage, topic: str, entry: SegmentEntry, time: int) ->
     Markers and records of aborted transactions are records too, as they are for a broker. Raises ArchiveDamaged for
     damage on the way.
     """
-    return reader_of(entry).first_since(storage, topic, entry, time)
+    whole = entry.uncut
+    found = reader_of(whole).first_since(storage, topic, whole, time)
+    if found is not None and found < entry.base_offset:  # and what lies in the slice may be older than that
+        return _first_since_in(open_partition(storage, topic, (entry,), aborted=()), storage, topic, entry, time)
+    return None if found is None or found >= entry.next_offset else found
+
+
+def _first_since_in(
+    reader: PartitionReader[Never], storage: Storage, topic: str, entry: SegmentEntry, time: int
+) -> int | None:
+    if reader.batched:
+        return first_in(storage, topic, entry, reader.batches(), time)
+    return next(
+        (found[at].offset for found in reader.records() for at in [index_since(found, time)] if at < len(found)), None
+    )
 
 
 def is_batched(layout: Layout) -> bool:
@@ -179,15 +196,56 @@ class _Partition:
         return all(reader_of(entry).batched for entry in self.entries)
 
     def _batches_of(self, entry: SegmentEntry, start: int, on_damage: OnDamage | None) -> Iterator[Stretch]:
-        return reader_of(entry).batches(self.storage, self.topic, entry, start, on_damage)
+        whole = entry.uncut
+        if whole is entry:
+            return reader_of(entry).batches(self.storage, self.topic, entry, start, on_damage)
+        told = _within_slice(entry, on_damage)
+        found = reader_of(whole).batches(self.storage, self.topic, whole, max(start, entry.base_offset), told)
+        return stretches_within(found, entry.base_offset, entry.next_offset, partial(self._cut, entry, told))
+
+    def _cut(
+        self, entry: SegmentEntry, on_damage: OnDamage | None, batch: memoryview, header: BatchHeader
+    ) -> bytes | bytearray | None:
+        """A batch of the records of another one that lie in the slice `entry`."""
+        try:
+            with sound(self.storage, self.topic, entry):
+                return cut_batch(batch, header, entry.base_offset, entry.next_offset)
+        except ArchiveDamaged as error:
+            if on_damage is None:
+                raise
+            path = f"{self.storage.uri}/{entry.stem(self.topic)}{entry.log_suffix}"
+            what, lost = error.message.rstrip("."), (header.base_offset, header.next_offset)
+            on_damage(Damage(path, self.topic, entry.partition, header.base_offset, what, lost))
+            return None
 
     def _records_of(
         self, aborted: Spans, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Sequence[LogRecord]]:
-        return reader_of(entry).records(self.storage, self.topic, entry, start, on_damage, aborted)
+        reader, whole = reader_of(entry), entry.uncut
+        if whole is entry:
+            return reader.records(self.storage, self.topic, entry, start, on_damage, aborted)
+        low, told = max(start, entry.base_offset), _within_slice(entry, on_damage)
+        begin = low if reader.batched else whole.base_offset  # nothing but a digest of all protects single records
+        found = reader.records(self.storage, self.topic, whole, begin, told, aborted)
+        return records_within(found, low, entry.next_offset, to_the_end=not reader.batched)
 
     def _from(self, start: int) -> Iterator[SegmentEntry]:
         return (entry for entry in self.entries if entry.next_offset > start)
+
+
+def _within_slice(entry: SegmentEntry, on_damage: OnDamage | None) -> OnDamage | None:
+    """Tells `on_damage` what damage takes from a slice."""
+
+    def tell(damage: Damage) -> None:
+        assert on_damage is not None
+        if damage.lost is None:
+            on_damage(damage)
+            return
+        low, high = max(damage.lost[0], entry.base_offset), min(damage.lost[1], entry.next_offset)
+        if low < high:
+            on_damage(replace(damage, lost=(low, high)))
+
+    return None if on_damage is None else tell
 
 
 class _Strict(_Partition):

@@ -6,17 +6,17 @@ from random import Random
 
 import pytest
 
-from logkeep_engine.archive.catalog.compacted import (
+from logkeep_engine.archive.catalog.facts import Branching, RemovedSegment
+from logkeep_engine.archive.catalog.facts import branch_id as branch_of
+from logkeep_engine.archive.catalog.snapshots import NO_TIME, RemovedSnapshot
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.history.compacted import (
     ExactFrom,
     exact_by_snapshots,
     not_exact,
     snapshots_then,
     with_snapshots,
 )
-from logkeep_engine.archive.catalog.facts import Branching, RemovedSegment
-from logkeep_engine.archive.catalog.facts import branch_id as branch_of
-from logkeep_engine.archive.catalog.snapshots import NO_TIME, RemovedSnapshot
-from logkeep_engine.archive.catalog.state import ArchiveState
 from tests.unit.archive.build import ORDERS
 from tests.unit.archive.catalog.test_branches import archive, begun, commit
 from tests.unit.archive.catalog.test_snapshots import snapshot

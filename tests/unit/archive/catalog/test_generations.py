@@ -10,7 +10,6 @@ from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import checkpoint
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.earlier import last_with_generations, without_gone
 from logkeep_engine.archive.catalog.entry import AvroFiles, Layout, RecordsFiles
 from logkeep_engine.archive.catalog.facts import (
     Branching,
@@ -35,6 +34,7 @@ from logkeep_engine.archive.catalog.lineage import LeaderEpoch
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import all_unpurged
+from logkeep_engine.archive.history.earlier import last_with_generations, without_gone
 from logkeep_engine.archive.names import without_generation
 from logkeep_engine.errors import ReceiptRefused
 from logkeep_engine.storage import Storage, open_uri

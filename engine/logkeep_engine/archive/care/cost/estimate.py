@@ -42,11 +42,11 @@ from logkeep_engine.archive.care.growth import DAY_MS, growth
 from logkeep_engine.archive.care.inspect import runs_by_epoch
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.compacted import snapshot_of
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.held_tables import TableKind, held_tables, removed_tables
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.history.compacted import snapshot_of
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
 from logkeep_engine.contract.prices import Prices

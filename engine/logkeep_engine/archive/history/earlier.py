@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from logkeep_engine.archive.catalog.compacted import snapshot_of, snapshots_then
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.packed import PackedSegments, identity_of, offsets_of
 from logkeep_engine.archive.catalog.replacements import Identity
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import all_unpurged
+from logkeep_engine.archive.history.compacted import snapshot_of, snapshots_then
 from logkeep_engine.archive.ranges import add_range
 
 

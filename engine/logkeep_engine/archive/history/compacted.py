@@ -5,9 +5,9 @@
     for key in not_exact(state, {(topic_id, 0): 1000}): ...        # retention has removed the log there
 
 A snapshot stands for all offsets below its end. So its parts take the place of the segments below the end, be they
-there still or not, and nothing counts as removed there. A state is exact if each record behind the snapshot is there.
-Where retention has removed a part of the log between a snapshot and the point, that snapshot is of no use, and neither
-are those before it.
+there still or not, and nothing counts as removed there. Of a segment across the end the part behind it counts. A state
+is exact if each record behind the snapshot is there. Where retention has removed a part of the log between a snapshot
+and the point, that snapshot is of no use, and neither are those before it.
 
 A topic that is no longer compacted is seen as a log, as far as that is whole: snapshots were made of it before.
 """
@@ -23,11 +23,16 @@ from typing import NamedTuple
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
-from logkeep_engine.archive.catalog.packed import ROW_BYTES
+from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.replacements import first_epochs
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import totals_of
+from logkeep_engine.archive.history.archived import PartitionHistory, history_of, put_slices, shown_line
+from logkeep_engine.archive.history.extent import StateExtents
+from logkeep_engine.archive.history.lines import FOREVER
+from logkeep_engine.archive.history.point import Point, States
+from logkeep_engine.archive.history.view import inside, slices_of, state_of, usable
 from logkeep_engine.contract.names import BACKUP
 
 _NO_ENDS: Mapping[Partition, int] = MappingProxyType({})
@@ -53,17 +58,20 @@ def with_snapshots(
     `ends`: the offsets before which the states of partitions are wanted, where that is not the archived end. `before`:
     a time (ms); only snapshots of records before it are taken. `where_needed`: only where the log is not whole.
     """
-    chosen = {key: snapshot_of(state, key, ends.get(key), before, where_needed=where_needed) for key in state.snapshots}
-    if not any(chosen.values()):
+    chosen: dict[Partition, tuple[PartitionHistory, StateExtents[PackedSegments]]] = {}
+    for key in state.snapshots:
+        history = history_of(state, key)
+        found = state_of(history, _point(state, key, ends.get(key), before, where_needed=where_needed))
+        if found is not None:
+            chosen[key] = history, found
+    if not chosen:
         return state
     view = state.shared()
     view.segments, view.removed = state.segments.copy(), dict(state.removed)
-    for key, snapshot in chosen.items():
-        if snapshot is not None:
-            entries = state.segments.get(key)
-            behind = 0 if entries is None else entries.position(snapshot.end) * ROW_BYTES
-            view.segments.replace_rows(key, snapshot.rows + bytes(state.segments.rows(key)[behind:]))
-            view.removed[key] = [(start, end) for start, end in state.removed.get(key, ()) if start >= snapshot.end]
+    for key, (history, found) in chosen.items():
+        path = history.lines.path(shown_line(state, key))
+        put_slices(view.segments, key, slices_of(history, path, found))
+        view.removed[key] = list(inside(state.removed.get(key, ()), found.end, FOREVER))
     return view
 
 
@@ -76,19 +84,23 @@ def snapshot_of(
     where_needed: bool = False,
 ) -> HeldSnapshot | None:
     """The snapshot with which the state of a partition begins, see `with_snapshots`; None: with the log."""
-    found = list(_usable(state, key, end, before))
-    if where_needed or not state.topics[key[0]].is_compacted:
-        removed = state.removed.get(key)
-        return next((item for item in found if item.end > removed[0][0]), None) if removed else None
-    return found[-1] if found else None
+    if key not in state.snapshots:
+        return None
+    found = state_of(history_of(state, key), _point(state, key, end, before, where_needed=where_needed))
+    return None if found is None else next(item for item in state.snapshots[key] if item.end == found.end)
 
 
-def _usable(state: ArchiveState, key: Partition, end: int | None, before: int | None) -> Iterator[HeldSnapshot]:
+def _point(state: ArchiveState, key: Partition, end: int | None, before: int | None, *, where_needed: bool) -> Point:
+    wanted = States.WHERE_NEEDED if where_needed or not state.topics[key[0]].is_compacted else States.NEWEST
+    return Point(shown_line(state, key), FOREVER if end is None else end, before, wanted)
+
+
+def _usable(
+    state: ArchiveState, key: Partition, end: int | None, before: int | None
+) -> Iterator[StateExtents[PackedSegments]]:
     """The snapshots at or below a point behind which the log is whole up to the point, the oldest first."""
-    for item in state.snapshots.get(key, ()):
-        is_at_point = (end is None or item.end <= end) and (before is None or item.time < before)
-        if is_at_point and not _is_removed(state, key, item.end, end):
-            yield item
+    if key in state.snapshots:
+        yield from usable(history_of(state, key), _point(state, key, end, before, where_needed=False))
 
 
 def _is_removed(state: ArchiveState, key: Partition, start: int, end: int | None) -> bool:
