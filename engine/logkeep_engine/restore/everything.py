@@ -135,9 +135,7 @@ def _read(context: RestoreContext, end: Commit) -> ClusterState:
             error.message, hint=f"{error.hint} spec.onDamagedArchive: Skip restores all but ACLs, quotas and users."
         ) from error
     if state is None:
-        raise _nothing_archived(
-            f"run {end.run_id} has not archived them (spec.clusterState of the backup, or an earlier version)"
-        )
+        raise _nothing_archived(f"run {end.run_id} has not archived them (spec.clusterState of the backup)")
     if not may_lack and all(kind is None for kind in (state.acls, state.quotas, state.users)):
         reasons = "; ".join(f"{KINDS.get(key, key)}: {reason}" for key, reason in state.reasons.items())
         raise _nothing_archived(f"run {end.run_id} was told none of them ({reasons})")
