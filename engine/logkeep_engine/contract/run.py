@@ -47,7 +47,7 @@ def _given(hint: Any) -> Any:
 
 
 def _shape(hint: Any) -> Any:
-    """What a field must be in JSON, by its type."""
+    """The shape of a field in JSON, by its type."""
     if isinstance(hint, UnionType):
         return Maybe(_shape(_given(hint)))
     if get_origin(hint) is tuple:

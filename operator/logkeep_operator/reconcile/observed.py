@@ -35,13 +35,11 @@ from logkeep_operator.resources import (
     topics_name,
 )
 
-_BY_OPERATOR = {"true": True, "false": False}
-
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """Facts about a run that its children carry in annotations, as the status would say them. All are None if an
-    earlier version made the children. `previous` is the id of the run that the status named when this one was started,
+    """Facts about a run that its children carry in annotations, as the status would say them; None for what they do not
+    say. `previous` is the id of the run that the status named when this one was started,
     empty for none. `scheduled` is the time of the schedule for which this or an earlier run was started last,
     `asked` the hash of the KafkaBackupRuns.
     """
@@ -78,14 +76,14 @@ class JobState:
     """A Job. `failure` has reason and message of the condition Failed or FailureTarget. `started` is the time at which
     the Job controller saw it begin, or go on after a suspension, `ended` the time at which it saw the end.
     `request_hash` is that of the request which its driver takes.
-    `by_operator` says whether the operator has suspended it, None if an earlier version has not noted that."""
+    `by_operator` says whether the operator has suspended it."""
 
     name: str
     uid: str
     run_id: str
     created: datetime | None = None
     suspended: bool = False
-    by_operator: bool | None = None
+    by_operator: bool = False
     deleting: bool = False
     active: int = 0
     failed: int = 0
@@ -186,7 +184,7 @@ def job_state(body: Mapping[str, Any]) -> JobState:
         run_id=(metadata.get("labels") or {}).get(LABEL_RUN, ""),
         created=parse_timestamp(metadata.get("creationTimestamp")),
         suspended=bool(body.get("spec", {}).get("suspend")),
-        by_operator=_BY_OPERATOR.get((metadata.get("annotations") or {}).get(ANNOTATION_SUSPENDED, "")),
+        by_operator=(metadata.get("annotations") or {}).get(ANNOTATION_SUSPENDED) == "true",
         deleting="deletionTimestamp" in metadata,
         active=status.get("active", 0),
         failed=status.get("failed", 0),

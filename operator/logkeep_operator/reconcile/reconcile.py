@@ -338,10 +338,10 @@ class _Reconciliation(Starting):
             return self._suspended(
                 "The run is suspended; it goes on from the last commit when spec.suspend is false.", run.id
             )
-        if found.suspended and not self._suspended_it(found):
+        if found.suspended and not found.by_operator:
             return self._queued(run, found)
         try:
-            if found.suspended and found.by_operator:
+            if found.suspended:
                 self.take_turn()
         except Waiting as waiting:
             return self._say(run, Phase.PENDING, waiting.reason, waiting.message)
@@ -350,11 +350,6 @@ class _Reconciliation(Starting):
         if self.before.phase is Phase.SUSPENDED or found.suspended:
             self.event("Normal", "Resumed", "The run goes on.", run.id)
         return self._running(run, found)
-
-    def _suspended_it(self, found: JobState) -> bool:
-        if found.by_operator is None:
-            return self.before.phase is Phase.SUSPENDED
-        return found.by_operator
 
     def _queued(self, run: RunStatus, found: JobState) -> Plan:
         """Somebody else, such as a queue, has suspended the Job and will let it go on."""
@@ -384,8 +379,6 @@ class _Reconciliation(Starting):
         drivers = self.observed.pods_of(run.id, ROLE_DRIVER)
         documents = self.documents(run.id)
         heard = parse_timestamp(self.status.run.heard_time) if self.status.run is not None else None
-        if found.origin.key is None:  # an earlier version's driver, which writes only when something has changed
-            heard = None
         trouble = silent_driver(heard, drivers, self.now) or find_trouble(self.observed, found, self.now)
         driver_runs = any(pod.phase == "Running" for pod in drivers)
         reported = documents.progress is not None or bool(documents.unreadable)

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from logkeep_operator.api import Phase
-from logkeep_operator.reconcile import RunOrigin
 from tests.unit.operator.test_reconcile import started
 from tests.unit.operator.world import World
 
@@ -41,15 +40,6 @@ def test_a_driver_on_a_dead_node_is_not_said_to_go_on() -> None:
     world.pass_time(hours=3)
     world.settle()
     assert world.status == before, "the message does not change at every look"
-
-
-def test_a_driver_of_an_earlier_version_may_be_silent() -> None:
-    """It writes only when something has changed, and goes on when the operator is upgraded."""
-    world = running()
-    world.job_is(origin=RunOrigin())
-    world.pass_time(minutes=30)
-    world.settle()
-    assert world.condition("Ready") == RUNS
 
 
 def test_a_driver_that_died_before_its_first_word_is_noticed_too() -> None:

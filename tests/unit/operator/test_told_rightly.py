@@ -121,7 +121,7 @@ def test_a_job_says_who_has_suspended_it() -> None:
     for written, expected in (
         (made["metadata"]["annotations"], False),
         ({"logkeep.dev/suspended": "true"}, True),
-        ({}, None),
+        ({}, False),
     ):
         metadata = {**made["metadata"], "uid": "u", "annotations": written}
         assert job_state({**made, "metadata": metadata}).by_operator is expected

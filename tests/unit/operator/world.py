@@ -145,7 +145,7 @@ class World:
                     self.jobs = {key: job for key, job in self.jobs.items() if job.name != name}
                 case SuspendJob(name=name, suspend=suspend):
                     found = next(job for job in self.jobs.values() if job.name == name)
-                    self.jobs[found.run_id] = replace(found, suspended=suspend)
+                    self.jobs[found.run_id] = replace(found, suspended=suspend, by_operator=suspend)
                 case DeleteConfigMap(name=name):
                     self.delete_config_map(name)
                 case DeletePod(name=name):
