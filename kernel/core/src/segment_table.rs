@@ -13,7 +13,6 @@ const BASE: usize = 0;
 const NEXT: usize = 8;
 const BATCHES: usize = 32;
 const BYTES: usize = 40;
-const HIGH_LAYOUT_BIT: usize = 7;
 
 /// A table has no more columns than these.
 pub const MOST_COLUMNS: usize = 32;
@@ -39,10 +38,11 @@ pub enum Column {
 }
 
 /// The columns of a table behind topic id and partition, and the names that occur in them, in the order of their
-/// numbers. The last two bytes of a packed row are the flags and the number of the digest's algorithm.
+/// numbers. The last three bytes of a packed row are the flags, the number of the layout, and that of the digest's
+/// algorithm.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// All columns. A table may have the first ones only.
+    /// All columns, which every table has.
     pub columns: Vec<Column>,
     /// The names of codecs.
     pub codecs: Vec<String>,
@@ -75,7 +75,7 @@ impl Table {
         let columns = find(document, OPENING)? + OPENING.len();
         let start = columns + find(&document[columns..], ROWS)? + ROWS.len();
         let width = document[columns..start].iter().filter(|byte| **byte == b',').count();
-        if width < 2 || width - 2 > self.columns.len() {
+        if width != self.columns.len() + 2 {
             return None;
         }
         let mut text = Text { bytes: document, at: start };
@@ -85,21 +85,21 @@ impl Table {
             let topic = text.string()?;
             text.take(b',')?;
             partitions.push((topic, u32::try_from(text.number()?).ok()?));
-            self.pack(text, width - 2, &mut rows)?;
+            self.pack(text, &mut rows)?;
             text.take(b']')
         })?;
         Some(Segments { place: start..text.at, width, partitions, rows })
     }
 
     /// Add the packed row of one segment.
-    fn pack(&self, text: &mut Text<'_>, width: usize, rows: &mut Vec<u8>) -> Option<()> {
+    fn pack(&self, text: &mut Text<'_>, rows: &mut Vec<u8>) -> Option<()> {
         let begin = rows.len();
         rows.resize(begin + self.row_bytes, 0);
         let row = &mut rows[begin..];
         // The layout decides where numbers lie, and stands behind most of them.
         let mut numbers = [0i64; MOST_COLUMNS];
         let (mut layout, mut flags, mut digest) = (0, 0, None);
-        for (column, number) in self.columns[..width].iter().zip(&mut numbers) {
+        for (column, number) in self.columns.iter().zip(&mut numbers) {
             text.take(b',')?;
             match column {
                 Column::Long(_) | Column::Int(_) => *number = text.number()?,
@@ -117,19 +117,17 @@ impl Table {
                 Column::Layout => layout = place(&self.layouts, text.string()?)?,
             }
         }
-        for (column, number) in self.columns[..width].iter().zip(numbers) {
+        for (column, number) in self.columns.iter().zip(numbers) {
             match column {
                 Column::Long(places) => put(row, *places.get(layout)?, &number.to_le_bytes())?,
                 Column::Int(places) => put(row, *places.get(layout)?, &u32::try_from(number).ok()?.to_le_bytes())?,
                 _ => {}
             }
         }
-        let low_bit = self.flags.len() + 1;
         let whole = |at: usize| Some(i64::from_le_bytes(row.get(at..at + 8)?.try_into().ok()?));
         let sound = 0 <= whole(BASE)? && whole(BASE)? < whole(NEXT)? && whole(BATCHES)? >= 1 && whole(BYTES)? >= 1;
-        let last = row.len().checked_sub(2)?;
-        row[last] = flags | ((layout << low_bit) & 0xff) as u8;
-        row[last + 1] = digest? | ((layout >> (8 - low_bit)) << HIGH_LAYOUT_BIT) as u8;
+        let numbers = row.len().checked_sub(3)?;
+        row[numbers..].copy_from_slice(&[flags, u8::try_from(layout).ok()?, digest?]);
         sound.then_some(())
     }
 }
@@ -261,7 +259,7 @@ mod tests {
         ];
         let names = |some: &[&str]| some.iter().map(ToString::to_string).collect();
         let (codecs, flags, layouts) = (names(&["none", "lz4"]), names(&["a", "b"]), names(&["plain", "other"]));
-        Table { columns, codecs, flags, layouts, row_bytes: 98 }
+        Table { columns, codecs, flags, layouts, row_bytes: 99 }
     }
 
     fn read(document: &[u8]) -> Option<Segments<'_>> {
@@ -274,10 +272,10 @@ mod tests {
         assert_eq!(found.partitions, [("t", 7), ("t", 8)]);
         assert_eq!(found.width, 11);
         assert!(DOCUMENT[found.place].starts_with("[[\"t\",7,"));
-        let (first, second) = found.rows.split_at(98);
+        let (first, second) = found.rows.split_at(99);
         assert_eq!((first[0], first[8], first[32], first[48]), (10, 20, 3, 99));
-        assert_eq!((first[56], first[57], first[92], first[96]), (0, 0x11, 5, 0b1010));
-        assert_eq!((second[8], second[48], second[56], second[96]), (1, 0, 0xff, 0));
+        assert_eq!((first[56], first[57], first[92], &first[96..]), (0, 0x11, 5, &[0b10, 1, 0][..]));
+        assert_eq!((second[8], second[48], second[56], &second[96..]), (1, 0, 0xff, &[0, 0, 0][..]));
     }
 
     proptest! {
@@ -287,7 +285,7 @@ mod tests {
             let rest = whole.get(at + gone..).unwrap_or_default();
             let altered = [&whole[..at], &put, rest].concat();
             if let Some(found) = read(&altered) {
-                prop_assert_eq!(found.rows.len(), 98 * found.partitions.len());
+                prop_assert_eq!(found.rows.len(), 99 * found.partitions.len());
             }
         }
     }

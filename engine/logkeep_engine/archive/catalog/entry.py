@@ -22,7 +22,7 @@ _WIDEST = 200
 
 
 class Layout(IntEnum):
-    """The set of objects that a segment has, and their names. A packed row has three bits for the number.
+    """The set of objects that a segment has, and their names. A packed row has a byte for the number.
 
     `RECORDS_AT_ROOT`: an adopted folder of the Records format, whose topics' folders lie beside `archive.json`.
     `SNAPSHOT`: a part of the snapshot of a compacted partition (KIP-630).

@@ -67,7 +67,7 @@ FIELDS = (  # in the order of a commit's columns
     SegmentField("files.txnindex_bytes", "txnindexBytes", FieldKind.INT, 13, _KAFKA),
     SegmentField("files.txnindex_sha256", "txnindexSha256", FieldKind.HASH, 20, _KAFKA),
     SegmentField("files.stored_bytes", "storedBytes", FieldKind.LONG, 8, _KAFKA),
-    SegmentField("layout", "layout", FieldKind.BITS, 21),
+    SegmentField("layout", "layout", FieldKind.BITS, 22),
     SegmentField("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO),
     SegmentField("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _NUMBERED),
     SegmentField("digest.blake3", "blake3", FieldKind.HASH, 19),
@@ -85,8 +85,6 @@ FLAGS = {
 }
 """The attributes of the column `flags` and their names in a commit, in the order of their bits in a packed row."""
 HAS_TXNINDEX_SHA256 = 1 << len(FLAGS)
-LAYOUT_BIT = len(FLAGS) + 1  # and the next one: the low bits of the number of the segment's layout
-HIGH_LAYOUT_BIT = 7  # its high bit, in the byte of the digest's algorithm
 LAYOUT_NAMES = {
     Layout.KAFKA: "kafka",
     Layout.RECORDS: "records",
@@ -153,7 +151,7 @@ def _row_columns() -> tuple[str, ...]:
 def _row_layout() -> str:
     """The row as Python's `struct` names it: little-endian without padding, equal integers counted together."""
     layout = "<"
-    kinds = [kind for field in _row_fields() for kind in _single(field.kind)]
+    kinds = [*(kind for field in _row_fields() for kind in _single(field.kind)), FieldKind.BITS]
     for kind, some in groupby(kinds):
         count = len(list(some))
         layout += kind * count if kind is FieldKind.HASH or count == 1 else f"{count}{kind}"
@@ -165,7 +163,7 @@ def _single(kind: FieldKind) -> list[FieldKind]:
 
 
 ROW_COLUMNS = (*_row_columns(), "digest")
-ROW_LAYOUT = _row_layout() + FieldKind.BITS
-"""The rows of memory and of checkpoints: the last byte is the number of the algorithm, with the high bit of the layout,
-and the column `sha256` has a digest of that algorithm."""
+ROW_LAYOUT = _row_layout()
+"""The rows of memory and of checkpoints: the last byte is the number of the digest's algorithm, and the column `sha256`
+has a digest of that algorithm."""
 DIGEST_NUMBERS = {DigestAlgorithm.SHA256: 0, DigestAlgorithm.BLAKE3: 1}

@@ -27,8 +27,6 @@ from logkeep_engine.archive.catalog.fields import (
     CODECS,
     DIGEST_NUMBERS,
     HAS_TXNINDEX_SHA256,
-    HIGH_LAYOUT_BIT,
-    LAYOUT_BIT,
 )
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.digest import Digest, name_of
@@ -41,10 +39,10 @@ _SUMS = struct.Struct(f"<24xq8xq{ROW_BYTES - 48}x")  # records and bytes
 _BASE = struct.Struct("<q")
 _IDENTITY = itemgetter(*map(fields.at, ("base_offset", "epoch", "attempt")))
 _END_AT = fields.at("files.end", Layout.SNAPSHOT)
+LAYOUT_AT = -2
+"""The place of the number of the layout in an unpacked row."""
 _NO_HASH = bytes(32)
-_LOW_LAYOUT_BITS = 8 - LAYOUT_BIT
-_LOW_LAYOUT = (1 << _LOW_LAYOUT_BITS) - 1
-_WITHOUT_LAYOUT = bytes(byte & (1 << HIGH_LAYOUT_BIT) - 1 for byte in range(256))
+_KNOWN_FLAGS = range(HAS_TXNINDEX_SHA256 << 1)
 _KNOWN_CODECS = frozenset(CODECS)
 _FLAG_VALUES = [tuple(reversed(values)) for values in product((False, True), repeat=len(fields.FLAGS))]
 _BITS = {values: bits for bits, values in enumerate(_FLAG_VALUES)}
@@ -86,16 +84,12 @@ def pack_facts(
             count("zstd", 0),
             _hash(*digest),
             _hash(txnindex_sha256) if txnindex_sha256 else _NO_HASH,
-            flags | (HAS_TXNINDEX_SHA256 if txnindex_sha256 else 0) | (layout & _LOW_LAYOUT) << LAYOUT_BIT,
-            digest[1] | layout >> _LOW_LAYOUT_BITS << HIGH_LAYOUT_BIT,
+            flags | (HAS_TXNINDEX_SHA256 if txnindex_sha256 else 0),
+            layout,
+            digest[1],
         )
     except struct.error as error:
         raise ValueError(f"segment {numbers[0]}: {error}") from error
-
-
-def layout_of(flags: int, digest: int) -> int:
-    """The number of the layout of a row, of which these are the last two columns."""
-    return flags >> LAYOUT_BIT | digest >> HIGH_LAYOUT_BIT << _LOW_LAYOUT_BITS
 
 
 def _hash(text: str, number: int = 0) -> bytes:
@@ -107,25 +101,16 @@ def _hash(text: str, number: int = 0) -> bytes:
 
 def digests_of(rows: bytes | bytearray) -> dict[str, int]:
     """How many segments of these rows have a digest of each algorithm, by its name."""
-    numbers = rows[ROW_BYTES - 1 :: ROW_BYTES].translate(_WITHOUT_LAYOUT)
+    numbers = rows[ROW_BYTES - 1 :: ROW_BYTES]
     return {name_of(algorithm): numbers.count(number) for algorithm, number in DIGEST_NUMBERS.items()}
 
 
 def check_numbers(rows: bytes | memoryview) -> None:
-    """Raises ArchiveMismatch for rows with a digest, or a layout, that this version does not know."""
-    for digest in set(rows[ROW_BYTES - 1 :: ROW_BYTES]):
-        number = _WITHOUT_LAYOUT[digest]
-        if number not in _ALGORITHMS:
-            raise ArchiveMismatch(f"A segment has a digest of kind {number}.", hint=NEWER)
-        if digest != number:
-            _check_layouts(rows)
-
-
-def _check_layouts(rows: bytes | memoryview) -> None:
-    for flags, digest in {(row[-2], row[-1]) for row in _ROW.iter_unpack(rows)}:
-        number = layout_of(flags, digest)
-        if number not in set(Layout):
-            raise ArchiveMismatch(f"A segment has a layout of number {number}.", hint=NEWER)
+    """Raises ArchiveMismatch for rows with flags, a layout or a digest that this version does not know."""
+    known = (("flags", _KNOWN_FLAGS), ("a layout", range(len(Layout))), ("a digest", _ALGORITHMS.keys()))
+    for at, (what, numbers) in enumerate(known, start=ROW_BYTES - len(known)):
+        if unknown := set(rows[at::ROW_BYTES]).difference(numbers):
+            raise ArchiveMismatch(f"A segment has {what} of number {min(unknown)}.", hint=NEWER)
 
 
 def offsets_of(row: bytes) -> tuple[int, int]:
@@ -139,7 +124,7 @@ def identity_of(row: bytes) -> tuple[int, int, int, int]:
     segments of a partition have had the same."""
     values = _ROW.unpack(row)
     base, epoch, attempt = _IDENTITY(values)
-    return base, epoch, attempt, values[_END_AT] if layout_of(*values[-2:]) == Layout.SNAPSHOT else 0
+    return base, epoch, attempt, values[_END_AT] if values[LAYOUT_AT] == Layout.SNAPSHOT else 0
 
 
 def sums_of(rows: bytes | bytearray) -> tuple[int, int]:
@@ -218,11 +203,11 @@ def _unpack(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry
 
 def _entry_of(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEntry:
     values = list(row)
-    digest, flags = values.pop(), values.pop()
-    values[_DIGEST_AT] = Digest(_ALGORITHMS[_WITHOUT_LAYOUT[digest]], values[_DIGEST_AT].hex())
+    digest, layout, flags = values.pop(), values.pop(), values.pop()
+    values[_DIGEST_AT] = Digest(_ALGORITHMS[digest], values[_DIGEST_AT].hex())
     values[_TXNINDEX_SHA256_AT] = values[_TXNINDEX_SHA256_AT].hex() if flags & HAS_TXNINDEX_SHA256 else ""
     transactional, control, gaps, append_time, legacy = _FLAG_VALUES[flags & (HAS_TXNINDEX_SHA256 - 1)]
-    kind, own = _FILES[layout_of(flags, digest)]
+    kind, own = _FILES[layout]
     return _entry(
         topic_id,
         partition,

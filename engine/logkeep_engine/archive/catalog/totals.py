@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog import fields
 from logkeep_engine.archive.catalog.entry import FILES, Layout
-from logkeep_engine.archive.catalog.packed import ROW_BYTES, layout_of
+from logkeep_engine.archive.catalog.packed import LAYOUT_AT, ROW_BYTES
 
 Rows = bytes | bytearray
 
@@ -40,7 +40,7 @@ class SegmentTotals:
             size, first, stored = row[_BYTES], row[_FIRST], row[_STORED]
             self.records += row[_RECORDS]
             self.bytes += size
-            layout = layout_of(*row[-2:])
+            layout = row[LAYOUT_AT]
             self.objects += _OBJECTS[layout]
             if layout == Layout.KAFKA:
                 self.stored_bytes += stored or size

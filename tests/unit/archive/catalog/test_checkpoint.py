@@ -93,10 +93,15 @@ def test_the_digest_of_a_removed_segment_or_of_a_branch_is_kept(where: str) -> N
 
 
 @FRAMES
-def test_a_digest_that_is_not_known_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("place", "what"), [(-3, "flags of number 64"), (-2, "a layout of number 64"), (-1, "a digest of number 64")]
+)
+def test_a_number_in_a_row_that_is_not_known_is_refused(place: int, what: str) -> None:
     head, contents = _taken_apart(checkpoint.dump(_large(10), "a"))
-    frames = _packed([contents[0], contents[1][:-1] + b"\x07", *contents[2:]])
-    with pytest.raises(ArchiveMismatch, match="A segment has a digest of kind 7") as caught:
+    rows = bytearray(contents[1])
+    rows[place] = 64
+    frames = _packed([contents[0], bytes(rows), *contents[2:]])
+    with pytest.raises(ArchiveMismatch, match=f"A segment has {what}") as caught:
         checkpoint.load(_sealed({**head, "frames": [len(frame) for frame in frames]}, frames), "c")
     assert caught.value.hint == "It was written by a newer Logkeep: use that version or a later one."
 

@@ -59,11 +59,12 @@ ROW = [
     "sha256",
     "txnindexSha256",
     "flags",
+    "layout",
 ]
 
 
 def test_rows_are_packed_as_checkpoints_say() -> None:
-    assert fields.ROW_LAYOUT == "<9q10I32s32sBB"
+    assert fields.ROW_LAYOUT == "<9q10I32s32s3B"
     assert list(fields.ROW_COLUMNS) == [*ROW, "digest"]
 
 
