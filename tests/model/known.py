@@ -41,8 +41,6 @@ KNOWN = (
             and (_has(fault, "snapshot") or _has(fault, "generation"))
         ),
     ),
-    # 0012, "Open": points before the end of the first backup lack what was compacted before, and are not refused.
-    Known("never_read", lambda fault: fault.kind == "never read" and fault.point in ("asOf", "timestamp", "an offset")),
 )
 
 

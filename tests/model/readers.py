@@ -78,13 +78,15 @@ ALLOWED = (
     Refusal("SegmentsRemoved", "a new generation has replaced them", needs="generation"),
     # A generation is exact from an offset on: docs/archive.md, "Generations".
     Refusal("InvalidSpec", "is exact from offset", needs="generation"),
+    # The first one is what the first backup has read: docs/run.md, "Compacted topics".
+    Refusal("InvalidSpec", "generation 1 of it is exact from offset", needs="cleaned"),
     Refusal("InvalidSpec", "no point of it is exact", needs="branch", kept=True),
     # An incarnation without records at the point.
     Refusal("NoTopicMatches", "", kept=True),
     # A time that no record can have.
     Refusal("InvalidSpec", "lies in the future", kept=True),
-    # docs/erasure.md: a restore that was begun before an erasure of its topics cannot go on.
-    Refusal("ArchiveMismatch", "an erasure has taken records of its topics", needs="erased since", kept=True),
+    # docs/erasure.md: a restore that was begun before an erasure of what it brings cannot go on.
+    Refusal("ArchiveMismatch", "an erasure has taken records of what it restores", needs="erased since", kept=True),
 )
 
 

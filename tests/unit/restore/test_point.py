@@ -35,6 +35,7 @@ from logkeep_engine.restore.selection import Choice, with_branches
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, begin, chunk, reread, write_segment
 from tests.unit.backup.compacted_topic import CompactedTopic, last_values, spec_of
+from tests.unit.erasure.erasing import erased
 from tests.unit.log.batches import NOON, batch, marker
 
 KEY = (ORDERS.topic_id, 0)
@@ -391,6 +392,14 @@ def test_a_point_before_the_end_of_the_first_backup_is_refused_where_records_wer
     found = first_exact(Archive.open(storage).load(), KEY)
     assert found is not None
     assert found.offset == 4
+
+
+def test_an_offset_that_is_missing_since_an_erasure_was_not_compacted_before_the_first_backup(storage: Storage) -> None:
+    topic = CompactedTopic(storage)
+    topic.write([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    topic.back_up("one", spec_of(storage.uri, compactedTopics="Log", snapshots=None))
+    assert erased(storage, b"b").outcome == "Succeeded"
+    assert [record.key for record in topic.restored(2)] == [b"a"]
 
 
 def archive_transactions(storage: Storage) -> Archive:

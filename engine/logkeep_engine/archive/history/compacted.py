@@ -24,7 +24,7 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.packed import PackedSegments
-from logkeep_engine.archive.catalog.replacements import first_epochs
+from logkeep_engine.archive.catalog.replacements import erased_ranges, first_epochs
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import totals_of
@@ -33,6 +33,7 @@ from logkeep_engine.archive.history.extent import StateExtents
 from logkeep_engine.archive.history.lines import FOREVER
 from logkeep_engine.archive.history.point import Point, States
 from logkeep_engine.archive.history.view import inside, slices_of, state_of, usable
+from logkeep_engine.archive.ranges import without
 from logkeep_engine.contract.names import BACKUP
 
 _NO_ENDS: Mapping[Partition, int] = MappingProxyType({})
@@ -155,7 +156,8 @@ def known_generation(state: ArchiveState, key: Partition) -> Generation:
     known = generation_of(state, key)
     if known.number != 1 or known.exact >= 0 or not state.topics[key[0]].is_compacted:
         return known
-    return replace(known, exact=_end_of_first_backup(state, key))
+    end = _end_of_first_backup(state, key)
+    return replace(known, exact=end) if _lacks_offsets(state, key, end) else known
 
 
 def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
@@ -170,6 +172,21 @@ def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
     if run is None or run.kind != BACKUP:  # a conversion brings what earlier backups have archived
         return -1
     return max(entry.next_offset for entry in takewhile(lambda entry: epoch_of(entry) <= run.epoch, entries))
+
+
+def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
+    """Whether an offset is missing below `end` where no erasure has taken records. Of a segment that one has written
+    anew nobody knows any more whether offsets were missing before."""
+    accounted, erased = state.accounted_for(*key), erased_ranges(state, key, end)
+    reached = accounted[0][0] if accounted else 0
+    for entry in state.segments.get(key, ()):
+        if entry.base_offset >= end:
+            break
+        stop = entry.next_offset if entry.gaps else entry.base_offset
+        if without(reached, stop, erased):
+            return True
+        reached = entry.next_offset
+    return False
 
 
 def last_time(state: ArchiveState, key: Partition, end: int) -> int:
