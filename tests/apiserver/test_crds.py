@@ -170,6 +170,17 @@ def test_an_example_is_accepted(namespace: Namespace, document: dict[str, Any]) 
     assert answer.returncode == 0, answer.stderr
 
 
+def test_keys_that_sign_an_archive_are_a_secret_with_a_name(namespace: Namespace) -> None:
+    signed = {"uri": S3, "signing": {"secretRef": {"name": "archive-keys"}}}
+    assert namespace.apply("KafkaBackup", "signed", backup_spec(storage=signed)).returncode == 0
+    assert namespace.get("kbak", "signed")["spec"]["storage"]["signing"] == signed["signing"]
+    assert namespace.apply("KafkaRestore", "signed", restore_spec(source={"storage": signed})).returncode == 0
+    for wrong in ({}, {"secretRef": {}}, {"secretRef": {"name": "../keys"}}):
+        answer = namespace.apply("KafkaBackup", "wrong", backup_spec(storage={"uri": S3, "signing": wrong}))
+        assert answer.returncode != 0
+        assert "spec.storage.signing" in answer.stderr
+
+
 def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
     assert namespace.apply("KafkaBackup", "b", backup_spec()).returncode == 0
     assert namespace.apply("KafkaRestore", "r", restore_spec()).returncode == 0

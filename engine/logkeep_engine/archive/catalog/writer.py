@@ -137,11 +137,13 @@ def begin_run(
 
 
 def _check_signs(archive: Archive, state: ArchiveState) -> None:
-    """Raises ArchiveUnsigned for a run that has no key to sign with, of an archive that is signed."""
-    if state.signed_since != NO_COMMIT and archive.keys.own is None:
+    """Raises ArchiveUnsigned for a run that has no key to sign with, of an archive that is signed, or if it has keys to
+    trust: it would not take what it has written itself."""
+    is_signed = state.signed_since != NO_COMMIT
+    if archive.keys.own is None and (is_signed or archive.keys):
+        known = f"is signed since commit {state.signed_since}" if is_signed else "is to be signed"
         raise ArchiveUnsigned(
-            f"The archive at {archive.storage.uri} is signed since commit {state.signed_since}, and this run has no "
-            "key to sign with.",
+            f"The archive at {archive.storage.uri} {known}, and this run has no key to sign with.",
             hint="Name the Secret with the private key in spec.storage.signing.secretRef; on the command line "
             f"{ENV_SIGNING_DIR} names a folder with it.",
         )

@@ -254,6 +254,13 @@ def test_nobody_writes_a_signed_archive_without_a_key(storage: Storage) -> None:
     assert opened(storage).load().commit == 2
 
 
+def test_who_trusts_keys_and_has_none_writes_no_archive(storage: Storage) -> None:
+    """He would not read it again."""
+    with pytest.raises(ArchiveUnsigned, match="is to be signed, and this run has no key to sign with"):
+        begun(storage, "first", READER)
+    assert storage.list(names.CATALOG) == []
+
+
 def test_only_the_owner_signs_what_nobody_has_signed_and_only_if_he_names_the_newest_commit(storage: Storage) -> None:
     """Else somebody would take all signatures away, and have the next run sign what he has written."""
     before = a_run(storage, 0, NO_KEYS)
