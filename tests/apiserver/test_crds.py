@@ -175,7 +175,8 @@ def test_keys_that_sign_an_archive_are_a_secret_with_a_name(namespace: Namespace
     assert namespace.apply("KafkaBackup", "signed", backup_spec(storage=signed)).returncode == 0
     assert namespace.get("kbak", "signed")["spec"]["storage"]["signing"] == signed["signing"]
     assert namespace.apply("KafkaRestore", "signed", restore_spec(source={"storage": signed})).returncode == 0
-    for wrong in ({}, {"secretRef": {}}, {"secretRef": {"name": "../keys"}}):
+    refused: list[dict[str, Any]] = [{}, {"secretRef": {}}, {"secretRef": {"name": "../keys"}}]
+    for wrong in refused:
         answer = namespace.apply("KafkaBackup", "wrong", backup_spec(storage={"uri": S3, "signing": wrong}))
         assert answer.returncode != 0
         assert "spec.storage.signing" in answer.stderr
