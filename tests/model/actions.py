@@ -214,75 +214,110 @@ def history(settings: Settings, *actions: Any) -> History:
     return History(settings, actions)
 
 
+@dataclass(frozen=True)
+class Style:
+    """The ways of one history: how often runs make snapshots and retain, and into what it is converted."""
+
+    snapshots: float
+    retains: float
+    format: str
+    partitions: int
+
+
 def random_history(seed: int) -> History:
     """A history of a seed, with some kinds of actions only, so that these come often."""
     chance = Random(seed)
-    policy = chance.choice(("delete", "compact", "compact", "compact,delete"))
+    policy = chance.choice(("delete", "compact", "compact", "compact", "compact,delete"))
     settings = Settings(
         policy,
-        keep_runs=chance.choice((0, 0, 1, 2, 3)),
+        keep_runs=chance.choice((0, 0, 1, 1, 2, 3)),
         keep_days=chance.choice((0, 0, 0, 2)),
         max_age=chance.choice((0, 0, 1, 3)),
         max_bytes=chance.choice((0, 0, 0, 400, 900)),
         grace=chance.choice((0, 0, 1)),
     )
-    some = [make for make in _SOMETIMES if chance.random() < 0.4]
-    weights = [*_ALWAYS, *some, *some]
-    actions = [
-        _write(chance),
-        _backup(chance),
-        *(chance.choice(weights)(chance) for _ in range(chance.randrange(4, 14))),
-    ]
+    style = Style(
+        chance.choice((0.0, 0.5, 1.0)),
+        chance.choice((0.3, 1.0)),
+        chance.choice(("Kafka", "Kafka", "Records", "Avro")),
+        chance.choice((1, 1, 2)),
+    )
+    kinds = [_write, _write, _backup, _backup, *(kind for kind in _SOMETIMES if chance.random() < 0.35 for _ in "ab")]
+    actions = [_write(chance, style)[0], *([AddPartition()] if style.partitions > 1 else []), *_backup(chance, style)]
+    length = chance.randrange(6, 18)
+    while len(actions) < length:
+        actions += chance.choice(kinds)(chance, style)
     return History(settings, tuple(actions))
 
 
-def _write(chance: Random) -> Any:
+def _write(chance: Random, style: Style) -> list[Any]:
     keys = "".join(chance.choice("abcABdabcd") for _ in range(chance.randrange(1, 5)))
     commits = chance.choice((None, None, None, True, False))
-    return Write(keys, chance.choice((0, 0, 1)), commits, chance.choice((0, 0, 0, 0, 1, 48)))
+    return [Write(keys, chance.randrange(style.partitions), commits, chance.choice((0, 0, 0, 0, 1, 48)))]
 
 
-def _backup(chance: Random) -> Any:
-    dies = chance.random() < 0.12
-    return Backup(
-        end=chance.choice(("Succeeded",) * 7 + ("Failed",)),
-        snapshots=chance.random() < 0.5,
-        retains=chance.random() < 0.6,
-        segment=chance.choice((1, 2, 9)),
-        pieces=chance.choice((1, 2)),
-        backwards=chance.random() < 0.3,
-        dies=chance.randrange(30) if dies else None,
-        again=chance.random() < 0.5,
-    )
+def _backup(chance: Random, style: Style) -> list[Any]:
+    return [
+        Backup(
+            end=chance.choice(("Succeeded",) * 7 + ("Failed",)),
+            snapshots=chance.random() < style.snapshots,
+            retains=chance.random() < style.retains,
+            segment=chance.choice((1, 2, 9)),
+            pieces=chance.choice((1, 2)),
+            backwards=chance.random() < 0.3,
+            dies=chance.randrange(30) if chance.random() < 0.12 else None,
+            again=chance.random() < 0.5,
+        )
+    ]
 
 
-def _generation(chance: Random) -> Any:
-    return Backup(
-        snapshots=chance.random() < 0.4,
-        retains=chance.random() < 0.6,
-        segment=chance.choice((1, 9)),
-        generation=chance.choice(("whole", "whole", "part")),
-        due=chance.random() < 0.2,
-    )
+def _generation(chance: Random, style: Style) -> list[Any]:
+    return [
+        Backup(
+            snapshots=chance.random() < style.snapshots,
+            retains=chance.random() < style.retains,
+            segment=chance.choice((1, 9)),
+            generation=chance.choice(("whole", "whole", "part")),
+            due=chance.random() < 0.2,
+        )
+    ]
 
 
-_ALWAYS: tuple[Callable[[Random], Any], ...] = (_write, _write, _write, _backup, _backup, _backup)
-_SOMETIMES: tuple[Callable[[Random], Any], ...] = (
-    lambda chance: Clean(chance.choice((0, 1)), chance.choice((0, 0, 1, 3))),
-    lambda chance: Expire(chance.choice((0, 1)), chance.choice((1, 2, 4))),
-    lambda chance: CutOff(chance.choice((0, 0, 1)), chance.choice((1, 2))),
-    lambda chance: Recreate(),
-    lambda chance: AddPartition(),
-    lambda chance: SetPolicy(chance.choice(POLICIES)),
-    lambda chance: Wait(chance.choice((1, 25, 50, 100))),
-    lambda chance: Retain(),
-    lambda chance: HoldRun(chance.choice((-1, 0, 1, 2))),
-    lambda chance: Erase(chance.choice("abc"), chance.choice((None, None, chance.randrange(12)))),
-    lambda chance: Convert(
-        chance.choice(("Kafka", "Records", "Avro")),
-        chance.choice((None, None, chance.randrange(20))),
-        chance.random() < 0.5,
-    ),
-    lambda chance: Restore(chance.choice(("newest", "run", "run", "time")), chance.randrange(9)),
+def _cut_off(chance: Random, style: Style) -> list[Any]:
+    """An unclean election, with or without a record before the next run."""
+    cut = CutOff(chance.randrange(style.partitions), chance.choice((1, 1, 2)))
+    return [cut, *chance.choice(([], _write(chance, style))), *_backup(chance, style)]
+
+
+def _convert(chance: Random, style: Style) -> list[Any]:
+    dies = chance.randrange(20) if chance.random() < 0.3 else None
+    return [Convert(style.format, dies, chance.random() < 0.5)]
+
+
+def _erase(chance: Random, style: Style) -> list[Any]:
+    return [Erase(chance.choice("abc"), chance.randrange(12) if chance.random() < 0.3 else None)]
+
+
+def _restore(chance: Random, style: Style) -> list[Any]:
+    return [Restore(chance.choice(("newest", "run", "run", "time")), chance.randrange(9))]
+
+
+def _recreate(chance: Random, style: Style) -> list[Any]:
+    return [Recreate(), *_write(chance, style), *_backup(chance, style)]
+
+
+_SOMETIMES: tuple[Callable[[Random, Style], list[Any]], ...] = (
     _generation,
+    _cut_off,
+    _convert,
+    _convert,
+    _erase,
+    _restore,
+    _recreate,
+    lambda chance, style: [Clean(chance.randrange(style.partitions), chance.choice((0, 0, 1, 3)))],
+    lambda chance, style: [Expire(chance.randrange(style.partitions), chance.choice((1, 2, 4)))],
+    lambda chance, style: [SetPolicy(chance.choice(POLICIES))],
+    lambda chance, style: [Wait(chance.choice((1, 25, 50, 100)))],
+    lambda chance, style: [Retain()],
+    lambda chance, style: [HoldRun(chance.choice((-1, 0, 1, 2)))],
 )

@@ -26,19 +26,22 @@ def _has(fault: Fault, *features: str) -> bool:
 
 KNOWN = (
     Known(
-        "branch_snapshot",
-        lambda fault: (
-            fault.kind in ("wrong keys", "never read", "lacks")
-            and fault.reader in ("restore", "Spark")
-            and _has(fault, "branch", "snapshot")
-        ),
-    ),
-    Known(
-        "convert_again",
+        "convert_interrupted",
         lambda fault: (
             fault.reader.startswith("conversion to")
             and fault.kind in ("wrong keys", "never read", "lacks", "refused")
+            and _has(fault, "killed")
             and (_has(fault, "snapshot") or _has(fault, "generation"))
+        ),
+    ),
+    Known(
+        "branch_after_removal",
+        lambda fault: (
+            _has(fault, "branch", "retention", "snapshot")
+            and (
+                (fault.kind == "refused" and "no snapshot has what was written to its keys before" in fault.text)
+                or (fault.kind == "wrong keys" and fault.reader.startswith("conversion to"))
+            )
         ),
     ),
 )

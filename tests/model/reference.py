@@ -134,7 +134,10 @@ class Line:
 
     def take(self, log: Log, start: int, end: int) -> None:
         """Read a range of the log."""
-        self.read |= {rec.offset: rec for rec in log.records(start, end)}
+        found = {rec.offset: rec for rec in log.records(start, end)}
+        self.read, self.log = self.read | found, self.log | found
+        self.written |= {at: rec for at, rec in log.written.items() if start <= at < end}
+        self.end = max(self.end, end)
         self.marks |= {batch.base: batch.time for batch in log.batches if batch.marker and start <= batch.base < end}
 
     def stand(self, log: Log, end: int) -> None:
@@ -163,6 +166,12 @@ class Line:
         for some in (self.read, self.written, self.log):
             for offset in [at for at, rec in some.items() if rec.key == key]:
                 del some[offset]
+
+    def add_erased(self, before: Line | None) -> None:
+        """Add the records that a copy has, and that were erased since in what it is a copy of."""
+        if before is not None:
+            for mine, old in ((self.read, before.read), (self.written, before.written), (self.log, before.log)):
+                mine |= {at: rec for at, rec in old.items() if at not in mine}
 
     def first_since(self, moment: int) -> int | None:
         """The first offset with a record or a marker of a time or later."""

@@ -115,6 +115,17 @@ ERASURE_PUT_OFF = history(
 ERASURE_RECONCILE = history(
     Settings("compact", keep_runs=1), Write("abc"), Backup(snapshots=True, retains=True), Erase("b")
 )
+# A log that is cut off below what retention has taken is archived again as far as the cluster has it.
+BRANCH_AFTER_REMOVAL = history(
+    Settings("compact", keep_days=2),
+    Write(),
+    Write(),
+    Backup(snapshots=True, retains=True),
+    CutOff(),
+    Backup(),
+)
+# An erasure makes no point less exact: what it has taken was not overwritten.
+ERASURE_EXACT = history(Settings("compact"), Write("ab"), Write("cd"), Backup(), Erase("b"))
 
 
 def faulty(name: str, known: History) -> object:
@@ -132,9 +143,11 @@ def faulty(name: str, known: History) -> object:
         pytest.param(CONVERT_AGAIN, id="convert_again"),
         faulty("convert_interrupted", CONVERT_INTERRUPTED),
         pytest.param(INCARNATION_SNAPSHOT, id="incarnation_snapshot"),
+        faulty("branch_after_removal", BRANCH_AFTER_REMOVAL),
         pytest.param(KEPT_POINT_GENERATION, id="kept_point_generation"),
         pytest.param(COMPACT_DELETE, id="compact_delete"),
         pytest.param(ERASURE_PUT_OFF, id="erasure_put_off"),
+        pytest.param(ERASURE_EXACT, id="erasure_exact"),
         pytest.param(ERASURE_RECONCILE, id="erasure_reconcile"),
     ],
 )

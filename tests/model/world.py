@@ -465,12 +465,14 @@ class World:
             target.runs += 1
         run_id = f"convert-{target.runs}"
         done: RunResult | None = None
-        target.died = run_id
+        target.died, before = run_id, target.lines
         with self.dying(dies):
             done = convert(self.store, target.store, format_name, run_id=run_id, runner=Inside(), chunk_bytes=1).result
         if done is not None and done.outcome == "Succeeded":
             target.died = ""
             target.lines = {key: line.copy() for key, line in self.reference.seen.items()}
+            for key, line in target.lines.items():
+                line.add_erased(before.get(key))
         return done
 
 
@@ -491,7 +493,7 @@ def _bytes_of(batch: Batch) -> bytes:
             base_timestamp=batch.time,
             max_timestamp=batch.time,
         )
-    return encode(
+    data = encode(
         [Record(rec.offset, rec.time, rec.key, rec.value, ()) for rec in batch.records],
         codec=Codec.LZ4 if batch.base % 2 else Codec.NONE,
         base_offset=batch.base,
@@ -499,6 +501,10 @@ def _bytes_of(batch: Batch) -> bytes:
         transactional=batch.producer >= 0,
         leader_epoch=batch.leader,
     )
+    if batch.records[-1].offset == batch.end - 1:
+        return data
+    kept = batch.end - 1 - batch.base  # a cleaner leaves a batch its offsets
+    return with_header(data, base_offset=batch.base, producer_id=batch.producer, last_offset_delta=kept)
 
 
 @contextmanager
