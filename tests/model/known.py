@@ -26,15 +26,6 @@ def _has(fault: Fault, *features: str) -> bool:
 
 KNOWN = (
     Known(
-        "convert_interrupted",
-        lambda fault: (
-            fault.reader.startswith("conversion to")
-            and fault.kind in ("wrong keys", "never read", "lacks", "refused")
-            and _has(fault, "killed")
-            and (_has(fault, "snapshot") or _has(fault, "generation"))
-        ),
-    ),
-    Known(
         "branch_after_removal",
         lambda fault: (
             _has(fault, "branch", "retention", "snapshot")

@@ -141,7 +141,7 @@ def faulty(name: str, known: History) -> object:
         pytest.param(ERASURE_RESTART, id="erasure_restart"),
         pytest.param(BRANCH_SNAPSHOT, id="branch_snapshot"),
         pytest.param(CONVERT_AGAIN, id="convert_again"),
-        faulty("convert_interrupted", CONVERT_INTERRUPTED),
+        pytest.param(CONVERT_INTERRUPTED, id="convert_interrupted"),
         pytest.param(INCARNATION_SNAPSHOT, id="incarnation_snapshot"),
         faulty("branch_after_removal", BRANCH_AFTER_REMOVAL),
         pytest.param(KEPT_POINT_GENERATION, id="kept_point_generation"),

@@ -1,5 +1,6 @@
 """The import rules in pyproject.toml catch what they are there for: imports are added to the graph, not to the code."""
 
+import ast
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import cache
@@ -61,6 +62,8 @@ OTHERS = [
     ("logkeep_engine.toolbox.segment", "logkeep_engine.archive.reading.log_reader"),
     ("logkeep_engine.toolbox.segment", "logkeep_engine.archive.reading.layouts"),
     ("logkeep_engine.archive.reading.partition", "logkeep_engine.archive.reading.salvage"),
+    ("logkeep_engine.spark.source_plan", "logkeep_engine.archive.catalog.held_snapshots"),
+    ("logkeep_engine.restore.point", "logkeep_engine.archive.catalog.branches"),
     ("logkeep_engine.backup.plan", "logkeep_operator.settings"),
     ("logkeep_engine.backup.plan", "kopf"),
     ("logkeep_engine.contract.run", "confluent_kafka"),
@@ -178,3 +181,20 @@ def rules() -> Sequence[Contract]:
         KINDS[options["type"]](options["name"], configured["session_options"], options)
         for options in configured["contracts_options"]
     ]
+
+
+READERS = ("backup/reconcile", "convert", "restore", "spark", "toolbox")
+
+
+def test_no_reader_asks_a_state_for_snapshots() -> None:
+    """A view chooses them (`archive.history`). A reader that did it for itself hid the records of a branch."""
+    engine = PYPROJECT.parent / "engine" / "logkeep_engine"
+    paths = [path for reader in READERS for path in sorted((engine / reader).rglob("*.py"))]
+    assert len(paths) > 100
+    assert [path.name for path in paths if asks_for(path.read_text(), "snapshots")] == []
+    assert asks_for("state.snapshots[key]", "snapshots")
+
+
+def asks_for(text: str, name: str) -> bool:
+    """Whether some code asks an object for this attribute."""
+    return any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(ast.parse(text)))

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.generations import NOWHERE
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.plans import CONVERT_PLAN, row_out, topic_in, topic_out
-from logkeep_engine.archive.ranges import Range
+from logkeep_engine.archive.ranges import Range, together
 from logkeep_engine.convert.source import ConvertSource, SourceSegment, WholeSegment, cut_segment, path_of
 from logkeep_engine.errors import ArchiveMismatch
 from logkeep_engine.stored import reading
@@ -124,13 +125,7 @@ def make_plan(
     chunk_bytes: int = CHUNK_BYTES,
 ) -> ConvertPlan:
     """Plan all that the target at `state` lacks of `source`."""
-    chunks: list[ConvertChunk] = []
-    for key in sorted(source.coverage):
-        segments = source.segments.get(key, ())
-        for covered in source.coverage[key]:
-            for start, end in state.uncovered(*key, *covered):
-                for part in cut(clipped(segments, start, end), start, end, chunk_bytes):
-                    chunks.append(ConvertChunk(len(chunks), *key, *part))
+    parts = _lacking(source, sorted(source.coverage), state, chunk_bytes)
     gaps = [
         replace(gap, start=start, end=end)
         for gap in source.gaps
@@ -144,10 +139,42 @@ def make_plan(
         topics=source.topics,
         gaps=tuple(gaps),
         groups=source.groups,
-        chunks=tuple(chunks),
+        chunks=tuple(ConvertChunk(number, *part) for number, part in enumerate(parts)),
         seen={} if source.catalogued else {key: tuple(map(_seen, source.segments[key])) for key in source.segments},
         begins=source.begins,
     )
+
+
+def _lacking(
+    source: ConvertSource, keys: Iterable[Partition], state: ArchiveState, chunk_bytes: int
+) -> Iterator[tuple[str, int, int, int, int]]:
+    """The chunks of what these partitions of the source have and an archive at `state` has not."""
+    for key in keys:
+        segments = source.segments.get(key, ())
+        for covered in source.coverage.get(key, ()):
+            for start, end in state.uncovered(*key, *covered):
+                for part in cut(clipped(segments, start, end), start, end, chunk_bytes):
+                    yield *key, *part
+
+
+def up_to_exact(
+    plan: ConvertPlan, source: ConvertSource, state: ArchiveState, chunk_bytes: int = CHUNK_BYTES
+) -> ConvertPlan:
+    """The plan of a run that is started again, and what else of its partitions the target at `state` must have to be
+    exact. If a snapshot or a new generation stands for the planned part of the log since, that has no records which
+    were overwritten behind it. So the part behind it is converted, too."""
+    ends: dict[Partition, int] = {}
+    for chunk in plan.chunks:
+        key = (chunk.topic_id, chunk.partition)
+        ends[key] = max(chunk.end, ends.get(key, 0))
+    wider = [key for key, end in sorted(ends.items()) if end < source.exact.get(key, 0) < NOWHERE]
+    if not wider:
+        return plan
+    done = state.shared()
+    done.coverage = {key: together(state.coverage.get(key, ()), _done(plan.chunks).coverage[key]) for key in wider}
+    parts = _lacking(source, wider, done, chunk_bytes)
+    more = (ConvertChunk(number, *part) for number, part in enumerate(parts, len(plan.chunks)))
+    return replace(plan, chunks=(*plan.chunks, *more))
 
 
 def cut(segments: Iterable[SourceSegment], start: int, end: int, chunk_bytes: int) -> list[tuple[int, int, int]]:

@@ -44,6 +44,7 @@ from logkeep_engine.convert.plan import (
     make_plan,
     open_chunks,
     segments_of,
+    up_to_exact,
 )
 from logkeep_engine.convert.source import ConvertSource, check_one_incarnation, is_kafka
 from logkeep_engine.convert.task import (
@@ -258,7 +259,7 @@ class _ConvertRun(ArchivingRun):
             )
         check_covers(source, plan)
         check_additions(source, stored_plans(self._target, state), state, plan.chunks)
-        return plan
+        return up_to_exact(plan, source, state, self._options.chunk_bytes)
 
     def _announce(self, plan: ConvertPlan, chunks: Sequence[ConvertChunk], phase: str = "Running") -> None:
         names_of = {topic.topic_id: topic.name for topic in plan.topics}

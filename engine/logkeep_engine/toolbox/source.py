@@ -229,7 +229,7 @@ def of_entry(storage: Storage, topic: TopicEntry, entry: SegmentEntry) -> Toolbo
         entry.layout,
         topic.name,
         entry.partition,
-        entry.base_offset,
+        entry.uncut.base_offset,
         entry.stem(topic.name),
         entry.log_suffix,
         entry.bytes,
@@ -333,7 +333,8 @@ def _log_folder(path: str, folder: str) -> tuple[str, int]:
 
 def _sorted(segments: Sequence[ToolboxSegment]) -> tuple[ToolboxSegment, ...]:
     def place(segment: ToolboxSegment) -> tuple[str, str, int, str, int]:
-        return segment.topic, segment.topic_id, segment.partition, segment.folder, segment.base_offset
+        begins = segment.base_offset if segment.entry is None else segment.entry.base_offset
+        return segment.topic, segment.topic_id, segment.partition, segment.folder, begins
 
     return tuple(sorted(segments, key=place))
 

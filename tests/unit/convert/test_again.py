@@ -110,10 +110,27 @@ def test_an_interrupted_conversion_goes_on_when_a_snapshot_stands_for_the_log(
     source.run()
     assert source.convert("convert-1", AllButTheFirst(), chunk_bytes=1).result.outcome == "Failed"
     source.run(snapshot=True)
+    assert source.convert("convert-1", AllButTheFirst(), chunk_bytes=1).result.outcome == "Failed"
+    assert [offset for offset, *_ in contents(source.target)["orders", 0]] == [*range(10, 30)]
     assert source.convert("convert-1", chunk_bytes=1).result.outcome == "Succeeded"
-    assert source.converted() == [*range(20)]
+    assert source.converted() == [*range(30)]
     assert source.convert("convert-2", chunk_bytes=1).result.outcome == "Succeeded"
     assert source.converted() == [*range(30)]
+
+
+@pytest.mark.parametrize("target_format", FORMATS)
+def test_what_the_snapshot_has_left_out_is_converted_with_what_has_overwritten_it(
+    tmp_path: Path, target_format: str
+) -> None:
+    """Offset 0 is overwritten behind what the run was begun to convert: the snapshot has the later record only."""
+    source = Source(tmp_path, target_format)
+    source.run()
+    source.run()
+    assert source.convert("convert-1", AllButTheFirst(), chunk_bytes=1).result.outcome == "Failed"
+    source.topic.write([(b"key 0", b"later")])
+    source.archive(snapshot=True)
+    assert source.convert("convert-1", chunk_bytes=1).result.outcome == "Succeeded"
+    assert source.converted() == [*range(1, 21)]
 
 
 @pytest.mark.parametrize("target_format", FORMATS)
