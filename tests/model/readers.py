@@ -22,7 +22,7 @@ from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.records import decode
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.partitions import _explained
+from logkeep_engine.restore.partitions import explained
 from logkeep_engine.restore.plan import RestorePlan
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.point import plan_point
@@ -168,7 +168,7 @@ def started(storage: Storage, asked: Asked, run_id: str) -> Given:
     try:
         return _given(context, planned)
     except ArchiveDamaged as error:
-        raise _explained(error, context, planned) from error
+        raise explained(error, context, planned) from error
 
 
 def _given(context: RestoreContext, planned: Planned) -> Given:

@@ -45,4 +45,4 @@ def test_a_reader_that_leaves_records_out_is_found_and_made_short(monkeypatch: p
     assert list(whole) == []
     monkeypatch.setattr("tests.model.readers.stream_of", lambda task, done: iter(()))
     short = shrunk(history(Settings(max_age=3), Write("ab"), Write("c"), Backup(), Erase("d"), Backup()), is_new)
-    assert str(short) == str(history(Settings(), Write(), Backup())) or str(short).count("\n") == 5
+    assert str(short) == str(history(Settings(), Write(), Backup()))

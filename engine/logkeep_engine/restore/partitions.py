@@ -76,7 +76,7 @@ def restore_open_partitions(context: RestoreContext, planned: Planned) -> Summar
         sizes = [task.bytes for _, task in divided]
         _run(context, divided_tasks(context, planned, divided), sizes, restore_divided, on_result)
     except ArchiveDamaged as error:
-        raise _explained(error, context, planned) from error
+        raise explained(error, context, planned) from error
     return done
 
 
@@ -109,7 +109,7 @@ def done_partitions(state: RestoreState) -> Summaries:
     return {**{(found.target_topic, found.target_partition): found for found in done}, **done_divided(state)}
 
 
-def _explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> LogkeepError:
+def explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> LogkeepError:
     """The error, or another one if something of the plan was removed since, and deleted."""
     newest = context.archive.load()
     gone = sum(
