@@ -254,7 +254,7 @@ class _Rows(Sequence[SegmentEntry]):
     def __iter__(self) -> Iterator[SegmentEntry]:
         # This reads a copy: a buffer cannot grow while it is read.
         for at, row in enumerate(_ROW.iter_unpack(bytes(self._rows))):
-            yield self._entry(at, row)
+            yield _unpack(*self._key(at), row)
 
     def _entry(self, index: int, row: tuple[Any, ...]) -> SegmentEntry:
         return _unpack(*self._key(index), row)
@@ -322,6 +322,9 @@ class PackedSegments(_Rows):
 
     def _key(self, index: int) -> Partition:
         return self._partition
+
+    def __iter__(self) -> Iterator[SegmentEntry]:
+        return map(self.__getitem__, range(len(self))) if self._cuts else super().__iter__()
 
     def _entry(self, index: int, row: tuple[Any, ...]) -> SegmentEntry:
         entry = super()._entry(index, row)
