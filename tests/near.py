@@ -103,7 +103,7 @@ PACKAGES: Mapping[str, Near] = {
     "compaction": Near(
         _engine("compaction"),
         _unit("compaction/*", "backup/test_snapshots.py", "log/test_compaction.py"),
-        (*_broker("log_dump_tool", "snapshots"), *MODEL),
+        (*_broker("branch_snapshots", "log_dump_tool", "snapshots"), *MODEL),
     ),
     "contract": Near(
         _engine("contract", "errors*", "stored*"), _unit("contract/*", "test_examples.py", "test_report.py")
