@@ -389,9 +389,10 @@ def test_stored_plan_goes_on_though_its_gap_is_settled_in_part(backups: Backups,
     made = BackupPlan.from_json(backups.storage.read("runs/first/plan.json"), "plan")
     (chunk,) = made.chunks
     gap = Gap(chunk.topic_id, 0, 50, 150, REASON_RETENTION)
-    stored = replace(made, run_id="late", begun=0, gaps=(gap,), chunks=(replace(chunk, start=150, end=300),))
     topics.delete_records(unique, 150)
-    begin_run(backups.archive, "late").close()  # plans are stored after a run's first commit
+    with begin_run(backups.archive, "late") as writer:  # plans are stored after a run's first commit
+        begun = writer.state.runs["late"].begin_time
+    stored = replace(made, run_id="late", begun=begun, gaps=(gap,), chunks=(replace(chunk, start=150, end=300),))
     backups.storage.put("runs/late/plan.json", stored.to_json())
     result = backups.run(unique, run_id="late", onDataLoss="Record")
     assert (result.outcome, result.records) == ("Succeeded", 150), result.message

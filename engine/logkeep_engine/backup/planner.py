@@ -83,7 +83,7 @@ class BackupPlanner:
             while (more := self._load(state)) is not None:
                 plan = plan.extended(more)
             return plan
-        return self._store(replace(self.make(state), begun=state.runs[self._run_id].begin_time), state)
+        return self._store(self.make(state), state)
 
     def ask_again(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan | None:
         """The plan, with the partitions that were unavailable and answer now; None if there are none.
@@ -144,6 +144,7 @@ class BackupPlanner:
     def _store(self, plan: BackupPlan, state: ArchiveState) -> BackupPlan:
         storage, path = self._archive.storage, self._archive.run_file(self._run_id, self._next_file)
         check_names(plan.topics, self._spec.format, storage)
+        plan = replace(plan, begun=state.runs[self._run_id].begin_time)
         data = plan.to_json()
         try:
             storage.create(path, data)
