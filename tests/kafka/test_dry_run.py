@@ -299,6 +299,7 @@ class TestBackup:
             "topic": unique,
             "exists": True,
             "replaced": False,
+            "source": None,
             "partitions": 2,
             "replicas": 1,
             "configs": {},
