@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -51,13 +51,11 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.report import Reporter
-from logkeep_engine.storage import LocalStorage
-from logkeep_engine.storage.base import ANYTHING, ObjectWriter
 from tests.model.reference import HOUR, Batch, Key, Log, Reference
 from tests.unit.archive.build import CLUSTER, write_segment
 from tests.unit.backup.compacted_topic import spec_of
 from tests.unit.convert.converting import convert
-from tests.unit.erasure.erasing import Inside, Killed, erased
+from tests.unit.erasure.erasing import Inside, Killed, Mortal, erased
 from tests.unit.log.batches import marker, with_header
 
 START = 20_000 * 24 * HOUR
@@ -93,62 +91,23 @@ class Settings(Pasted):
         return RetentionRules(limits, KeepRules(self.keep_runs, self.keep_days), self.grace * 24 * HOUR)
 
 
-class Store(LocalStorage):
-    """A folder whose objects are as old as the world says. It dies before the write number `left` (None: it lives).
-    Heartbeats come when they like, and do not count."""
+class Store(Mortal):
+    """A folder whose objects are as old as the world says."""
 
     def __init__(self, uri: str, world: World) -> None:
         super().__init__(uri)
         self.world = world
-        self.left: int | None = None
-
-    def _step(self) -> None:
-        if self.left is not None:
-            self.left -= 1
-            if self.left < 0:
-                raise Killed
 
     def _dated(self, path: str) -> None:
         os.utime(self._path(path), (self.world.time / 1000, self.world.time / 1000))
 
     def create(self, path: str, data: bytes) -> None:
-        self._step()
         super().create(path, data)
         self._dated(path)
 
     def put(self, path: str, data: bytes) -> None:
-        if not path.endswith("heartbeat.json"):
-            self._step()
         super().put(path, data)
         self._dated(path)
-
-    def put_all(self, objects: Mapping[str, bytes]) -> None:
-        for path, data in objects.items():
-            self.put(path, data)
-
-    def delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self._step()
-            super().delete([path])
-
-    def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
-        return _MortalWriter(super().writer(path, replaces=replaces), self)
-
-
-@dataclass
-class _MortalWriter(ObjectWriter):
-    writes: ObjectWriter
-    store: Store
-
-    def write(self, data: Any) -> int:
-        return self.writes.write(data)
-
-    def commit(self) -> None:
-        self.store._step()
-        self.writes.commit()
-
-    def abort(self) -> None:
-        self.writes.abort()
 
 
 @dataclass

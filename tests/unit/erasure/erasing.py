@@ -46,23 +46,25 @@ class Killed(BaseException):
 
 
 class Mortal(LocalStorage):
-    """Dies before it changes something for the `left`-th time, counted from 0."""
+    """Dies before it changes something for the `left`-th time, counted from 0; None: it lives. Heartbeats do not count:
+    they come when they like."""
 
-    def __init__(self, uri: str, left: int) -> None:
+    def __init__(self, uri: str, left: int | None = None) -> None:
         super().__init__(uri)
         self.left = left
 
     def _step(self) -> None:
-        if self.left == 0:
-            raise Killed
-        self.left -= 1
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
 
     def create(self, path: str, data: bytes) -> None:
         self._step()
         super().create(path, data)
 
     def put(self, path: str, data: bytes) -> None:
-        if not path.endswith("heartbeat.json"):  # beats come when they like
+        if not path.endswith("heartbeat.json"):
             self._step()
         super().put(path, data)
 
