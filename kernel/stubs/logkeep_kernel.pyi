@@ -258,9 +258,9 @@ class Rows(Sequence[PlainRecord]):
     def positions(self, origin: int) -> list[int]:
         """The positions of each record and of the end of the last in a file in which the buffer lies at `origin`; only
         of `read_records`."""
-    def fitting(self, size: int, count: int, *, exact: bool) -> tuple[int, int]:
+    def fitting(self, size: int, count: int) -> tuple[int, int]:
         """How many of the first records take at most `size` bytes in a batch, at most `count`, and the bytes that they
-        take. `exact`: the most that a record takes wherever in a batch it is, else about."""
+        take: of each the most, wherever in a batch it is."""
     def listed(self, start: int, count: int, size: int) -> list[PlainRecord]:
         """The first from number `start` on as objects: at most `count`, which take at most `size` bytes in a batch, but
         at least one if there is one."""

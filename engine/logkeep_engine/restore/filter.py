@@ -136,7 +136,7 @@ def _groups_of(
     """The records in groups of at most `most` bytes before compression, unless one record has more."""
     at = 0
     while at < len(rows):
-        taken, _ = rows[at:].fitting(most, len(rows), exact=True)
+        taken, _ = rows[at:].fitting(most, len(rows))
         group = rows[at : at + max(1, taken)]
         yield group, _encoded(group, header, index + at, producer_id)
         at += len(group)

@@ -76,7 +76,7 @@ class RecordStream:
             rows = self._clip.of_rows(rows)
         while rows:
             room = self._most - self._bytes
-            taken, size = rows.fitting(max(0, room), self._batching.max_records - self._count, exact=True)
+            taken, size = rows.fitting(max(0, room), self._batching.max_records - self._count)
             if not taken:
                 if self._group:
                     yield from self.finish()

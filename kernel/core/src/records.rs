@@ -332,24 +332,12 @@ pub fn largest_size(rows: &Rows<'_>, row: &Row) -> usize {
     size
 }
 
-/// About how many bytes a record takes in a batch: by this the older rules of restores find bounds.
-#[inline]
-pub fn about_size(rows: &Rows<'_>, row: &Row) -> usize {
-    let mut size = 16 + row.key.len() + row.value.len();
-    if row.header_count > 0 {
-        for (name, value) in rows.headers_of(row) {
-            size += 4 + characters(name) + value.map_or(0, <[u8]>::len);
-        }
-    }
-    size
-}
-
-/// How many rows fit into `most` bytes, and the bytes that these take; at most `count` of them.
-pub fn fitting(rows: &Rows<'_>, most: usize, count: usize, size: fn(&Rows<'_>, &Row) -> usize) -> (usize, usize) {
+/// How many rows fit into `most` bytes, wherever in a batch each is, and the bytes that these take; at most `count` of them.
+pub fn fitting(rows: &Rows<'_>, most: usize, count: usize) -> (usize, usize) {
     let mut taken = 0;
     let mut used = 0;
     for row in rows.rows.iter().take(count) {
-        let more = size(rows, row);
+        let more = largest_size(rows, row);
         if used + more > most {
             break;
         }

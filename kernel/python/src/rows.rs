@@ -183,7 +183,7 @@ impl Rows {
     /// The first from number `start` on as objects: at most `count`, which take at most `size` bytes, but at least one.
     fn listed<'py>(&self, py: Python<'py>, start: usize, count: usize, size: usize) -> PyResult<Bound<'py, PyList>> {
         let view = self.view(start);
-        let (taken, _) = records::fitting(&view, size, count, records::largest_size);
+        let (taken, _) = records::fitting(&view, size, count);
         self.objects(py, &view, &view.rows[..taken.max(1).min(view.rows.len())])
     }
 
@@ -239,10 +239,9 @@ impl Rows {
     }
 
     /// How many of the first records fit into `size` bytes of a batch, at most `count`, and the bytes that they take.
-    #[pyo3(signature = (size, count, *, exact))]
-    fn fitting(&self, size: usize, count: usize, exact: bool) -> (usize, usize) {
-        let measure = if exact { records::largest_size } else { records::about_size };
-        records::fitting(&self.view(0), size, count, measure)
+    #[pyo3(signature = (size, count))]
+    fn fitting(&self, size: usize, count: usize) -> (usize, usize) {
+        records::fitting(&self.view(0), size, count)
     }
 
     /// The number of the first record without a key.
