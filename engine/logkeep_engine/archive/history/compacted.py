@@ -105,7 +105,7 @@ def _usable(
 
 
 def _is_removed(state: ArchiveState, key: Partition, start: int, end: int | None) -> bool:
-    return any(max(low, start) < (high if end is None else min(high, end)) for low, high in state.removed.get(key, ()))
+    return any(inside(state.removed.get(key, ()), start, FOREVER if end is None else end))
 
 
 def not_exact(

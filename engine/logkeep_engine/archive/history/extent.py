@@ -76,15 +76,17 @@ class Slices(Generic[Table]):
     def spans(self) -> Iterator[tuple[int, Range]]:
         """The number of each extent, and the offsets of it that count."""
         for index in range(self.first, self.last):
-            low, high = self.table.span(index)
-            yield index, (max(low, self.start), min(high, self.end))
+            yield index, self._part(self.table.span(index))
 
     def cut(self) -> dict[int, Range]:
         """The offsets that count of the extents that are not whole, by number."""
         found = {}
         for index in {self.first, self.last - 1} if len(self) else ():
-            low, high = self.table.span(index)
-            part = (max(low, self.start), min(high, self.end))
-            if part != (low, high):
+            span = self.table.span(index)
+            part = self._part(span)
+            if part != span:
                 found[index] = part
         return found
+
+    def _part(self, span: Range) -> Range:
+        return max(span[0], self.start), min(span[1], self.end)
