@@ -317,9 +317,9 @@ class TestGone:
         bring_back(spec)
         plan = tmp_path / "runs" / "restore-1" / "restore-plan.json"
         plan.unlink()
-        with pytest.raises(SpecError, match=r"restore-plan\.json is gone: nobody knows any more what run"):
+        with pytest.raises(SpecError, match=r"restore-plan\.json is gone: it is unknown what run"):
             again(spec)
-        with pytest.raises(SpecError, match=r"restore-plan\.json is gone: nobody knows any more what run"):
+        with pytest.raises(SpecError, match=r"restore-plan\.json is gone: it is unknown what run"):
             bring_back({**spec, **FULL})
         assert not plan.exists()
 

@@ -142,7 +142,7 @@ def test_an_erasure_of_behind_the_start_stops_a_restore_by_name_if_it_took_somet
     with pytest.raises(KeyboardInterrupt):
         restored(target, archive, killed=True, **wanted)
     erase_key(archive, b"3")
-    with pytest.raises(ArchiveMismatch, match="cannot go on: an erasure has taken records of what it restores"):
+    with pytest.raises(ArchiveMismatch, match="cannot continue: an erasure has taken records of what it restores"):
         restored(target, archive, **wanted)
 
 

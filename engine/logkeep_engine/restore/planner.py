@@ -11,7 +11,7 @@ from typing import TypeVar
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
-from logkeep_engine.errors import ArchiveMismatch, ObjectExists, ObjectMissing, SpecError, StateAltered, TopicGone
+from logkeep_engine.errors import SpecError, TopicGone
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
@@ -30,7 +30,6 @@ from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.outside import refuse_outside
 from logkeep_engine.restore.plan import (
     NEEDS_PRODUCER_ID,
-    NO_TASK,
     PointPlan,
     RestorePlan,
     TopicPlan,
@@ -45,17 +44,11 @@ from logkeep_engine.restore.replacing import (
     told_of_the_topic,
 )
 from logkeep_engine.restore.resuming import take_over
-from logkeep_engine.restore.rights import refuse_unreadable
-from logkeep_engine.restore.same import (
-    Extent,
-    deletion_refused,
-    filling_of,
-    refuse_far,
-    told_filling,
-    transactional_id,
-)
+from logkeep_engine.restore.rights import refuse_unreadable, refuse_without_rights
+from logkeep_engine.restore.same import Extent, filling_of, refuse_far, told_filling
 from logkeep_engine.restore.selection import Choice, only_chosen
-from logkeep_engine.restore.state import ALTERED, PLAN
+from logkeep_engine.restore.state import PLAN
+from logkeep_engine.restore.stored_plan import overtaken, refuse_other_plan, store_plan, stored_plan
 from logkeep_engine.restore.taking_over import refuse_taken_over
 from logkeep_engine.restore.targets import check_created, check_same
 from logkeep_engine.restore.topics import (
@@ -96,13 +89,13 @@ class RestorePlanner:
         """
         with self._context.refusals:
             refuse_taken_over(self._context.state)
-        known = self._load()
+        known = stored_plan(self._context.state)
         if known is None and self._spec.if_topic_exists is IfTopicExists.RESUME:
             known = take_over(self._context, self._digest, self._refuse_strange)
         if known is None:
             planned = self._make()
             if not self._context.dry_run:
-                self._store(planned.plan)
+                store_plan(self._context, planned.plan)
             return planned
         planned = self._loaded(known)
         with self._context.refusals:
@@ -111,7 +104,7 @@ class RestorePlanner:
 
     def load(self) -> Planned | None:
         """The plan of an earlier start of this run, None if there is none. Raises as `load_or_make` does."""
-        return None if (known := self._load()) is None else self._loaded(known)
+        return None if (known := stored_plan(self._context.state)) is None else self._loaded(known)
 
     def load_claimed(self, *, found: bool) -> Planned:
         """The plan of this run, which says that it has succeeded, held to the spec. Topics that are gone, and erasures
@@ -119,7 +112,7 @@ class RestorePlanner:
         """
         known = self._known()
         known = replace(known, spec_digest=self._digest) if found else known
-        self._refuse_other(known)
+        refuse_other_plan(self._context, known, self._digest)
         return derived(self._context, known, self._context.state.name(PLAN))[0]
 
     def load_finished(self, *, found: bool) -> Planned:
@@ -131,9 +124,9 @@ class RestorePlanner:
 
     def _known(self) -> RestorePlan:
         state = self._context.state
-        if (known := self._load()) is None:
+        if (known := stored_plan(state)) is None:
             raise SpecError(
-                f"{state.name(PLAN)} is gone: nobody knows any more what run {state.run_id} has restored",
+                f"{state.name(PLAN)} is gone: it is unknown what run {state.run_id} has restored",
                 hint="Bring it back from a copy of the archive. Without it, `logkeep log diff` compares topics.",
             )
         return known
@@ -169,58 +162,19 @@ class RestorePlanner:
     # ---- the stored plan
 
     def _loaded(self, known: RestorePlan) -> Planned:
-        self._refuse_other(known)
+        refuse_other_plan(self._context, known, self._digest)
         planned, erased = derived(self._context, known, self._context.state.name(PLAN))
         check_same(self._control, known)
         if erased:
-            raise _overtaken(known)
+            raise overtaken(known)
         return planned
-
-    def _load(self) -> RestorePlan | None:
-        state = self._context.state
-        try:
-            return RestorePlan.from_json(state.storage.read(state.file(PLAN)), state.name(PLAN))
-        except ObjectMissing:
-            return None
 
     def _refuse_strange(self, plan: RestorePlan, name: str) -> None:
         """Raises what `_loaded` does for a plan that this run could not go on with, before anything is taken over."""
-        self._refuse_other(plan)
+        refuse_other_plan(self._context, plan, self._digest)
         _, erased = derived(self._context, plan, name)
         if erased:
-            raise _overtaken(plan)
-
-    def _refuse_other(self, plan: RestorePlan) -> None:
-        context, hint = self._context, "Give this restore a run id of its own."
-        if plan.archive_id != context.archive.info.archive_id:
-            raise SpecError(f"run {context.run_id} was begun from archive {plan.archive_id}, not this one", hint=hint)
-        if plan.cluster_id != context.cluster_id:
-            raise SpecError(
-                f"run {context.run_id} was begun into Kafka cluster {plan.cluster_id}, not {context.cluster_id}",
-                hint=hint,
-            )
-        if plan.run_id != context.state.run_id:
-            raise StateAltered(
-                f"{context.state.name(PLAN)} is the plan of run {plan.run_id}; nothing was done by it", hint=ALTERED
-            )
-        if plan.spec_digest != self._digest:
-            raise SpecError(
-                f"run {context.run_id} was begun with another spec",
-                hint="Take the spec with which it was begun, or give this restore a run id of its own.",
-            )
-
-    def _store(self, plan: RestorePlan) -> None:
-        state, data = self._context.state, plan.to_json()
-        path = state.file(PLAN)
-        try:
-            state.storage.create(path, data)
-        except ObjectExists:
-            # If the answer to this very call was lost, the object is the same.
-            if state.storage.read(path) != data:
-                raise SpecError(
-                    f"run {self._context.run_id} is being started twice at once",
-                    hint="Wait for the other one, or give this restore a run id of its own.",
-                ) from None
+            raise overtaken(plan)
 
     # ---- a new plan
 
@@ -278,7 +232,7 @@ class RestorePlanner:
             return planned
         plan = self._with_producer_ids(plan)
         if spec.offsets is RestoreOffsets.SAME:
-            self._check_rights(plan)
+            refuse_without_rights(context.connection, plan)
         return Planned(plan, archived, fresh=True)
 
     def _check_targets(
@@ -467,24 +421,6 @@ class RestorePlanner:
 
         return plan.with_producer_ids([producer_id for producer_id, _ in asyncio.run(ask())] if wanted else [])
 
-    def _check_rights(self, plan: RestorePlan) -> None:
-        """Raises BrokerRefused for a user who may not do what records at their offsets need: now, not in the middle."""
-        work = [
-            (topic.target, part) for topic in plan.topics for part in topic.partitions if part.producer_id != NO_TASK
-        ]
-        starting_later = sorted({target for target, part in work if part.log_start > 0})
-
-        async def check() -> None:
-            async with RawClient(self._context.connection) as client:
-                for target, part in work[:1]:
-                    name = transactional_id(part.producer_id)
-                    await client.transactions(name, target, part.target).fence()
-                for target in starting_later:
-                    if not await client.may_delete_records(target):
-                        raise deletion_refused(target)
-
-        asyncio.run(check())
-
 
 async def _gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     slots = asyncio.Semaphore(_AT_ONCE)
@@ -494,12 +430,3 @@ async def _gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
             return await call()
 
     return list(await asyncio.gather(*(one(call) for call in calls)))
-
-
-def _overtaken(plan: RestorePlan) -> ArchiveMismatch:
-    """The error of a restore that an erasure has overtaken."""
-    return ArchiveMismatch(
-        f"Run {plan.run_id} cannot go on: an erasure has taken records of what it restores out of the archive since it "
-        "began, so nobody knows which records are in the target.",
-        hint="Begin the restore anew, under another run id, into topics without what this run has written.",
-    )

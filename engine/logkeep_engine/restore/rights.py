@@ -1,4 +1,5 @@
-"""The right to read what was restored. It is looked for before the first record is written."""
+"""The rights of the user that a restore needs besides those that each write asks for. They are looked for before the
+first record is written."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from collections.abc import Sequence
 from logkeep_engine.errors import BrokerRefused
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.restore.plan import NO_TASK, RestorePlan
+from logkeep_engine.restore.same import deletion_refused, transactional_id
 from logkeep_engine.restore.selection import shown
 
 
@@ -26,3 +29,20 @@ def refuse_unreadable(connection: KafkaConnection, targets: Sequence[str]) -> No
             f"{'topic' if one else f'{len(topics)} topics:'} {shown(topics)}; nothing was written.",
             hint=f"Give the user the ACL READ on {'it' if one else 'them'}. verify: Counts does without.",
         )
+
+
+def refuse_without_rights(connection: KafkaConnection, plan: RestorePlan) -> None:
+    """Raises BrokerRefused for a user who may not do what records at their offsets need: now, not in the middle."""
+    work = [(topic.target, part) for topic in plan.topics for part in topic.partitions if part.producer_id != NO_TASK]
+    starting_later = sorted({target for target, part in work if part.log_start > 0})
+
+    async def check() -> None:
+        async with RawClient(connection) as client:
+            for target, part in work[:1]:
+                name = transactional_id(part.producer_id)
+                await client.transactions(name, target, part.target).fence()
+            for target in starting_later:
+                if not await client.may_delete_records(target):
+                    raise deletion_refused(target)
+
+    asyncio.run(check())
