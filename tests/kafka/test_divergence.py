@@ -118,7 +118,7 @@ class Lengths:
 
 CUT = {
     "grown": Lengths(2000, 4000),
-    "earlier": Lengths(2000, 4000),
+    "without-epochs": Lengths(2000, 4000),
     "shorter": Lengths(4000, 2000),
     "branched": Lengths(2000, 4000),
     "killed-before": Lengths(1000, 500),
@@ -138,13 +138,13 @@ def cut(three_brokers: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -
     lose_the_follower(every)
     for name, history in made.items():
         history.write("b", CUT[name].b)
-        with without_leader_epochs() if name == "earlier" else nullcontext():
+        with without_leader_epochs() if name == "without-epochs" else nullcontext():
             found = history.back_up(format="Records" if name == "records" else "Kafka")
         assert found.records == COMMON + CUT[name].b
-    earlier = made["earlier"]
-    assert (earlier.archive.load().epochs, earlier.archive.load().leaders) == ({}, {})
-    assert earlier.back_up().outcome == "Succeeded"
-    assert list(earlier.archive.load().leaders.values()) != []
+    without = made["without-epochs"]
+    assert (without.archive.load().epochs, without.archive.load().leaders) == ({}, {})
+    assert without.back_up().outcome == "Succeeded"
+    assert list(without.archive.load().leaders.values()) != []
     cut_off(every)
     for name, history in made.items():
         history.write("c", CUT[name].c)
@@ -157,7 +157,7 @@ def values(letter: str, count: int) -> list[str]:
 
 @contextmanager
 def without_leader_epochs() -> Iterator[None]:
-    """Runs write what earlier versions have written."""
+    """Runs write no leader epochs, as of batches and brokers that have none."""
     commit = Writer.commit
 
     def plain(writer: Writer, *, topics: Any = (), receipts: Iterable[Receipt] = (), leaders: Any = ()) -> Committed:
@@ -188,10 +188,10 @@ def test_log_that_was_cut_off_and_has_grown_past_the_archive_is_refused(
     assert_refused(history.back_up(), "grown", COMMON, 5000)
 
 
-def test_archive_of_an_earlier_version_is_compared_by_its_last_batch(cut: Mapping[str, History]) -> None:
+def test_archive_without_leader_epochs_is_compared_by_its_last_batch(cut: Mapping[str, History]) -> None:
     """Its catalog says no leader epochs."""
-    history = cut["earlier"]
-    assert_refused(history.back_up(), "earlier", COMMON, 5000)
+    history = cut["without-epochs"]
+    assert_refused(history.back_up(), "without-epochs", COMMON, 5000)
 
 
 def test_log_that_has_not_grown_past_the_archive_again_is_refused(cut: Mapping[str, History]) -> None:

@@ -1,4 +1,4 @@
-"""Brokers of earlier versions: what can be supported soundly is, of the others the true version is said."""
+"""Old brokers: Logkeep supports those that it can read soundly, and refuses the others with their true version."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -27,8 +27,8 @@ def of_topic(report: AgainstReport, topic: str) -> list[ComparedPartition]:
 
 
 def claim(backups: Backups, topic: str, *ranges: tuple[int, int]) -> None:
-    """Commit that these offsets are archived, without any segment: as earlier versions did it when a remote store was
-    slow.
+    """Commit that these offsets are archived, without any segment: what a reader that takes silence for
+    the end of a log would do when a remote store is slow.
     """
     (topic_id,) = [found.topic_id for found in backups.state().topics.values() if found.name == topic]
     writer = begin_run(backups.archive, "slow-store")

@@ -1,9 +1,9 @@
 """Asks the leaders whether their logs still begin with what is archived, before a run plans to add to it.
 
 An unclean leader election, or a disk that was lost, cuts a log off below the archived end. Once it has grown again its
-end offset says nothing: only leader epochs do (see `archive.catalog.lineage`). Some archives were made by versions that
-did not keep leader epochs. If they hold batches, these tell their epochs. If they hold records, the logs cannot be
-compared, and a warning says so.
+end offset says nothing: only leader epochs do (see `archive.catalog.lineage`). Batches of message formats 0 and 1 and
+some old brokers have no epochs, so the catalog may lack them. The last archived batch may still have one. If it has
+none, or if the archive holds records, the logs cannot be compared, and a warning says so.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def no_answer(where: tuple[str, int], why: str) -> BrokerUnavailable:
 
 
 def uncompared_warning(partitions: Sequence[TopicPartition]) -> str:
-    """The warning for partitions that were archived before leader epochs were kept."""
+    """The warning for partitions of which the archive has no leader epochs."""
     shown = ", ".join(f"{topic!r} partition {number}" for topic, number in partitions[:_SHOWN])
     more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
     return (

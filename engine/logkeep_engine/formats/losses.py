@@ -25,7 +25,8 @@ def merge_losses(found: Iterable[Loss]) -> tuple[Loss, ...]:
 
 def dump_losses(losses: Sequence[Loss], unchecked: Iterable[int] = (), chunks: int | None = None) -> bytes:
     """`runs/<run id>/format-loss.json`, for people and for a driver that starts again. `unchecked`: numbers of the
-    plan's first `chunks` that could not be looked through; the losses are those of the others.
+    plan's first `chunks` that could not be looked through; the losses are those of the others. Without `chunks` the
+    document says nothing of a plan: a conversion looks through everything.
     """
     rows = [
         {
@@ -55,8 +56,8 @@ def load_losses(data: bytes) -> tuple[Loss, ...]:
 
 
 def load_unchecked(data: bytes, chunks: int) -> frozenset[int]:
-    """The chunks, of a plan of `chunks`, that are left to look through in what `dump_losses` has made: what was added
-    to the plan since is among them.
+    """The chunks, of a plan of `chunks`, that are left to look through by what `dump_losses` has made: what was added
+    to the plan since is among them, and so are all if the document says nothing of a plan.
     """
     document: dict[str, Any] = loads(data)
-    return frozenset(document.get("unchecked", ())) | frozenset(range(document.get("chunks", chunks), chunks))
+    return frozenset(document.get("unchecked", ())) | frozenset(range(document.get("chunks", 0), chunks))

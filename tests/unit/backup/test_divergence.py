@@ -1,4 +1,5 @@
-"""How a run asks leaders about what is archived: rounds, leaders that change or are silent, older archives."""
+"""How a run asks leaders about what is archived: rounds, leaders that change or are silent, archives
+without leader epochs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -104,7 +105,7 @@ def storage(tmp_path: Path) -> Storage:
     return open_uri(f"file://{tmp_path}")
 
 
-def older(storage: Storage, *segments: Sequence[tuple[int, int]]) -> Archive:
+def without_epochs(storage: Storage, *segments: Sequence[tuple[int, int]]) -> Archive:
     """An archive without leader epochs in its catalog, of batches (offset, epoch)."""
     with begin(storage) as writer:
         entries = [write_segment(storage, [batch(at, leader_epoch=epoch) for at, epoch in part]) for part in segments]
@@ -118,8 +119,8 @@ def stand(archive: Archive, leaders: Leaders) -> LogStanding:
     return standings_of(archive, archive.load(), {WHERE: KEY}, leaders).found[WHERE]
 
 
-def test_older_archive_is_compared_by_its_last_batch_and_by_all_if_they_part(storage: Storage) -> None:
-    archive = older(storage, [(0, 1), (10, 3)], [(20, 3), (30, 5)])
+def test_archive_without_leader_epochs_is_compared_by_its_last_batch_and_by_all_if_they_part(storage: Storage) -> None:
+    archive = without_epochs(storage, [(0, 1), (10, 3)], [(20, 3), (30, 5)])
     same = Leaders({WHERE: log((1, 10), (3, 20), (5, 70))})
     assert stand(archive, same) == LogStanding(9)
     assert [asked[WHERE] for asked in same.rounds] == [None, 5]
@@ -128,8 +129,8 @@ def test_older_archive_is_compared_by_its_last_batch_and_by_all_if_they_part(sto
     assert stand(archive, Leaders({WHERE: log((1, 10), (3, 15))})) == LogStanding(9, 25)
 
 
-def test_older_archive_whose_last_batch_cannot_be_read_is_not_known(storage: Storage) -> None:
-    archive = older(storage, [(0, 1), (10, 3)])
+def test_archive_without_leader_epochs_whose_last_batch_cannot_be_read_is_not_known(storage: Storage) -> None:
+    archive = without_epochs(storage, [(0, 1), (10, 3)])
     for info in list(storage.list("topics/")):
         storage.delete([info.path])
     assert stand(archive, Leaders({WHERE: log((1, 10), (3, 15))})) == LogStanding(9, None, False)

@@ -112,9 +112,12 @@ def test_whole_check_is_done_once(storage: Storage) -> None:
 
 def test_file_of_a_whole_check_says_nothing_of_chunks() -> None:
     assert b"unchecked" not in dump_losses((OTHER,))
-    assert load_unchecked(dump_losses((OTHER,), [4, 2]), 5) == {2, 4}
+    assert load_unchecked(dump_losses((OTHER,), [4, 2], chunks=5), 5) == {2, 4}
 
 
 def test_chunks_that_a_later_attempt_has_added_to_the_plan_are_not_looked_through_yet() -> None:
     assert load_unchecked(dump_losses((OTHER,), [1], chunks=3), 5) == {1, 3, 4}
-    assert load_unchecked(dump_losses((OTHER,)), 5) == frozenset(), "of an earlier version"
+
+
+def test_all_chunks_are_looked_through_if_the_file_says_nothing_of_a_plan() -> None:
+    assert load_unchecked(dump_losses((OTHER,)), 3) == {0, 1, 2}

@@ -173,7 +173,7 @@ def test_nothing_is_taken_for_what_it_is_not_without_index_and_marker(storage: S
 
 
 def written(storage: Storage, *logs: Sequence[bytes], epochs: Sequence[int] = ()) -> list[SegmentEntry]:
-    """Segments of an earlier version, which has written no `.txnparts`, with empty indexes."""
+    """Segments whose `.txnparts` are gone, with empty indexes."""
     return [
         write_segment(storage, log, epoch=epoch, compression=Compression.ZSTD)
         for log, epoch in zip(logs, epochs or [1] * len(logs), strict=True)
@@ -188,7 +188,7 @@ def spans(found: Sequence[AbortedTxn]) -> list[tuple[int, int]]:
     return [(txn.first_offset, txn.last_offset) for txn in found]
 
 
-def test_what_a_marker_says_of_the_segments_of_an_earlier_version(storage: Storage) -> None:
+def test_a_marker_decides_where_an_index_is_empty(storage: Storage) -> None:
     ends = [marker(3, 7, commit=False), marker(4, 8, commit=True)]
     entries = written(storage, [data(0), data(1, 8)], [data(2)], ends)
     aborted, outcomes = aborted_in(storage, "orders", entries, KEPT)
