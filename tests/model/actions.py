@@ -12,7 +12,7 @@ from tests.model.reference import HOUR
 from tests.model.world import POLICIES, Pasted, Settings, World
 
 CONVERSION_REFUSES = ("was deleted and created again: the source holds it with topic ids",)
-"""The messages with which a conversion may refuse: docs/archive.md, "Records and Avro"."""
+"""The messages with which a conversion may refuse: docs/archive/segments.md, "Records and Avro"."""
 ERASURE_REFUSES = ("There is a hold on run",)
 """The messages with which an erasure may refuse: docs/erasure.md."""
 

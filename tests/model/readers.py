@@ -79,7 +79,7 @@ ALLOWED = (
     Refusal("SegmentsRemoved", "Retention has removed", needs="retention"),
     Refusal("SegmentsRemoved", "a new generation has replaced them", needs="generation"),
     # A generation is exact from an offset on, and so is a log that was compacted before its first backup:
-    # docs/archive.md, "Generations".
+    # docs/archive/changes.md, "Generations".
     Refusal("InvalidSpec", "is exact from offset", needs="generation"),
     # The first one is what the first backup has read: docs/run.md, "Compacted topics".
     Refusal("InvalidSpec", "generation 1 of it is exact from offset", needs="cleaned"),

@@ -2,8 +2,8 @@
 
     result = erase(run_id, storage, asked, runner_factory, reporter)
 
-What a kill leaves: docs/archive.md. In short: nothing names what was written before a commit does; what a commit has
-replaced is deleted by whoever comes next.
+What a kill leaves: docs/archive/crashes.md. In short: nothing names what was written before a commit does; what a
+commit has replaced is deleted by whoever comes next.
 """
 
 from __future__ import annotations
