@@ -43,7 +43,7 @@ class CronTimes:
         try:
             found = times.after(_LONG_AGO)
         except CronSimError as error:
-            raise CronInvalid(f"{expression!r} is no cron expression: {str(error).lower()}") from error
+            raise CronInvalid(f"{expression!r} is not a valid cron expression: {str(error).lower()}") from error
         if found is None:
             raise CronInvalid(f"{expression!r} names a time that never comes")
         return times
@@ -81,7 +81,7 @@ def parse_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:  # a folder of zones, such as Europe, is an OSError
-        raise CronInvalid(f"{name!r} is no time zone such as Europe/Berlin or UTC") from error
+        raise CronInvalid(f"{name!r} is not a time zone such as Europe/Berlin or UTC") from error
 
 
 def _for_cronsim(expression: str) -> str:

@@ -178,7 +178,7 @@ class LeaderElection:
             found = self._read()  # perhaps the last renewal arrived and its answer did not
         if found is None or found.holder != held.holder:
             raise LeaseExpired(
-                f"{found.holder} has taken it" if found is not None and found.holder else "nobody holds it"
+                f"{found.holder} has taken it" if found is not None and found.holder else "it has no holder"
             )
         return self._write(self._claim.renewed(found, self._cluster.now()), found)
 

@@ -18,7 +18,7 @@ from logkeep_operator.settings import LeaseSettings
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A Lease of coordination.k8s.io. `holder` is empty if nobody holds it, `duration` 0 if it does not say."""
+    """A Lease of coordination.k8s.io. `holder` is empty if it has no holder, `duration` 0 if it does not say."""
 
     holder: str
     duration: float

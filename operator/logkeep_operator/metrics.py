@@ -29,7 +29,7 @@ class Metrics:
         )
         self._recoverable = self._of_resource(
             "logkeep_last_recoverable_timestamp_seconds",
-            "The time up to which everything can be restored, but for topics that are behind; 0 if none is known.",
+            "The time up to which everything can be restored, except for topics that are behind; 0 if none is known.",
         )
         self._deadline = self._of_resource(
             "logkeep_retention_deadline_timestamp_seconds",

@@ -23,7 +23,7 @@ from logkeep_operator.reconcile.step import INVALID_SPEC
 
 _HASH_LENGTH = 10
 _FINAL: dict[str, AskedPhase] = {StatusOutcome.SUCCEEDED: AskedPhase.SUCCEEDED, StatusOutcome.FAILED: AskedPhase.FAILED}
-_FORGOTTEN = "Run {} has left the history of its KafkaBackup before its end was told here; the archive knows it."
+_FORGOTTEN = "Run {} has left the history of its KafkaBackup before its end was reported here; the archive has it."
 
 
 def asked_hash(asked: Iterable[AskedRun]) -> str | None:
@@ -119,7 +119,7 @@ def _answer(one: AskedRun, run_id: str | None, status: Status, known: Collection
 def _waits(status: Status) -> tuple[Condition, ...]:
     """The conditions of one for which no run was started, in the words of the backup's own."""
     if status.run is not None and status.run.outcome is None and status.phase is not Phase.SUSPENDED:
-        message = f"Run {status.run.id} goes on. A run for this one begins after its end."
+        message = f"Run {status.run.id} is still running. A run for this one begins after its end."
         return conditions.reconciling("WaitingForPreviousRun", message)
     ready, stalled = status.condition("Ready"), status.condition("Stalled")
     if status.phase is Phase.SUSPENDED:

@@ -256,7 +256,7 @@ def _coverage(found: TopicCoverage) -> None:
 def _text(name: str, value: Any, longest: int | None = None) -> None:
     """A checked text. `longest` None: whoever shows it cuts it."""
     if not isinstance(value, str):
-        raise Unreadable(f"{name} is no text")
+        raise Unreadable(f"{name} is not a text")
     if longest is not None and len(value) > longest:
         raise Unreadable(f"{name} has {len(value)} characters, {longest} are allowed")
     try:
@@ -268,15 +268,15 @@ def _text(name: str, value: Any, longest: int | None = None) -> None:
 def _word(name: str, value: Any) -> None:
     _text(name, value, MAX_ID)
     if not _WORD.fullmatch(value):
-        raise Unreadable(f"{name} is {value!r}, which is no word")
+        raise Unreadable(f"{name} is {value!r}, which is not a word")
 
 
 def _times(**values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Unreadable(f"{name} is no number")
+            raise Unreadable(f"{name} is not a number")
         if not 0 <= value <= MAX_TIME:  # NaN is neither; a whole number of 400 digits is no float
-            raise Unreadable(f"{name} is no time")
+            raise Unreadable(f"{name} is not a time")
 
 
 def _integers(**values: Any) -> None:
@@ -286,7 +286,7 @@ def _integers(**values: Any) -> None:
 
 def _integer(name: str, value: Any, least: int) -> None:
     if type(value) is not int:
-        raise Unreadable(f"{name} is no whole number")
+        raise Unreadable(f"{name} is not a whole number")
     if not least <= value <= MAX_INTEGER:
         raise Unreadable(f"{name} is not between {least} and {MAX_INTEGER}")
 

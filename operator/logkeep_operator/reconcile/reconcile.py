@@ -198,13 +198,13 @@ class _Reconciliation(Starting):
         """Let the failed run go on. Its Job is made when the status says so, as one that vanished is: so a crash
         between the two leaves no Job that is taken for the one before."""
         if self.spec.suspend:
-            return self._suspended("The run goes on when spec.suspend is false.", run.id)
+            return self._suspended("The run continues when spec.suspend is false.", run.id)
         self.actions += retry.leftovers(self.observed, run.id)
         if not retry.is_clear(self.observed, run.id):
             message = f"The Job of the last attempt, {run.job}, and its pods are being deleted."
             return self._wait(Waiting("WaitingForPreviousRun", message, False, WAIT_SECONDS))
         self.started = True
-        message = f"Run {run.id} has failed and goes on where it stopped."
+        message = f"Run {run.id} has failed and continues where it stopped."
         self.event("Normal", "RunRetried", f"{message} ({self.resource.retry})", run.id)
         self.status = replace(
             self.status,
@@ -253,7 +253,7 @@ class _Reconciliation(Starting):
         extra = self.book(run, outcome, include)
         succeeded = outcome.outcome is StatusOutcome.SUCCEEDED
         if self.wanted.id != run.id:  # asked for again meanwhile: this end says nothing of what is wanted now
-            state = conditions.reconciling(outcome.reason, f"Another run is wanted; the last one: {outcome.message}")
+            state = conditions.reconciling(outcome.reason, f"Another run is asked for; the last one: {outcome.message}")
             return self.done(Phase.PENDING, (*state, *extra), 0.0)
         if outcome.outcome is StatusOutcome.DRY_RUN:
             state, phase = self._only_found_out(outcome.message), Phase.DRY_RUN
@@ -324,7 +324,7 @@ class _Reconciliation(Starting):
         self._show(run, found)
         if found.failure is not None:
             reason, message = found.failure
-            return self._say(run, Phase.RUNNING, "Ending", f"The driver is told to end: {reason}: {message}")
+            return self._say(run, Phase.RUNNING, "Ending", f"The driver is stopped: {reason}: {message}")
         try:
             self.make_lost_config_maps(run)
         except Waiting as waiting:
@@ -336,7 +336,7 @@ class _Reconciliation(Starting):
             elif not found.suspended:
                 self.actions.append(SuspendJob(found.name, True))
             return self._suspended(
-                "The run is suspended; it goes on from the last commit when spec.suspend is false.", run.id
+                "The run is suspended; it continues from the last commit when spec.suspend is false.", run.id
             )
         if found.suspended and not found.by_operator:
             return self._queued(run, found)
@@ -348,7 +348,7 @@ class _Reconciliation(Starting):
         if found.suspended or found.by_operator:  # what is written down of it goes, too
             self.actions.append(SuspendJob(found.name, False))
         if self.before.phase is Phase.SUSPENDED or found.suspended:
-            self.event("Normal", "Resumed", "The run goes on.", run.id)
+            self.event("Normal", "Resumed", "The run continues.", run.id)
         return self._running(run, found)
 
     def _queued(self, run: RunStatus, found: JobState) -> Plan:
@@ -367,10 +367,11 @@ class _Reconciliation(Starting):
         except Waiting as waiting:
             return self._wait(waiting)
         if run.attempt == retry.NOT_STARTED:
-            said = "The run goes on where it stopped; the driver's pod is on its way."
+            said = "The run continues where it stopped; the driver's pod is on its way."
             return self.done(Phase.PENDING, conditions.reconciling("RunRetried", said), RESYNC_SECONDS)
         message = (
-            f"Job {run.job} was deleted before the run was over; it is made again and goes on from the last commit."
+            f"Job {run.job} was deleted before the run was over; it is created again and continues from the last "
+            "commit."
         )
         self.event("Warning", "JobRecreated", message, run.id)
         return self.done(Phase.PENDING, conditions.reconciling("JobRecreated", message), RESYNC_SECONDS)
@@ -401,7 +402,7 @@ class _Reconciliation(Starting):
             self.trouble_event(trouble.reason, trouble.message, run.id)
             return self._say(run, phase, trouble.reason, trouble.message)
         if phase is Phase.RUNNING:
-            return self._say(run, phase, "Running", "The run goes on.")
+            return self._say(run, phase, "Running", "The run is in progress.")
         return self._say(run, phase, "Pending", "The driver's pod is on its way.")
 
     def _is_last(self, result: RunResult | None, drivers: list[PodState]) -> bool:

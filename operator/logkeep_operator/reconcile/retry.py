@@ -36,7 +36,7 @@ def hint(resource: Resource) -> str:
         return ""
     _, namespace, name = resource.key
     asks = f"kubectl -n {namespace} annotate krst {name} {ANNOTATION_RETRY}=<a new value> --overwrite"
-    return f" To go on with this run: {asks}"
+    return f" To continue this run: {asks}"
 
 
 def hint_again(resource: Resource) -> str:

@@ -53,7 +53,7 @@ def risk_condition(resource: Resource, status: Status, now: datetime) -> Conditi
     forecast = _forecast(resource, status)
     if forecast is None:
         if retention.unknown_topics:
-            return _unknown(f"The brokers do not tell the limits of {so_many(retention.unknown_topics, 'topic')}.")
+            return _unknown(f"The brokers do not report the limits of {so_many(retention.unknown_topics, 'topic')}.")
         return Condition(CONDITION, "False", "NoLimit", "The cluster deletes nothing of the topics of this backup.")
     reason = _reason(forecast, now)
     if reason == "KeptLongEnough":

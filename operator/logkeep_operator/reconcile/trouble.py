@@ -65,7 +65,7 @@ def silent_driver(heard: datetime | None, drivers: Sequence[PodState], now: date
     return RunTrouble(
         "NoProgress",
         f"Nothing has been heard of driver pod {pod.name}{where} since {timestamp(heard)}. Is the node lost? When "
-        f"it is certainly off: kubectl delete pod {pod.name} --force --grace-period=0; another driver then goes on "
+        f"it is certainly off: kubectl delete pod {pod.name} --force --grace-period=0; another driver then continues "
         "from the last commit. Otherwise the pod's log says more.",
     )
 
@@ -153,7 +153,7 @@ def unreadable(documents: Documents) -> RunTrouble | None:
     if not documents.unreadable:
         return None
     message = (
-        f"What the driver reports cannot be read: {documents.unreadable}. The run goes on; how it ends, its Job says. "
-        "An engine image of another version writes such reports."
+        f"What the driver reports cannot be read: {documents.unreadable}. The run continues, and its Job shows how "
+        "it ends. An engine image of another version writes such reports."
     )
     return RunTrouble("ProgressUnreadable", message)

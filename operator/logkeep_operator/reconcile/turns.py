@@ -68,14 +68,14 @@ class QueuePlace:
     def message(self) -> str:
         """The place in words."""
         if self.position == 0:
-            return "The operator has just started and counts the runs that go on. The run begins after that."
+            return "The operator has just started and counts the runs in progress. The run begins after that."
         limit = "maxConcurrentRuns of the operator"
         if self.namespace is not None:
             limit = f"maxConcurrentRuns of namespace {self.namespace}"
         if self.share:
             limit = f"the share of namespace {self.namespace}, besides others,"
         return (
-            f"The run waits for its turn at position {_told(self.position)}: {self.running} runs go on, "
+            f"The run waits for its turn at position {_told(self.position)}: {self.running} runs are in progress, "
             f"and {limit} is {self.most}."
         )
 

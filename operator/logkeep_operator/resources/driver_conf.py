@@ -50,7 +50,7 @@ TASK_MEMORY = (
     "would let tasks outgrow the driver's pod; "
     f"set spec.spark.conf[{keys.EXECUTOR_ENV}{names.ENV_TASK_MEMORY}] and raise spec.spark.executor.memory"
 )
-_CHANGES_PODS = "would change pods behind the checks of this resource; use spec.spark.executor.podTemplate"
+_CHANGES_PODS = "would change pods past the checks of this resource; use spec.spark.executor.podTemplate"
 OWN = "is how the operator finds the run's pods and cannot be changed here"
 
 

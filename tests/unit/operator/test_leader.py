@@ -212,7 +212,7 @@ def test_a_deleted_lease_is_not_taken_while_its_holder_may_not_know(bed: Bed) ->
     bed.time += 2
     two.turn()
     assert not two.acts
-    with pytest.raises(LeaseExpired, match="nobody holds it"):
+    with pytest.raises(LeaseExpired, match="it has no holder"):
         one.turn()
     bed.time += 15
     two.turn()

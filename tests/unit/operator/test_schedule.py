@@ -384,7 +384,7 @@ def test_a_schedule_that_is_taken_away_starts_no_run() -> None:
     [
         ({"cron": "0 25 * * *"}, "spec.schedule.cron", "bad hour"),
         ({"cron": "0 0 30 2 *"}, "spec.schedule.cron", "bad day-of-month"),
-        ({"cron": "0 2 * * *", "timeZone": "Mars/Olympus"}, "spec.schedule.timeZone", "no time zone"),
+        ({"cron": "0 2 * * *", "timeZone": "Mars/Olympus"}, "spec.schedule.timeZone", "not a time zone"),
         ({"cron": "0 2 * * *", "timeZone": "Local"}, "spec.schedule.timeZone", "the operator's pod"),
     ],
 )

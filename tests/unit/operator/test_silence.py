@@ -121,7 +121,9 @@ def test_what_cannot_be_read_is_a_word_of_the_driver_too() -> None:
     world.reports()
     known = world.documents[world.run_id]
     world.pass_time(minutes=6)
-    world.documents[world.run_id] = replace(known, progress=None, unreadable="startTime is no time", written=world.now)
+    world.documents[world.run_id] = replace(
+        known, progress=None, unreadable="startTime is not a time", written=world.now
+    )
     world.settle()
     assert world.condition("Ready") == ("False", "ProgressUnreadable")
     world.pass_time(minutes=6)

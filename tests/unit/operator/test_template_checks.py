@@ -204,11 +204,11 @@ def test_labels_by_which_spark_knows_executors_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     ("key", "why"),
     [
-        ("spark.kubernetes.executor.volumes.hostPath.a.mount.path", "behind the checks"),
-        ("spark.kubernetes.executor.volumes.nfs.a.options.server", "behind the checks"),
-        ("spark.kubernetes.executor.volumes.persistentVolumeClaim.a.options.claimName", "behind the checks"),
-        ("spark.kubernetes.executor.pod.featureSteps", "behind the checks"),
-        ("spark.kubernetes.executor.pod.excludedFeatureSteps", "behind the checks"),
+        ("spark.kubernetes.executor.volumes.hostPath.a.mount.path", "past the checks"),
+        ("spark.kubernetes.executor.volumes.nfs.a.options.server", "past the checks"),
+        ("spark.kubernetes.executor.volumes.persistentVolumeClaim.a.options.claimName", "past the checks"),
+        ("spark.kubernetes.executor.pod.featureSteps", "past the checks"),
+        ("spark.kubernetes.executor.pod.excludedFeatureSteps", "past the checks"),
         (f"spark.kubernetes.driver.annotation.{APPARMOR}driver", "AppArmor profile"),
         (f"spark.kubernetes.executor.annotation.{APPARMOR}executor", "AppArmor profile"),
     ],

@@ -68,7 +68,8 @@ def test_a_namespace_has_half_of_the_places_as_long_as_others_have_resources() -
     place = place_of(shared, key("e"), at(1))
     assert place == QueuePlace(2, 3, 3, "team", share=True)
     assert place.message == (
-        "The run waits for its turn at position 2: 3 runs go on, and the share of namespace team, besides others, is 3."
+        "The run waits for its turn at position 2: 3 runs are in progress, "
+        "and the share of namespace team, besides others, is 3."
     )
     with_other = replace(shared, waiting=shared.waiting | {Waiter(at(9), key("z", "other"))})
     assert due(with_other) == [key("z", "other")]
@@ -107,7 +108,8 @@ def test_a_place_is_told_exactly_only_near_the_front() -> None:
     ]
     assert said == ["1", "10", "above 10", "above 500"]
     assert QueuePlace(3, 2, 2, "team").message == (
-        "The run waits for its turn at position 3: 2 runs go on, and maxConcurrentRuns of namespace team is 2."
+        "The run waits for its turn at position 3: 2 runs are in progress, "
+        "and maxConcurrentRuns of namespace team is 2."
     )
 
 
