@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -30,8 +28,7 @@ Wanted = Callable[[Fault], bool]
 def play(history: History, *, thorough: bool = False) -> Iterator[Fault]:
     """All faults of a history, as they come. `thorough`: every time and every offset is asked for."""
     logging.disable(logging.CRITICAL)
-    folder = tempfile.mkdtemp(prefix="logkeep-model-", dir="/dev/shm")
-    world = World(history.settings, folder)
+    world = World(history.settings)
     try:
         with clock_of(world):
             for number, action in enumerate(history.actions):
@@ -47,7 +44,6 @@ def play(history: History, *, thorough: bool = False) -> Iterator[Fault]:
                     yield Fault("fails", type(action).__name__, "", f"{type(error).__name__}: {error}", world.had())
                     return
     finally:
-        shutil.rmtree(folder)
         logging.disable(logging.NOTSET)
 
 

@@ -502,12 +502,22 @@ def _target(world: World, name: str, target: Target) -> Iterator[Fault]:
         yield from _asked(world, world.state(), target.store, f"conversion to {name}", asked)
 
 
+class _Reader(LogkeepReader):
+    """A reader of a storage in memory."""
+
+    store: Storage
+
+    def _storage(self) -> Storage:
+        return self.store
+
+
 def _spark(world: World, state: ArchiveState) -> Iterator[Fault]:
     """The rows of the Spark reader: the newest state, of every incarnation."""
     lines = world.reference.seen
     for topic_id in dict.fromkeys(key[0] for key in lines):
         asked = Asked("the newest", lines, None, topic_id)
-        reader = LogkeepReader(SourceOptions.parse({"path": world.store.uri, "topicId": topic_id}), _NO_SCHEMA)
+        reader = _Reader(SourceOptions.parse({"path": world.store.uri, "topicId": topic_id}), _NO_SCHEMA)
+        reader.store = world.store
         given = Given(topic_id=topic_id)
         for group in reader.partitions():
             assert isinstance(group, SegmentReads)

@@ -6,11 +6,12 @@ are no brokers: the world reads the reference's logs as a run reads those of a c
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
@@ -18,6 +19,7 @@ from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.retaining import RetentionRules, retain, run_retention
 from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog import writer as writing
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
@@ -52,10 +54,11 @@ from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.report import Reporter
 from tests.model.reference import HOUR, Batch, Key, Log, Reference
+from tests.model.store import MemoryStore
 from tests.unit.archive.build import CLUSTER, write_segment
 from tests.unit.backup.compacted_topic import spec_of
 from tests.unit.convert.converting import convert
-from tests.unit.erasure.erasing import Inside, Killed, Mortal, erased
+from tests.unit.erasure.erasing import Inside, Killed, erased
 from tests.unit.log.batches import marker, with_header
 
 START = 20_000 * 24 * HOUR
@@ -91,30 +94,11 @@ class Settings(Pasted):
         return RetentionRules(limits, KeepRules(self.keep_runs, self.keep_days), self.grace * 24 * HOUR)
 
 
-class Store(Mortal):
-    """A folder whose objects are as old as the world says."""
-
-    def __init__(self, uri: str, world: World) -> None:
-        super().__init__(uri)
-        self.world = world
-
-    def _dated(self, path: str) -> None:
-        os.utime(self._path(path), (self.world.time / 1000, self.world.time / 1000))
-
-    def create(self, path: str, data: bytes) -> None:
-        super().create(path, data)
-        self._dated(path)
-
-    def put(self, path: str, data: bytes) -> None:
-        super().put(path, data)
-        self._dated(path)
-
-
 @dataclass
 class Target:
     """The archive that conversions into one format have made. `died`: the run id of one that was killed."""
 
-    store: Store
+    store: MemoryStore
     runs: int = 0
     died: str = ""
     lines: dict[Key, Any] = field(default_factory=dict)
@@ -123,11 +107,10 @@ class Target:
 class World:
     """The archive, its cluster and what both must be."""
 
-    def __init__(self, settings: Settings, folder: str) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.time = START
-        self.folder = folder
-        self.store = Store(f"file://{folder}/archive", self)
+        self.store = self._store("archive")
         self.reference = Reference()
         self.policy = settings.policy
         self.policies = {settings.policy}
@@ -143,6 +126,10 @@ class World:
         self.kept: set[str] = set()
         self.features: set[str] = set()
         self.over = False  # nobody knows any more what is right
+
+    def _store(self, name: str) -> MemoryStore:
+        """A storage whose objects are as old as the world says."""
+        return MemoryStore(f"file:///model/{name}", lambda: self.time / 1000)
 
     def had(self) -> frozenset[str]:
         """The things that have happened to the archive, by which known faults are told."""
@@ -417,9 +404,7 @@ class World:
 
     def convert(self, format_name: str, dies: int | None, again: bool) -> RunResult | None:
         """Convert what restores see, or what was added since."""
-        target = self.targets.setdefault(
-            format_name, Target(Store(f"file://{self.folder}/{format_name.lower()}", self))
-        )
+        target = self.targets.setdefault(format_name, Target(self._store(format_name.lower())))
         if not (target.died and again):
             target.runs += 1
         run_id = f"convert-{target.runs}"
@@ -466,9 +451,24 @@ def _bytes_of(batch: Batch) -> bytes:
     return with_header(data, base_offset=batch.base, producer_id=batch.producer, last_offset_delta=kept)
 
 
+def _submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+    """Do at once, in this thread, what a pool would do later in another."""
+    done: Future[Any] = Future()
+    try:
+        done.set_result(function(*args, **options))
+    except BaseException as error:  # as a pool's thread does
+        done.set_exception(error)
+    return done
+
+
+_load_commit = lru_cache(10_000)(commits.load_commit)
+"""Commits never change, and neither does what is read of the same bytes."""
+
+
 @contextmanager
 def clock_of(world: World) -> Iterator[None]:
-    """The world's time, for the product too. Who sleeps lets it pass, and nobody watches runs that have died."""
+    """The world's time, for the product too. Who sleeps lets it pass, and nobody watches runs that have died. Pools
+    have no threads, since starting them takes most of the time of a small archive."""
 
     def sleep(seconds: float) -> None:
         world.time += max(1, int(seconds * 1000))
@@ -478,5 +478,7 @@ def clock_of(world: World) -> Iterator[None]:
         patch.object(time, "time_ns", lambda: world.time * 1_000_000),
         patch.object(time, "time", lambda: world.time / 1000),
         patch.object(writing, "Timing", lambda: QUICK),
+        patch.object(commits, "load_commit", _load_commit),
+        patch.object(ThreadPoolExecutor, "submit", _submit),
     ):
         yield
