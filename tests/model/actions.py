@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.model.readers import Fault, begin_restore
+from tests.model.asking import Fault
+from tests.model.readers import begin_restore
 from tests.model.reference import HOUR
 from tests.model.world import POLICIES, Pasted, Settings, World
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.model.readers import Fault
+from tests.model.asking import Fault
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,14 @@ KNOWN = (
                 or (fault.kind == "wrong keys" and fault.reader.startswith("conversion to"))
             )
         ),
+    ),
+    Known(
+        "erasure_branch",
+        lambda fault: fault.kind == "false loss" and _has(fault, "branch", "erasure"),
+    ),
+    Known(
+        "erased_incarnation",
+        lambda fault: fault.kind == "incarnation" and _has(fault, "erasure"),
     ),
 )
 

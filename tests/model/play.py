@@ -18,8 +18,9 @@ from typing import Any
 
 from logkeep_engine.errors import LogkeepError
 from tests.model.actions import History, random_history
+from tests.model.asking import Fault
 from tests.model.known import known
-from tests.model.readers import Fault, check
+from tests.model.readers import check
 from tests.model.world import World, clock_of
 
 Wanted = Callable[[Fault], bool]
@@ -36,8 +37,6 @@ def play(history: History, *, thorough: bool = False) -> Iterator[Fault]:
                     said = action.on(world)
                     if said is not None:
                         yield said
-                    if world.over:
-                        return
                     if type(action).__name__ not in _QUIET:
                         yield from check(world, None if thorough else number)
                 except (LogkeepError, ValueError, AssertionError, KeyError, IndexError) as error:

@@ -33,7 +33,9 @@ from logkeep_engine.spark.source import LogkeepReader, SegmentReads
 from logkeep_engine.spark.source_options import SourceOptions
 from logkeep_engine.spark.source_rows import read_rows
 from logkeep_engine.storage import Storage
+from tests.model.asking import Asked, Fault
 from tests.model.reference import Bounds, Key, Line, Rec, last_values, offset_of
+from tests.model.refusals import Refused, allowed
 from tests.model.world import Target, World
 from tests.unit.archive.build import CLUSTER
 from tests.unit.erasure.erasing import Inside
@@ -42,66 +44,6 @@ Row = tuple[int, int | None, bytes | None, bytes | None]
 """Offset, time, key, value."""
 Rows = dict[Key, list[Row]]
 _NO_SCHEMA: Any = None
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A difference: what is wrong (`kind`), in what (`reader`), at which point, and the details. `features`: what has
-    happened to the archive before."""
-
-    kind: str
-    reader: str
-    point: str
-    text: str
-    features: frozenset[str] = frozenset()
-
-    def __str__(self) -> str:
-        return f"{self.reader} of {self.point}: {self.kind}: {self.text}"
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A refusal that the documents promise: a word of the message, and what it `needs` to be right. `kept`: kept points
-    may be refused so, too."""
-
-    code: str
-    word: str
-    needs: str = ""
-    kept: bool = False
-
-
-ALLOWED = (
-    # Points that no rule keeps may be gone. A topic that is only compacted is given exactly or not at all.
-    Refusal("InvalidSpec", "retention has removed the log, and its state is kept"),
-    Refusal("InvalidSpec", "is gone since generation", needs="generation"),
-    # docs/erasure.md: an erasure deletes what a new generation has replaced, of kept points, too.
-    Refusal("InvalidSpec", "is gone since generation", needs="erasure", kept=True),
-    Refusal("SegmentsRemoved", "Retention has removed", needs="retention"),
-    Refusal("SegmentsRemoved", "a new generation has replaced them", needs="generation"),
-    # A generation is exact from an offset on, and so is a log that was compacted before its first backup:
-    # docs/archive/changes.md, "Generations".
-    Refusal("InvalidSpec", "is exact from offset", needs="generation"),
-    # The first one is what the first backup has read: docs/run.md, "Compacted topics".
-    Refusal("InvalidSpec", "generation 1 of it is exact from offset", needs="cleaned"),
-    Refusal("InvalidSpec", "no point of it is exact", needs="branch", kept=True),
-    # An incarnation without records at the point.
-    Refusal("NoTopicMatches", "", kept=True),
-    # A time that no record can have.
-    Refusal("InvalidSpec", "lies in the future", kept=True),
-    # docs/erasure.md: a restore that was begun before an erasure of what it brings cannot go on.
-    Refusal("ArchiveMismatch", "an erasure has taken records of what it restores", needs="erased since", kept=True),
-)
-
-
-def allowed(error: LogkeepError, *, kept: bool, features: frozenset[str]) -> bool:
-    """Whether the documents promise this refusal."""
-    return any(
-        error.code == item.code
-        and item.word in error.message
-        and (not item.needs or item.needs in features)
-        and (item.kept or not kept)
-        for item in ALLOWED
-    )
 
 
 class _Nobody:
@@ -188,31 +130,6 @@ def _given(context: RestoreContext, planned: Planned) -> Given:
 # ---- what is right
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A point to ask for: what it is called, how it is asked for, and the lines that it is of. `run`: it is the end of
-    one. `kept`: it must be there."""
-
-    name: str
-    lines: dict[Key, Line]
-    point: dict[str, Any] | None = None
-    topic_id: str | None = None
-    kept: bool = True
-    run: bool = False
-    expects: str = ""
-    moment: int = -1
-
-    def bounds(self, key: Key, line: Line) -> Bounds:
-        """Tell the part of a line that the point is of."""
-        point = self.point or {}
-        if "asOf" in point:
-            return Bounds(line.first_since(self.moment))
-        if "timestamp" in point:
-            return Bounds(before=self.moment)
-        ends = {item["partition"]: item["offset"] for item in point.get("offsets", ())}
-        return Bounds(ends.get(key[1]))
-
-
 def judge(world: World, state: ArchiveState, reader: str, asked: Asked, given: Given) -> Iterator[Fault]:
     """Compare what a reader gives with what is right."""
     features = world.had()
@@ -260,10 +177,11 @@ def _differences(
     if outside and all(known[offset].told for offset in outside):
         yield "outside", f"offsets {sorted(outside)} lie outside of {bounds}"
     policies = world.policies
-    if "delete" in policies and len(policies) == 1:
-        yield from _lacking(state, key, line, offsets, bounds)
+    gone = world.gone(key, line, asked)
+    if policies == {"delete"}:
+        yield from _lacking(state, key, line, offsets, bounds, gone)
     else:
-        yield from _wrong_keys(world, state, key, line, [known[at] for at in offsets], bounds)
+        yield from _wrong_keys(world, key, line, [known[at] for at in offsets], bounds, gone)
 
 
 def _within(line: Line, bounds: Bounds, records: Iterable[Rec]) -> list[Rec]:
@@ -277,24 +195,25 @@ def _told_gone(state: ArchiveState, key: Key) -> Callable[[int], bool]:
 
 
 def _lacking(
-    state: ArchiveState, key: Key, line: Line, offsets: Sequence[int], bounds: Bounds
+    state: ArchiveState, key: Key, line: Line, offsets: Sequence[int], bounds: Bounds, gone: set[int]
 ) -> Iterator[tuple[str, str]]:
-    gone = _told_gone(state, key)
+    told = _told_gone(state, key)
     lacks = [rec.offset for rec in _within(line, bounds, line.read.values()) if rec.offset not in set(offsets)]
-    untold = [offset for offset in lacks if not gone(offset)]
+    untold = [offset for offset in lacks if not told(offset)]
+    needed = [offset for offset in lacks if offset not in gone]
     if untold:
         yield "lacks", f"offsets {untold} of {bounds}, and the archive does not say that they were removed"
+    elif needed:
+        yield "taken", f"offsets {needed} of {bounds}, which retention had to leave"
 
 
 def _wrong_keys(
-    world: World, state: ArchiveState, key: Key, line: Line, got: list[Rec], bounds: Bounds
+    world: World, key: Key, line: Line, got: list[Rec], bounds: Bounds, gone: set[int]
 ) -> Iterator[tuple[str, str]]:
     written = _within(line, bounds, line.written.values())
     right = last_values(written)
     there = last_values(_within(line, bounds, line.log.values()))
     found = last_values(got)
-    gone = _told_gone(state, key)
-    only_compacted = world.policies == {"compact"}
     wrong: dict[bytes, str] = {}
     doubtful: dict[bytes, str] = {}
     for name in sorted({*right, *found}):
@@ -302,7 +221,7 @@ def _wrong_keys(
         if had == rec or (line.cut and had == there.get(name)):
             continue
         last = max((rec for rec in written if rec.key == name), key=offset_of, default=None)
-        if last is not None and gone(last.offset) and not only_compacted:
+        if last is not None and last.offset in gone:
             continue
         if bounds.since is not None and last is not None and line.written and _overwritten(line, last):
             continue
@@ -328,6 +247,9 @@ def check(world: World, number: int | None) -> Iterator[Fault]:
         return
     state = archive.load()
     world.note_kept()
+    for text in world.wrongly_taken:
+        yield Fault("taken", "retention", "the newest", text, world.had())
+    world.wrongly_taken.clear()
     yield from _whole(world, archive, state)
     if not state.successes() and not world.reference.points:
         return
@@ -377,7 +299,7 @@ def _newest(world: World) -> Iterator[Asked]:
         yield Asked(f"incarnation {topic_id[0]}", lines, None, topic_id)
     for name, branch in world.reference.branches.items():
         if world.last_run in world.reference.points and not world.died:
-            yield Asked("a branch", {**lines, **branch}, None, name)
+            yield Asked("a branch", {**lines, **branch}, None, name, is_branch=True)
 
 
 def _moments(world: World, state: ArchiveState, chance: Random | None) -> Iterator[Asked]:
@@ -401,7 +323,8 @@ def _incarnation_of(state: ArchiveState, asked: Asked) -> str:
     found = ""
     for key, line in asked.lines.items():
         gone = _told_gone(state, key)
-        if any(not gone(rec.offset) for rec in _within(line, asked.bounds(key, line), line.read.values())):
+        within = _within(line, asked.bounds(key, line), line.read.values())
+        if any(not gone(rec.offset) for rec in within):
             found = max(found, key[0])
     return found
 
@@ -411,22 +334,21 @@ def _asked(world: World, state: ArchiveState, storage: Storage, reader: str, ask
     try:
         given = restored(storage, asked.point, asked.topic_id)
     except LogkeepError as error:
-        kept = asked.kept and asked.run
-        if not allowed(error, kept=kept, features=features) or _has_it(world, asked, error):
+        name = allowed(Refused(world, asked, error.message, features), error)
+        world.counts[f"{reader}: refused, {name or 'wrongly'}"] += 1
+        if not name:
             yield Fault("refused", reader, asked.name, f"{error.code}: {error.message}", features)
         return
     faults = list(judge(world, state, reader, asked, given))
-    if faults and asked.point is None and _warned(storage, asked):
+    if faults and asked.point is None and faults[0].kind in _OF_STATES and _warned(storage, asked):
+        world.counts[f"{reader}: not exact, and says so"] += 1
         return
+    world.counts[f"{reader}: {'different' if faults else 'equal'}"] += 1
     yield from faults
 
 
-def _has_it(world: World, asked: Asked, error: LogkeepError) -> bool:
-    """Whether a refusal says that there is nothing, where there is something."""
-    if error.code != "NoTopicMatches" or asked.point is not None:
-        return False
-    lines = [line for key, line in asked.lines.items() if asked.topic_id in (None, key[0])]
-    return any(rec.told for line in lines for rec in line.read.values()) and not world.settings.rules.is_set
+_OF_STATES = ("wrong keys", "never read")
+"""What is wrong where a restore warns that the state of a compacted topic is not exact."""
 
 
 def _warned(storage: Storage, asked: Asked) -> bool:
@@ -447,7 +369,8 @@ class Begun:
     asked: Asked
     given: Given
     run_id: str
-    erased: frozenset[bytes]
+    erased: int
+    removals: tuple[int, int]
 
 
 def begin_restore(world: World, point: str, number: int) -> None:
@@ -466,23 +389,35 @@ def begin_restore(world: World, point: str, number: int) -> None:
         given = started(world.store, asked, run_id)
     except LogkeepError:
         return
-    world.restores.append(Begun(asked, given, run_id, frozenset(world.erased)))
+    world.restores.append(Begun(asked, given, run_id, len(world.erased), _removals(world)))
 
 
 def _restores(world: World) -> Iterator[Fault]:
+    """Start each restore that was begun again."""
     for begun in world.restores:
-        erased = begun.erased != world.erased
+        since, removed = set(world.erased[begun.erased :]), begun.removals != _removals(world)
+        erased = any(row[2] in since for rows in begun.given.rows.values() for row in rows)
         features = frozenset({*world.had(), *(["erased since"] if erased else [])})
+        asked = replace(begun.asked, kept=begun.asked.run and begun.asked.point["run"] in world.kept)
         try:
             again = started(world.store, begun.asked, begun.run_id)
         except LogkeepError as error:
-            if not allowed(error, kept=False, features=features):
+            name = allowed(Refused(world, asked, error.message, features, erased, removed), error)
+            world.counts[f"a second start: refused, {name or 'wrongly'}"] += 1
+            if not name:
                 text = f"{error.code}: {error.message}"
                 yield Fault("refused", "a second start", begun.asked.name, text, features)
             continue
         if again.rows != begun.given.rows:
             before, now = (sum(map(len, given.rows.values())) for given in (begun.given, again))
             yield Fault("another stream", "a second start", begun.asked.name, f"{now} of {before} records", features)
+        else:
+            world.counts["a second start: equal"] += 1
+
+
+def _removals(world: World) -> tuple[int, int]:
+    """How often something was removed, or replaced by a generation."""
+    return world.removals, len(world.state().generations)
 
 
 def _targets(world: World) -> Iterator[Fault]:

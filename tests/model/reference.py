@@ -123,13 +123,15 @@ class Log:
 @dataclass
 class Line:
     """The records that runs have read of a log, and the log's own history, below `end`. `log` is all that a consumer of
-    the log would have seen at the last run. `marks` are places and times of the batches, markers included."""
+    the log would have seen at the last run. `marks` are places and times of the batches, markers included. `gone` are
+    offsets that retention has taken by its rules."""
 
     end: int = 0
     read: dict[int, Rec] = field(default_factory=dict)
     written: dict[int, Rec] = field(default_factory=dict)
     log: dict[int, Rec] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
     cut: bool = False
 
     def take(self, log: Log, start: int, end: int) -> None:
@@ -154,12 +156,20 @@ class Line:
             written={at: rec for at, rec in self.written.items() if at < offset},
             log={at: rec for at, rec in self.log.items() if at < offset},
             marks={at: time for at, time in self.marks.items() if at < offset},
+            gone={at for at in self.gone if at < offset},
             cut=True,
         )
 
     def copy(self) -> Line:
         """The line as it is now."""
-        return replace(self, read=dict(self.read), written=dict(self.written), log=dict(self.log), marks={**self.marks})
+        return replace(
+            self,
+            read=dict(self.read),
+            written=dict(self.written),
+            log=dict(self.log),
+            marks=dict(self.marks),
+            gone=set(self.gone),
+        )
 
     def forget(self, key: bytes) -> None:
         """Remove all records of a key."""
@@ -220,6 +230,19 @@ def last_values(records: Iterable[Rec]) -> dict[bytes, Rec]:
     return found
 
 
+@dataclass(frozen=True)
+class Horizon:
+    """The time and the offset from which on each point of a compacted partition must stay exact: those of the oldest
+    point that was kept when retention ran, or of the limit of age, whichever is earlier."""
+
+    time: int = -1
+    offset: int = 0
+
+    def moved(self, time: int, offset: int) -> Horizon:
+        """The later of both: what is gone does not come back."""
+        return Horizon(max(self.time, time), max(self.offset, offset))
+
+
 @dataclass
 class Reference:
     """All logs of a topic and all lines of its archive. `points` are the lines at the ends of runs, `branches` the old
@@ -233,6 +256,9 @@ class Reference:
     successes: list[tuple[str, int]] = field(default_factory=list)
     held: str = ""
     erased: dict[Key, set[int]] = field(default_factory=dict)
+    taken: dict[Key, set[int]] = field(default_factory=dict)
+    """All offsets that retention has taken so far, of whatever line."""
+    horizons: dict[Key, Horizon] = field(default_factory=dict)
 
     def line(self, key: Key) -> Line:
         """The current line of a partition."""
@@ -259,6 +285,29 @@ class Reference:
         for run in newest:
             of_days.setdefault(times[run] // (24 * HOUR), run)
         return {*newest[:runs], *list(of_days.values())[:days], *({self.held} & times.keys())}
+
+    def took(self, key: Key, branch_id: str, start: int, end: int) -> None:
+        """Note what retention has taken of a line. Points are what they were."""
+        lines = self.branches.get(branch_id, {}) if branch_id else self.lines
+        for line in (lines.get(key), None if branch_id else self.seen.get(key)):
+            if line is not None:
+                line.gone.update(range(start, end))
+        self.taken.setdefault(key, set()).update(range(start, end))
+
+    def retained(self, kept: set[str], oldest: int | None) -> None:
+        """Note that retention has run, with the kept runs, and the time of the limit of age."""
+        times = dict(self.successes)
+        points = [run for run in times if run in kept or run == self.successes[-1][0]]
+        for key, line in self.lines.items():
+            having = [run for run in points if key in self.points[run] and self.points[run][key].end]
+            if not having:
+                continue
+            time = min(times[run] for run in having)
+            offset = min(self.points[run][key].end for run in having)
+            if oldest is not None:
+                aged = [self.points[run][key].end for run in times if times[run] < oldest and key in self.points[run]]
+                time, offset = min(time, oldest), min(offset, max(aged, default=0))
+            self.horizons[key] = self.horizons.get(key, Horizon()).moved(time, min(offset, line.end))
 
     def erase(self, key: bytes) -> None:
         """Erase a key everywhere: from the cluster too, as whoever asks for it must."""

@@ -7,9 +7,9 @@ import pytest
 
 from tests.examples import number
 from tests.model.actions import Backup, Erase, Write, history, random_history
+from tests.model.asking import Fault
 from tests.model.known import KNOWN, known
 from tests.model.play import first_fault, play, shrunk
-from tests.model.readers import Fault
 from tests.model.world import Settings
 
 

@@ -126,6 +126,10 @@ BRANCH_AFTER_REMOVAL = history(
 )
 # An erasure makes no point less exact: what it has taken was not overwritten.
 ERASURE_EXACT = history(Settings("compact"), Write("ab"), Write("cd"), Backup(), Erase("b"))
+# What was erased does not count as lost, also where a log was cut off behind it.
+ERASURE_BRANCH = history(Settings("compact"), Write(), Write("aBAc"), Backup(), Erase(), CutOff(), Write(), Backup())
+# A time restores an incarnation that has a record of before, not one whose records of before were erased.
+ERASED_INCARNATION = history(Settings("compact"), Write(), Backup(), Recreate(), Write("bdB"), Backup(), Erase("b"))
 
 
 def faulty(name: str, known: History) -> object:
@@ -149,6 +153,8 @@ def faulty(name: str, known: History) -> object:
         pytest.param(ERASURE_PUT_OFF, id="erasure_put_off"),
         pytest.param(ERASURE_EXACT, id="erasure_exact"),
         pytest.param(ERASURE_RECONCILE, id="erasure_reconcile"),
+        faulty("erasure_branch", ERASURE_BRANCH),
+        faulty("erased_incarnation", ERASED_INCARNATION),
     ],
 )
 def test_a_history_is_right(known: History) -> None:

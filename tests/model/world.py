@@ -7,6 +7,7 @@ are no brokers: the world reads the reference's logs as a run reads those of a c
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from unittest.mock import patch
 from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.retaining import RetentionRules, retain, run_retention
-from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
 from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog import writer as writing
 from logkeep_engine.archive.catalog.archive import Archive
@@ -53,7 +54,8 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.report import Reporter
-from tests.model.reference import HOUR, Batch, Key, Log, Reference
+from tests.model.reference import HOUR, Batch, Key, Line, Log, Reference
+from tests.model.retention import Item, Limits, may_go
 from tests.model.store import MemoryStore
 from tests.unit.archive.build import CLUSTER, write_segment
 from tests.unit.backup.compacted_topic import spec_of
@@ -96,12 +98,14 @@ class Settings(Pasted):
 
 @dataclass
 class Target:
-    """The archive that conversions into one format have made. `died`: the run id of one that was killed."""
+    """The archive that conversions into one format have made. `died`: the run id of one that was killed. `planned`: what
+    it has set out to convert, once its plan is stored."""
 
     store: MemoryStore
     runs: int = 0
     died: str = ""
-    lines: dict[Key, Any] = field(default_factory=dict)
+    lines: dict[Key, Line] = field(default_factory=dict)
+    planned: dict[Key, Line] | None = None
 
 
 class World:
@@ -122,10 +126,13 @@ class World:
         self.forks: dict[Key, int] = {}
         self.targets: dict[str, Target] = {}
         self.restores: list[Any] = []
-        self.erased: set[bytes] = set()
+        self.erased: list[bytes] = []
         self.kept: set[str] = set()
         self.features: set[str] = set()
-        self.over = False  # nobody knows any more what is right
+        self.wrongly_taken: list[str] = []
+        self.removals = 0
+        self.retained = False
+        self.counts: Counter[str] = Counter()
 
     def _store(self, name: str) -> MemoryStore:
         """A storage whose objects are as old as the world says."""
@@ -203,6 +210,7 @@ class World:
                 writer.end(RunOutcome.FAILED, "records were lost", partial=True)
             else:
                 writer.end(RunOutcome.SUCCEEDED)
+                self._note(writer.state, pending)
                 self._care(writer, asked)
         self._settle(run_id, pending)
 
@@ -300,7 +308,8 @@ class World:
                     due = GenerationChange(*key, known.number, GenerationStep.DUE, 0, 0)
                     writer.change_generations([due])
         if asked.retains and self.settings.rules.is_set:
-            retain(writer, self.settings.rules)
+            with self._watched(writer.state):
+                retain(writer, self.settings.rules)
 
     def _segments(self, writer: Writer, key: Key, log: Log, low: int, high: int, size: int) -> tuple[Any, ...]:
         """The segments of a range of a log, of so many batches each."""
@@ -332,14 +341,7 @@ class World:
             self.died = run_id
             return
         state = archive.load()
-        for key, branches in state.branches.items():
-            for branch in branches:
-                if key not in self.reference.branches.get(branch.id, {}):
-                    self.reference.branch(key, branch.offset, branch.id)
-                    self.forks.pop(key, None)
-        for key, low, high in pending:
-            if not state.uncovered(*key, low, high):
-                self.reference.line(key).take(self.log(key[1])[1], low, high)
+        self._note(state, pending)
         run = state.runs.get(run_id)
         self.died = run_id
         if run is not None and run.outcome is not RunOutcome.RUNNING:
@@ -350,17 +352,82 @@ class World:
                 if key in state.coverage or key in self.reference.lines:
                     self.reference.line(key).stand(log, log.end)
             self.reference.ended(run_id, self.time, succeeded=run.outcome is RunOutcome.SUCCEEDED)
+            for item in self._may_go(state):  # a point has what the limits left when it ended, also if nothing went
+                line = self.reference.points[run_id].get((item.topic_id, item.partition))
+                if line is not None and not (item.branch or item.is_snapshot or item.topic_id in _compacted(state)):
+                    line.gone.update(range(item.start, item.end))
             self.last_run = run_id
 
+    def _note(self, state: ArchiveState, pending: list[tuple[Key, int, int]]) -> None:
+        """Tell the reference which branches and ranges are in the archive."""
+        for key, branches in state.branches.items():
+            for branch in branches:
+                if key not in self.reference.branches.get(branch.id, {}):
+                    self.reference.branch(key, branch.offset, branch.id)
+                    self.forks.pop(key, None)
+        for key, low, high in pending:
+            if not state.uncovered(*key, low, high):
+                self.reference.line(key).take(self.log(key[1])[1], low, high)
+
     # ---- care
+
+    @contextmanager
+    def _watched(self, state: ArchiveState) -> Iterator[None]:
+        """See what retention takes, and whether a rule lets it."""
+        before, free = set(self._items(state)), self._may_go(state)
+        try:
+            yield
+        finally:
+            taken = before - set(self._items(self.state()))
+            wrong = taken - free
+            self.wrongly_taken += [f"{item} at {self.time} of {sorted(map(str, before))}" for item in wrong]
+            for item in taken & free:
+                if not item.is_snapshot and item.topic_id not in _compacted(state):
+                    self.reference.took((item.topic_id, item.partition), item.branch, item.start, item.end)
+            self.removals += len(taken)
+            self.retained = True
+
+    def _may_go(self, state: ArchiveState) -> set[Item]:
+        """What the limits let go now, and of compacted topics that for which a snapshot stands."""
+        limits = Limits(self.settings.max_age * 24 * HOUR, self.settings.max_bytes, _compacted(state))
+        return may_go(sorted(self._items(state), key=str), limits, self.time)
+
+    def _items(self, state: ArchiveState) -> Iterator[Item]:
+        """The segments and snapshots that the newest state and its branches have."""
+        times = {run.epoch: run.end_time or self.time for run in state.runs.values()}
+        tables = [(key, "", state.segments.get(key, ()), state.snapshots.get(key, ())) for key in state.segments]
+        tables += [
+            (key, branch.id, branch.segments, branch.held.snapshots)
+            for key, branches in state.branches.items()
+            for branch in branches
+        ]
+        for key, branch, entries, snapshots in tables:
+            for entry in entries:
+                span, time = (entry.base_offset, entry.next_offset), entry.times.max_timestamp
+                name = f"{entry.epoch}-{entry.attempt}"
+                yield Item(*key, branch, *span, object_bytes(entry), time, entry.transactional, False, name)
+            for held in snapshots:
+                parts = list(held.parts(key))
+                size, made = sum(map(object_bytes, parts)), times.get(parts[0].epoch, self.time)
+                yield Item(*key, branch, 0, held.end, size, made, False, True, str(parts[0].epoch))
 
     def state(self) -> ArchiveState:
         """The newest state of the archive."""
         return Archive.open(self.store).load()
 
+    def gone(self, key: Key, line: Line, asked: Any) -> set[int]:
+        """The offsets that a reader of a line need not find: what retention had taken by its rules when a kept point
+        ended, or else until now."""
+        kept = asked.kept and asked.run
+        return line.gone if kept else line.gone | self.reference.taken.get(key, set())
+
     def note_kept(self) -> None:
-        """Note which runs were kept all the time since they have ended."""
+        """Note which runs were kept all the time since they have ended, and what retention had to leave."""
         kept, last = self.kept_runs(), self.last_run
+        if self.retained and self.reference.successes:
+            age = self.settings.max_age * 24 * HOUR
+            self.reference.retained(kept, self.time - age if age else None)
+        self.retained = False
         self.kept = {run for run in self.reference.points if run in kept and (run in self.kept or run == last)}
 
     def kept_runs(self) -> set[str]:
@@ -381,7 +448,7 @@ class World:
     def retain(self) -> None:
         """Run retention alone."""
         self.runs += 1
-        with suppress(BackupUnfinished):
+        with suppress(BackupUnfinished), self._watched(self.state()):
             held = RetentionHold(runs=tuple(hold.name for hold in self.state().retention_holds))
             run_retention(Archive.open(self.store), f"retention-{self.runs}", self.settings.rules, held)
 
@@ -395,29 +462,35 @@ class World:
         if done is None:
             done = erased(self.store, key, run_id=run_id, runner=Inside())
         if done.outcome == "Succeeded":
-            self.erased.add(key)
+            self.erased.append(key)
             self.reference.erase(key)
             self.features.add("erasure")
-        elif dies is not None:
-            self.over = True
         return done
 
     def convert(self, format_name: str, dies: int | None, again: bool) -> RunResult | None:
         """Convert what restores see, or what was added since."""
         target = self.targets.setdefault(format_name, Target(self._store(format_name.lower())))
         if not (target.died and again):
-            target.runs += 1
+            target.runs, target.planned = target.runs + 1, None
         run_id = f"convert-{target.runs}"
         done: RunResult | None = None
         target.died, before = run_id, target.lines
+        seen = target.planned or {key: line.copy() for key, line in self.reference.seen.items()}
         with self.dying(dies):
             done = convert(self.store, target.store, format_name, run_id=run_id, runner=Inside(), chunk_bytes=1).result
+        if target.store.version(f"runs/{run_id}/convert-plan.json") is not None:
+            target.planned = seen
         if done is not None and done.outcome == "Succeeded":
-            target.died = ""
-            target.lines = {key: line.copy() for key, line in self.reference.seen.items()}
+            target.died, target.planned, target.lines = "", None, {key: line.copy() for key, line in seen.items()}
             for key, line in target.lines.items():
                 line.add_erased(before.get(key))
         return done
+
+
+def _compacted(state: ArchiveState) -> frozenset[str]:
+    """The ids of topics that are compacted only."""
+    topics = state.topics.items()
+    return frozenset(name for name, topic in topics if topic.configs.get("cleanup.policy") == "compact")
 
 
 def _parts(log: Log, low: int, high: int, asked: Any) -> list[tuple[int, int]]:

@@ -1,0 +1,65 @@
+"""The questions to an archive, and the differences that come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.model.reference import Bounds, Key, Line, Rec, last_values
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A difference: what is wrong (`kind`), in what (`reader`), at which point, and the details. `features`: what has
+    happened to the archive before."""
+
+    kind: str
+    reader: str
+    point: str
+    text: str
+    features: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.reader} of {self.point}: {self.kind}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A point to ask for: what it is called, how it is asked for, and the lines that it is of. `run`: it is the end of
+    one. `kept`: it must be there."""
+
+    name: str
+    lines: dict[Key, Line]
+    point: dict[str, Any] | None = None
+    topic_id: str | None = None
+    kept: bool = True
+    run: bool = False
+    expects: str = ""
+    moment: int = -1
+    is_branch: bool = False
+
+    def bounds(self, key: Key, line: Line) -> Bounds:
+        """Tell the part of a line that the point is of."""
+        point = self.point or {}
+        if "asOf" in point:
+            return Bounds(line.first_since(self.moment))
+        if "timestamp" in point:
+            return Bounds(before=self.moment)
+        ends = {item["partition"]: item["offset"] for item in point.get("offsets", ())}
+        return Bounds(ends.get(key[1]))
+
+    def bounded(self) -> Iterator[tuple[Key, Line, Bounds]]:
+        """The lines that it is of, and the part of each."""
+        for key, line in self.lines.items():
+            if self.topic_id in (None, key[0]) or self.is_branch:
+                yield key, line, self.bounds(key, line)
+
+
+def must_have(asked: Asked, gone: set[tuple[Key, int]], *, keys: bool) -> bool:
+    """Whether a reader must find a record. `keys`: of topics that are compacted the last of a key counts."""
+    for key, line, bounds in asked.bounded():
+        some: list[Rec] = bounds.of(line.read.values(), line.read.values())
+        if any((key, rec.offset) not in gone for rec in (last_values(some).values() if keys else some)):
+            return True
+    return False

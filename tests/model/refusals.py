@@ -1,0 +1,124 @@
+"""The refusals that the documents promise, and when each of them is right. Anything else that is refused is a fault."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logkeep_engine.errors import LogkeepError
+from tests.model.asking import Asked, must_have
+from tests.model.reference import HOUR, Horizon
+from tests.model.world import World
+
+_LATE = HOUR // 30
+"""The times of one batch, and of the run behind it, differ by less."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A point that was refused, and what had happened before. `erased`, `removed`: something was erased, or removed,
+    since the restore was begun."""
+
+    world: World
+    asked: Asked
+    message: str
+    features: frozenset[str]
+    erased: bool = False
+    removed: bool = True
+
+    @property
+    def kept(self) -> bool:
+        """Whether a rule or a hold keeps the point, and the documents promise it."""
+        return self.asked.run and self.asked.kept
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refusal: its code, a word of the message, the name by which it is counted, and when it is right."""
+
+    code: str
+    word: str
+    name: str
+    is_right: Callable[[Refused], bool]
+
+
+def _before_horizon(refused: Refused) -> bool:
+    """docs/run.md, "Kept points of compacted topics": every point since the oldest kept one is exact, and so is each
+    within maxAge. "Snapshot": of compact,delete each point above which nothing is gone."""
+    world, asked = refused.world, refused.asked
+    if refused.kept or not world.settings.rules.is_set:
+        return False
+    for key, line, bounds in asked.bounded():
+        taken = world.reference.taken.get(key, ())
+        if any(bounds.end is None or at < bounds.end for at in taken):
+            return True
+        horizon = world.reference.horizons.get(key, Horizon())
+        if asked.moment >= 0:
+            if asked.moment <= horizon.time + _LATE:
+                return True
+        elif (line.end if bounds.end is None else bounds.end) < horizon.offset:
+            return True
+    return False
+
+
+def _before_exact(refused: Refused) -> bool:
+    """docs/archive.md, "Generations": points below the offset from which on a generation is exact."""
+    said = re.search(r"is exact from offset (\d+) on", refused.message)
+    if refused.kept or said is None or not refused.features & {"generation", "cleaned"}:
+        return False
+    exact = int(said[1])
+    for _, line, bounds in refused.asked.bounded():
+        times = [rec.time for at, rec in (line.read | line.written).items() if at < exact]
+        times += [time for at, time in line.marks.items() if at < exact]
+        end = line.end if bounds.end is None else bounds.end
+        if end < exact or (bounds.before is not None and max(times, default=-1) >= bounds.before):
+            return True
+    return False
+
+
+def _replaced(refused: Refused) -> bool:
+    """docs/run.md, "Kept points": they stay, but for what docs/erasure.md says of an erasure."""
+    return "generation" in refused.features and (not refused.kept or "erasure" in refused.features)
+
+
+def _cut_off(refused: Refused) -> bool:
+    """docs/archive.md, "Generations": the branch, and the ends of earlier runs, are exact as before."""
+    return "branch" in refused.features and any(line.cut for _, line, _ in refused.asked.bounded())
+
+
+def _gone(refused: Refused) -> bool:
+    """docs/run.md, "A running restore keeps what it reads": one that was stopped may find objects deleted, unless the
+    point is kept."""
+    return refused.removed and not refused.kept
+
+
+def _erased(refused: Refused) -> bool:
+    """docs/erasure.md: a restore that was begun before an erasure of what it brings cannot go on."""
+    return refused.erased
+
+
+def _nothing(refused: Refused) -> bool:
+    """An incarnation of which the point has no record, or none any more."""
+    world, asked = refused.world, refused.asked
+    gone = {(key, at) for key, line, _ in asked.bounded() for at in world.gone(key, line, asked)}
+    return not must_have(asked, gone, keys=world.policies != {"delete"})
+
+
+REFUSALS = (
+    Refusal("InvalidSpec", "retention has removed the log, and its state is kept", "log removed", _before_horizon),
+    Refusal("InvalidSpec", "is exact from offset", "not exact yet", _before_exact),
+    Refusal("InvalidSpec", "is gone since generation", "generation gone", _replaced),
+    Refusal("InvalidSpec", "no point of it is exact", "exact nowhere", _cut_off),
+    Refusal("SegmentsRemoved", "Retention has removed", "segments removed", _gone),
+    Refusal("ArchiveMismatch", "an erasure has taken records of what it restores", "erased since", _erased),
+    Refusal("NoTopicMatches", "", "no records", _nothing),
+)
+
+
+def allowed(refused: Refused, error: LogkeepError) -> str:
+    """The name of a refusal that the documents promise, "" for another one."""
+    for item in REFUSALS:
+        if error.code == item.code and item.word in error.message and item.is_right(refused):
+            return item.name
+    return ""
