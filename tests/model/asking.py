@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.model.reference import Bounds, Key, Line, Rec, last_values
@@ -38,6 +38,7 @@ class Asked:
     expects: str = ""
     moment: int = -1
     is_branch: bool = False
+    ends: dict[Key, int] = field(default_factory=dict)
 
     def bounds(self, key: Key, line: Line) -> Bounds:
         """Tell the part of a line that the point is of."""
@@ -47,7 +48,7 @@ class Asked:
         if "timestamp" in point:
             return Bounds(before=self.moment)
         ends = {item["partition"]: item["offset"] for item in point.get("offsets", ())}
-        return Bounds(ends.get(key[1]))
+        return Bounds(ends.get(key[1], self.ends.get(key)))
 
     def bounded(self) -> Iterator[tuple[Key, Line, Bounds]]:
         """The lines that it is of, and the part of each."""

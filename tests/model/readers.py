@@ -433,7 +433,7 @@ def _target(world: World, name: str, target: Target) -> Iterator[Fault]:
     if faults:
         yield Fault("damaged", f"verify of {name}", "the target", str(faults[0]), world.had())
     for topic_id in dict.fromkeys(key[0] for key in target.lines):
-        asked = Asked("the target", target.lines, None, topic_id)
+        asked = Asked("the target", target.lines, None, topic_id, ends=target.ends)
         yield from _asked(world, world.state(), target.store, f"conversion to {name}", asked)
 
 

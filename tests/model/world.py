@@ -98,14 +98,15 @@ class Settings(Pasted):
 
 @dataclass
 class Target:
-    """The archive that conversions into one format have made. `died`: the run id of one that was killed. `planned`: what
-    it has set out to convert, once its plan is stored."""
+    """The archive that conversions into one format have made. `died`: the run id of a killed one. `planned`: up
+    to where it has set out to convert, once its plan is stored; `ends`: where it has ended, if that is earlier."""
 
     store: MemoryStore
     runs: int = 0
     died: str = ""
     lines: dict[Key, Line] = field(default_factory=dict)
-    planned: dict[Key, Line] | None = None
+    planned: dict[Key, int] | None = None
+    ends: dict[Key, int] = field(default_factory=dict)
 
 
 class World:
@@ -475,15 +476,20 @@ class World:
         run_id = f"convert-{target.runs}"
         done: RunResult | None = None
         target.died, before = run_id, target.lines
-        seen = target.planned or {key: line.copy() for key, line in self.reference.seen.items()}
+        seen = {key: line.copy() for key, line in self.reference.seen.items()}
         with self.dying(dies):
             done = convert(self.store, target.store, format_name, run_id=run_id, runner=Inside(), chunk_bytes=1).result
-        if target.store.version(f"runs/{run_id}/convert-plan.json") is not None:
-            target.planned = seen
+        if target.planned is None and target.store.version(f"runs/{run_id}/convert-plan.json") is not None:
+            target.planned = {key: line.end for key, line in seen.items()}
         if done is not None and done.outcome == "Succeeded":
-            target.died, target.planned, target.lines = "", None, {key: line.copy() for key, line in seen.items()}
+            state = Archive.open(target.store).load()
+            target.died, target.lines, target.ends = "", seen, {}
             for key, line in target.lines.items():
                 line.add_erased(before.get(key))
+                accounted = state.accounted_for(*key)
+                # A run that goes on has what it has planned, and what else it needs to be exact.
+                if (target.planned or {}).get(key, line.end) <= accounted[-1][1] < line.end:
+                    target.ends[key] = accounted[-1][1]
         return done
 
 
