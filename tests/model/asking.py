@@ -48,7 +48,8 @@ class Asked:
         if "timestamp" in point:
             return Bounds(before=self.moment)
         ends = {item["partition"]: item["offset"] for item in point.get("offsets", ())}
-        return Bounds(ends.get(key[1], self.ends.get(key)))
+        end = ends.get(key[1], self.ends.get(key))
+        return Bounds(None if end is not None and end >= line.end else end)  # else all that is archived belongs to it
 
     def bounded(self) -> Iterator[tuple[Key, Line, Bounds]]:
         """The lines that it is of, and the part of each."""

@@ -40,8 +40,19 @@ KNOWN = (
         lambda fault: fault.kind == "false loss" and _has(fault, "branch", "erasure"),
     ),
     Known(
-        "erased_incarnation",
-        lambda fault: fault.kind == "incarnation" and _has(fault, "erasure"),
+        "compacted_before_a_backup",
+        lambda fault: (
+            fault.kind == "never read" and _has(fault, "cleaned") and fault.point in ("asOf", "timestamp", "an offset")
+        ),
+    ),
+    Known(
+        "killed_purge",
+        lambda fault: (
+            fault.kind == "refused"
+            and _has(fault, "killed", "generation", "retention")
+            and fault.text.startswith("ArchiveDamaged")
+            and fault.text.endswith("the object is missing.")
+        ),
     ),
 )
 

@@ -221,7 +221,7 @@ def _wrong_keys(
         if had == rec or (line.cut and had == there.get(name)):
             continue
         last = max((rec for rec in written if rec.key == name), key=offset_of, default=None)
-        if last is not None and last.offset in gone:
+        if last is not None and last.offset in gone | line.lost:
             continue
         if bounds.since is not None and last is not None and line.written and _overwritten(line, last):
             continue
@@ -364,12 +364,14 @@ def _warned(storage: Storage, asked: Asked) -> bool:
 
 @dataclass
 class Begun:
-    """A restore that was begun: what it is of, and its first stream."""
+    """A restore that was begun: what it is of, and its first stream. `keys` are all in the partitions that it reads:
+    what an erasure takes of them may be in what it has sent, for all that anybody knows."""
 
     asked: Asked
     given: Given
     run_id: str
     erased: int
+    keys: frozenset[bytes]
     removals: tuple[int, int]
 
 
@@ -389,14 +391,15 @@ def begin_restore(world: World, point: str, number: int) -> None:
         given = started(world.store, asked, run_id)
     except LogkeepError:
         return
-    world.restores.append(Begun(asked, given, run_id, len(world.erased), _removals(world)))
+    keys = frozenset(rec.key for _, line, _ in asked.bounded() for rec in line.read.values())
+    world.restores.append(Begun(asked, given, run_id, len(world.erased), keys, _removals(world)))
 
 
 def _restores(world: World) -> Iterator[Fault]:
     """Start each restore that was begun again."""
     for begun in world.restores:
         since, removed = set(world.erased[begun.erased :]), begun.removals != _removals(world)
-        erased = any(row[2] in since for rows in begun.given.rows.values() for row in rows)
+        erased = bool(since & begun.keys)
         features = frozenset({*world.had(), *(["erased since"] if erased else [])})
         asked = replace(begun.asked, kept=begun.asked.run and begun.asked.point["run"] in world.kept)
         try:

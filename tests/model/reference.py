@@ -124,7 +124,7 @@ class Log:
 class Line:
     """The records that runs have read of a log, and the log's own history, below `end`. `log` is all that a consumer of
     the log would have seen at the last run. `marks` are places and times of the batches, markers included. `gone` are
-    offsets that retention has taken by its rules."""
+    offsets that retention has taken by its rules, `lost` those that were gone from the cluster before any run came."""
 
     end: int = 0
     read: dict[int, Rec] = field(default_factory=dict)
@@ -132,6 +132,7 @@ class Line:
     log: dict[int, Rec] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
     cut: bool = False
 
     def take(self, log: Log, start: int, end: int) -> None:
@@ -157,6 +158,7 @@ class Line:
             log={at: rec for at, rec in self.log.items() if at < offset},
             marks={at: time for at, time in self.marks.items() if at < offset},
             gone={at for at in self.gone if at < offset},
+            lost={at for at in self.lost if at < offset},
             cut=True,
         )
 
@@ -169,6 +171,7 @@ class Line:
             log=dict(self.log),
             marks=dict(self.marks),
             gone=set(self.gone),
+            lost=set(self.lost),
         )
 
     def forget(self, key: bytes) -> None:
@@ -184,9 +187,9 @@ class Line:
                 mine |= {at: rec for at, rec in old.items() if at not in mine}
 
     def first_since(self, moment: int) -> int | None:
-        """The first offset with a record or a marker of a time or later."""
+        """The first offset with a record or a marker of a time or later that is there still."""
         times = self.marks | {at: rec.time for at, rec in self.read.items()}
-        return min((at for at, time in times.items() if time >= moment), default=None)
+        return min((at for at, time in times.items() if time >= moment and at not in self.gone), default=None)
 
 
 @dataclass(frozen=True)
@@ -312,7 +315,8 @@ class Reference:
     def erase(self, key: bytes) -> None:
         """Erase a key everywhere: from the cluster too, as whoever asks for it must."""
         for where, line in self.seen.items():
-            self.erased.setdefault(where, set()).update(at for at, rec in line.read.items() if rec.key == key)
+            told = [at for at, rec in line.read.items() if rec.key == key and rec.told]
+            self.erased.setdefault(where, set()).update(told)
         for log in self.logs.values():
             log.forget(key)
         for lines in (self.lines, self.seen, *self.branches.values(), *self.points.values()):

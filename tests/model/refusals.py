@@ -63,9 +63,10 @@ def _before_horizon(refused: Refused) -> bool:
 
 
 def _before_exact(refused: Refused) -> bool:
-    """docs/archive.md, "Generations": points below the offset from which on a generation is exact."""
+    """docs/archive/changes.md, "Generations": points below the offset from which on a generation is exact."""
     said = re.search(r"is exact from offset (\d+) on", refused.message)
-    if refused.kept or said is None or not refused.features & {"generation", "cleaned"}:
+    lost = any(line.lost for _, line, _ in refused.asked.bounded())
+    if refused.kept or said is None or not (lost or refused.features & {"generation", "cleaned", "erasure"}):
         return False
     exact = int(said[1])
     for _, line, bounds in refused.asked.bounded():
@@ -83,7 +84,7 @@ def _replaced(refused: Refused) -> bool:
 
 
 def _cut_off(refused: Refused) -> bool:
-    """docs/archive.md, "Generations": the branch, and the ends of earlier runs, are exact as before."""
+    """docs/archive/changes.md, "Generations": the branch, and the ends of earlier runs, are exact as before."""
     return "branch" in refused.features and any(line.cut for _, line, _ in refused.asked.bounded())
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.model.actions import (
     Backup,
+    Clean,
     Convert,
     CutOff,
     Erase,
@@ -128,8 +129,34 @@ BRANCH_AFTER_REMOVAL = history(
 ERASURE_EXACT = history(Settings("compact"), Write("ab"), Write("cd"), Backup(), Erase("b"))
 # What was erased does not count as lost, also where a log was cut off behind it.
 ERASURE_BRANCH = history(Settings("compact"), Write(), Write("aBAc"), Backup(), Erase(), CutOff(), Write(), Backup())
+# A point between two backups is refused if it lacks what was overwritten before the later one came.
+COMPACTED_BEFORE_A_BACKUP = history(Settings("compact"), Write("a"), Backup(), Write(), Write(), Clean(), Backup())
+# A point that no rule keeps is refused as gone, not as damaged, also if its objects' deletion was killed.
+KILLED_PURGE = history(
+    Settings("compact", keep_runs=1),
+    Write(),
+    Backup(due=True),
+    Backup(generation="part"),
+    Backup(retains=True, dies=9),
+)
 # A time restores an incarnation that has a record of before, not one whose records of before were erased.
 ERASED_INCARNATION = history(Settings("compact"), Write(), Backup(), Recreate(), Write("bdB"), Backup(), Erase("b"))
+# Nor one of which consumers had seen nothing then.
+ABORTED_INCARNATION = history(
+    Settings(), Write(), Backup(), Recreate(), Write(commits=False), Backup(), Write("Aadc"), Backup()
+)
+# Nor does it matter that all keys of an incarnation were deleted later.
+DELETED_INCARNATION = history(
+    Settings("compact"),
+    Write("a"),
+    Backup(snapshots=True),
+    Write("A"),
+    Backup(snapshots=True),
+    Write(commits=False),
+    Backup(snapshots=True),
+    Recreate(),
+    Backup(),
+)
 
 
 def faulty(name: str, known: History) -> object:
@@ -154,7 +181,11 @@ def faulty(name: str, known: History) -> object:
         pytest.param(ERASURE_EXACT, id="erasure_exact"),
         pytest.param(ERASURE_RECONCILE, id="erasure_reconcile"),
         faulty("erasure_branch", ERASURE_BRANCH),
-        faulty("erased_incarnation", ERASED_INCARNATION),
+        faulty("compacted_before_a_backup", COMPACTED_BEFORE_A_BACKUP),
+        faulty("killed_purge", KILLED_PURGE),
+        pytest.param(ERASED_INCARNATION, id="erased_incarnation"),
+        pytest.param(ABORTED_INCARNATION, id="aborted_incarnation"),
+        pytest.param(DELETED_INCARNATION, id="deleted_incarnation"),
     ],
 )
 def test_a_history_is_right(known: History) -> None:

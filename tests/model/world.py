@@ -130,6 +130,7 @@ class World:
         self.erased: list[bytes] = []
         self.kept: set[str] = set()
         self.features: set[str] = set()
+        self.missed: list[tuple[Key, int, int]] = []
         self.wrongly_taken: list[str] = []
         self.removals = 0
         self.retained = False
@@ -267,6 +268,7 @@ class World:
         for low, high in writer.state.uncovered(*key, 0, stop):
             there = min(high, max(low, log.start))
             if low < there:
+                self.missed.append((key, low, there))
                 writer.commit(receipts=[Receipt(gaps=(Gap(*key, low, there, "deleted by retention"),))])
             for start, behind in _parts(log, there, high, asked):
                 pending.append((key, start, behind))
@@ -366,6 +368,10 @@ class World:
                 if key not in self.reference.branches.get(branch.id, {}):
                     self.reference.branch(key, branch.offset, branch.id)
                     self.forks.pop(key, None)
+        for key, low, high in self.missed:
+            if not state.uncovered(*key, low, high):
+                self.reference.line(key).lost.update(range(low, high))
+        self.missed.clear()
         for key, low, high in pending:
             if not state.uncovered(*key, low, high):
                 self.reference.line(key).take(self.log(key[1])[1], low, high)

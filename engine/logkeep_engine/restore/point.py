@@ -26,14 +26,14 @@ from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.completeness import complete_until
 from logkeep_engine.archive.reading.incarnations import Shows
-from logkeep_engine.archive.reading.partition import first_since
+from logkeep_engine.archive.reading.partition import first_since, open_partition
 from logkeep_engine.archive.reading.view import ArchiveView
-from logkeep_engine.archive.reading.visible import shows
+from logkeep_engine.archive.reading.visible import may_be_aborted, shows
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.errors import ArchiveDamaged, SpecError
+from logkeep_engine.errors import ArchiveDamaged, CorruptBatch, SpecError
 from logkeep_engine.restore.clip import clipped
 from logkeep_engine.restore.exact import exact_nowhere, last_with, refuse_exact_nowhere, refuse_inexact
 from logkeep_engine.restore.plan import PointPlan
@@ -68,7 +68,8 @@ def choose(archive: Archive, point: PointSpec | None) -> ArchiveView:
 def choose_topics(archive: Archive, seen: ArchiveState, spec: KafkaRestoreSpec) -> tuple[ArchiveState, TopicSelection]:
     """The archive with the branches that the spec names, and the topics that it restores. Raises as `select_topics`."""
     archived = with_branches(seen, spec.source.topic_ids)
-    state = with_snapshots(archived)
+    # The newest snapshot lacks what was deleted since the time of a point: there the log says which records there were.
+    state = with_snapshots(archived, where_needed=spec.point is not None and spec.point.time is not None)
     sees = sees_at(archive.storage, archived, spec.point)
     return archived, select_topics(state, spec.topics, spec.source.topic_ids, sees)
 
@@ -260,18 +261,37 @@ def sees_at(storage: Storage, archived: ArchiveState, point: PointSpec | None) -
         if any(_not_exact(archived, [topic], plan)):
             return True
         state = clipped(with_snapshots(archived, plan.ends, plan.before), plan.clip)
-        found = (
-            (entry, plan.ends.get((topic.topic_id, number)))
-            for number in range(topic.partitions)
-            for entry in state.segments.get((topic.topic_id, number), ())
-        )
-        has_some = any(
-            entry.records and entry.times.min_base_timestamp < limit and (end is None or entry.base_offset < end)
-            for entry, end in found
-        )
-        return has_some and shows(storage, state)(topic)
+        try:
+            return any(
+                _shows_before(storage, state, topic, number, limit, plan.ends.get((topic.topic_id, number)))
+                for number in range(topic.partitions)
+            )
+        except (ArchiveDamaged, CorruptBatch):
+            return True
 
     return ask
+
+
+def _shows_before(
+    storage: Storage, state: ArchiveState, topic: TopicEntry, partition: int, moment: int, end: int | None
+) -> bool:
+    """Whether consumers see a record of a partition of before a time (ms), and below an end. Batches whose first
+    records were erased or compacted keep the time of these: of such segments the records are read."""
+    key = (topic.topic_id, partition)
+    early = [
+        entry
+        for entry in state.segments.get(key, ())
+        if entry.records and entry.times.min_base_timestamp < moment and (end is None or entry.base_offset < end)
+    ]
+    if any(not entry.gaps and not may_be_aborted(entry) for entry in early):
+        return True
+    if not early:
+        return False
+    return any(
+        (end is None or record.offset < end) and (record.timestamp is None or record.timestamp < moment)
+        for records in open_partition(storage, topic.name, early, state.kept(*key)).records()
+        for record in records
+    )
 
 
 def within(plan: PointPlan | None, choices: Iterable[Choice], loss: Iterable[LossFact]) -> Iterator[LossFact]:

@@ -36,7 +36,7 @@ def _shows(storage: Storage, state: ArchiveState, topic: TopicEntry) -> bool:
     partitions: list[tuple[int, Sequence[SegmentEntry]]] = [
         (number, state.segments.get((topic.topic_id, number), [])) for number in range(topic.partitions)
     ]
-    if any(entry.records and not _may_be_aborted(entry) for _, entries in partitions for entry in entries):
+    if any(entry.records and not may_be_aborted(entry) for _, entries in partitions for entry in entries):
         return True
     for number, entries in partitions:
         if not any(entry.records for entry in entries):
@@ -48,6 +48,6 @@ def _shows(storage: Storage, state: ArchiveState, topic: TopicEntry) -> bool:
     return False
 
 
-def _may_be_aborted(entry: SegmentEntry) -> bool:
-    """Formats of records keep none of aborted transactions."""
+def may_be_aborted(entry: SegmentEntry) -> bool:
+    """Tell whether the records of a segment may be of aborted transactions. Formats of records keep none of these."""
     return is_batched(entry.layout) and entry.transactional
