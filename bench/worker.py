@@ -65,7 +65,14 @@ def _told(outcome: Outcome, movers: tuple[str, ...] = ()) -> dict[str, Any]:
     }
 
 
-MOVERS = ("archive_pieces", "restore_partition", "restore_partitions", "restore_divided", "convert_chunk")
+MOVERS = (
+    "archive_task",
+    "archive_pieces",
+    "restore_partition",
+    "restore_partitions",
+    "restore_divided",
+    "convert_chunk",
+)
 """The tasks that move records; others check the archive first."""
 
 VERIFIERS = ("make_expected", "verify_partitions")

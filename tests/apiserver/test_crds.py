@@ -106,6 +106,9 @@ REFUSED = [
     ({"format": "Avro", "onDivergence": "Branch"}, "onDivergence may be Branch only with format Kafka"),
     ({"segment": {"maxBytes": "1.5Gi"}}, "spec.segment.maxBytes"),
     ({"segment": {"compression": "Gzip"}}, 'Unsupported value: "Gzip"'),
+    ({"segment": {"packBelow": "9Mi"}}, "packBelow must be at most 8Mi"),
+    ({"segment": {"packBelow": "1.5Mi"}}, "spec.segment.packBelow"),
+    ({"format": "Records", "segment": {"packBelow": "0"}}, "packBelow may be set only with format Kafka"),
     ({"format": "Parquet"}, 'Unsupported value: "Parquet"'),
     ({"format": "Records", "segment": {"compression": "Zstd"}}, "compression may be Zstd only with format Kafka"),
     ({"formatOptions": {"allowLoss": True}}, "allowLoss may be true only with compatibility strict"),
@@ -191,6 +194,7 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
         "compression": "Passthrough",
         "digest": "Blake3",
         "recordDigests": False,
+        "packBelow": "8Mi",
     }
     assert (restore["offsets"], restore["verify"], restore["everything"]) == ("Any", "Counts", False)
     assert (restore["emit"], restore["emitOptions"]) == ("None", {})

@@ -5,6 +5,7 @@ verified.json                                        what incremental verificati
 catalog/00000000000000000042.json                    a commit
 catalog/00000000000000000040-0000000003.checkpoint   the fold of commits 0..40, written at epoch 3
 catalog/00000000000000000007.bundle                  the commits 7000..7999
+packs/<epoch>-<task>-<attempt>-<number>.pack         small segments of several partitions, with their indexes
 topics/<topic>/<topic id>/partition=<n>/00000000000000001000.0000000003[-<attempt>].log .index .timeindex .txnindex
                                                      or .log.zst instead of .log
 topics/<topic>/<topic id>/partition=<n>/snapshots/<epoch>[-<attempt>]/<end offset>-<leader epoch>[.<part>].checkpoint
@@ -32,6 +33,7 @@ ARCHIVE = "archive.json"
 VERIFIED = "verified.json"
 CATALOG = "catalog/"
 TOPICS = "topics/"
+PACKS = "packs/"
 RUNS = "runs/"
 DIGESTS = "digests/"
 
@@ -64,6 +66,7 @@ _GENERATION = re.compile(r"/generation=([1-9][0-9]*)/")
 _COMMIT = re.compile(r"catalog/([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"catalog/([0-9]{20})-([0-9]{10})\.checkpoint")
 _BUNDLE = re.compile(r"catalog/([0-9]{20})\.bundle")
+_PACK = re.compile(r"packs/([0-9]{10})-(0|[1-9][0-9]*)-(0|[1-9][0-9]*)-(0|[1-9][0-9]*)\.pack")
 _SEGMENT = re.compile(
     r"topics/([a-zA-Z0-9._-]{1,249})/([A-Za-z0-9_-]{22})/partition=(0|[1-9][0-9]*)/"
     rf"([0-9]{{20}})\.([0-9]{{10}})(?:-([1-9][0-9]*))?({'|'.join(map(re.escape, SUFFIXES))})"
@@ -136,6 +139,19 @@ def segment_stem(topic: str, topic_id: str, partition: int, base_offset: int, ep
         )
     tries = f"-{attempt}" if attempt else ""
     return f"{TOPICS}{topic}/{topic_id}/partition={partition}/{base_offset:020d}.{epoch:010d}{tries}"
+
+
+def pack_path(epoch: int, task: int, attempt: int, number: int) -> str:
+    """The object of pack `number` of an attempt at a task. Raises ValueError for what is no such number."""
+    if not 0 <= epoch <= MAX_EPOCH or min(task, attempt, number) < 0:
+        raise ValueError(f"no pack name for epoch {epoch}, task {task}, attempt {attempt}, number {number}")
+    return f"{PACKS}{epoch:010d}-{task}-{attempt}-{number}.pack"
+
+
+def parse_pack(path: str) -> tuple[int, int, int, int] | None:
+    """Epoch, task, attempt and number of a pack, or None for any other object."""
+    match = _PACK.fullmatch(path)
+    return (int(match[1]), int(match[2]), int(match[3]), int(match[4])) if match else None
 
 
 def snapshots_folder(topic: str, topic_id: str, partition: int, epoch: int, attempt: int) -> str:

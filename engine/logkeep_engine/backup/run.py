@@ -64,7 +64,7 @@ from logkeep_engine.backup.summary import (
     loss_facts,
     loss_message,
 )
-from logkeep_engine.backup.task import PieceDone, archive_pieces
+from logkeep_engine.backup.task import BackupTask, PieceDone, archive_task
 from logkeep_engine.backup.watch import EndedBackup
 from logkeep_engine.contract.archive import ArchiveReport
 from logkeep_engine.contract.everything import ClusterStateMode
@@ -136,6 +136,7 @@ class BackupRun(ArchivingRun):
         self._losses_found: LossBook | None = None
         self._disagreements: list[str] = []
         self._repeated = False
+        self._tasks = 0  # that were begun in this attempt
         self._activating = Activating()
         self._erasures = AskedErasures(spec.erasures, runner_factory, environ)
         self._groups = 0
@@ -352,7 +353,9 @@ class BackupRun(ArchivingRun):
         pieces: Sequence[Piece],
     ) -> None:
         setting = setting_of(self._spec, storage, connection, writer.epoch)
-        work = pack(pieces, self._slots(pieces), limited=self._spec.limits.bytes_per_second_int is not None)
+        shared = pack(pieces, self._slots(pieces), limited=self._spec.limits.bytes_per_second_int is not None)
+        work = [BackupTask(number, some) for number, some in enumerate(shared, start=self._tasks)]
+        self._tasks += len(work)
         committer = BackupCommitter(writer, control, losses, self._fail)
         pieces_by_number = {piece.number: piece for piece in pieces}
         left = {piece.number: 0 for piece in pieces}
@@ -384,7 +387,7 @@ class BackupRun(ArchivingRun):
 
         log.info("archiving %d chunks in %d tasks", len(pieces), len(work))
         with committer:
-            self._runner_factory().run(work, partial(archive_pieces, setting), on_result, on_update, self._limits())
+            self._runner_factory().run(work, partial(archive_task, setting), on_result, on_update, self._limits())
 
     def _slots(self, pieces: Sequence[Piece]) -> int:
         """How many tasks will run at once, after Spark was told what they will do."""

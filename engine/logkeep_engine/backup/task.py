@@ -6,7 +6,8 @@ In the formats of records, `pieces.records.RecordChunkWriter` takes the place of
 
 Memory: each partition has one fetch in work, one in flight, and what the storage's writer collects. A task reads at
 most CONCURRENT partitions at once, and fewer if they are large (`streams_for`). Their fetches share FETCH_BYTES,
-however many and however large the partitions are.
+however many and however large the partitions are. A segment stays in memory until it is too large for a pack; then the
+storage's writer has what it has collected.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from logkeep_engine.archive.catalog.facts import Receipt
+from logkeep_engine.archive.writing.log_writer import Packing
+from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.backup.markers import find_ends
 from logkeep_engine.backup.pieces.batches import ChunkWriter
 from logkeep_engine.backup.pieces.records import LossChecker, RecordChunkWriter
@@ -74,23 +78,46 @@ class PieceDone:
     dense: bool = False
 
 
-def archive_pieces(setting: BackupSetting, pieces: Sequence[Piece], context: TaskContext) -> tuple[PieceDone, ...]:
-    """Archive `pieces` and return the result of each, in their order.
+class BackupTask(NamedTuple):
+    """The pieces of one task. No two tasks of an attempt at a run have the same `number`: packs are named by it."""
+
+    number: int
+    pieces: tuple[Piece, ...]
+
+
+def archive_task(setting: BackupSetting, task: BackupTask, context: TaskContext) -> tuple[PieceDone, ...]:
+    """Archive the pieces of a task as `archive_pieces` does; small segments share objects. They are visible when this
+    returns."""
+    if setting.format is not FormatName.KAFKA or not setting.pack_below:
+        return archive_pieces(setting, task.pieces, context)
+    packs = TaskPacks(setting.storage, setting.epoch, task.number, context.attempt)
+    try:
+        done = archive_pieces(setting, task.pieces, context, Packing(packs, setting.pack_below))
+        packs.commit()
+        return done
+    finally:
+        packs.abort()
+
+
+def archive_pieces(
+    setting: BackupSetting, pieces: Sequence[Piece], context: TaskContext, packing: Packing | None = None
+) -> tuple[PieceDone, ...]:
+    """Archive `pieces` and return the result of each, in their order. With `packing` its packs are not committed yet.
 
     With `setting.checking` nothing is written, and the results tell what the format would lose. Raises what Kafka
     client and storage raise; no commit names anything of such an attempt.
     """
-    return asyncio.run(_archive_pieces(setting, pieces, context))
+    return asyncio.run(_archive_pieces(setting, pieces, context, packing))
 
 
 async def _archive_pieces(
-    setting: BackupSetting, pieces: Sequence[Piece], context: TaskContext
+    setting: BackupSetting, pieces: Sequence[Piece], context: TaskContext, packing: Packing | None
 ) -> tuple[PieceDone, ...]:
     concurrent = streams_for(pieces)
     gate = asyncio.Semaphore(concurrent)
     streams = max(1, min(concurrent, len(pieces)))
     fetch_bytes = context.throttle.fetch_bytes(FETCH_BYTES // streams, streams)
-    writers = [_writer(setting, piece, context.attempt) for piece in pieces]
+    writers = [_writer(setting, piece, context.attempt, packing) for piece in pieces]
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(concurrent + 1, thread_name_prefix="logkeep-task") as pool:
         loop.set_default_executor(pool)
@@ -122,9 +149,9 @@ def streams_for(pieces: Sequence[Piece]) -> int:
     return CONCURRENT if sum(largest[:CONCURRENT]) <= COLLECTED_BYTES else CONCURRENT_LARGE
 
 
-def _writer(setting: BackupSetting, piece: Piece, attempt: int) -> PieceWriter:
+def _writer(setting: BackupSetting, piece: Piece, attempt: int, packing: Packing | None) -> PieceWriter:
     if setting.format is FormatName.KAFKA:
-        return ChunkWriter(setting, piece, attempt)
+        return ChunkWriter(setting, piece, attempt, packing)
     return (LossChecker if setting.checking else RecordChunkWriter)(setting, piece, attempt)
 
 

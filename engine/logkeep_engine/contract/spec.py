@@ -32,6 +32,7 @@ from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_engine.contract.values import (
     BytesPerSecond,
     Cores,
+    PackBytes,
     Quantity,
     ResourceName,
     SegmentBytes,
@@ -118,15 +119,22 @@ class DigestAlgorithm(StrEnum):
 
 
 DEFAULT_DIGEST = DigestAlgorithm.BLAKE3
+DEFAULT_PACK_BELOW = "8Mi"
 
 
 class SegmentSpec(Model):
-    """`maxBytes` bounds the log before it is compressed: positions in a Kafka index are those of the plain log."""
+    """`maxBytes` bounds the log before it is compressed: positions in a Kafka index are those of the plain log.
+    `packBelow` is about the bytes that are stored; 0: each segment has its own objects."""
 
     max_bytes: SegmentBytes = "512Mi"
     compression: Compression = Compression.PASSTHROUGH
     digest: DigestAlgorithm = DEFAULT_DIGEST
     record_digests: bool = False
+    pack_below: PackBytes = DEFAULT_PACK_BELOW
+
+    @property
+    def pack_below_int(self) -> int:
+        return parse_quantity(self.pack_below)
 
     @property
     def max_bytes_int(self) -> int:
@@ -247,6 +255,8 @@ class KafkaBackupSpec(Model):
         options = self.format_options
         if self.format is not FormatName.KAFKA and self.segment.compression is not Compression.PASSTHROUGH:
             raise ValueError("segment.compression may be Zstd only with format Kafka")
+        if self.format is not FormatName.KAFKA and self.segment.pack_below != DEFAULT_PACK_BELOW:
+            raise ValueError("segment.packBelow may be set only with format Kafka")
         if self.format is not FormatName.KAFKA and self.on_divergence is OnDivergence.BRANCH:
             raise ValueError("onDivergence may be Branch only with format Kafka")
         if options.allow_loss and options.compatibility is not Compatibility.STRICT:

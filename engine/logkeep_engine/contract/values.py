@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 _QUANTITY = re.compile(r"^([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?$")
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MIN_SEGMENT_BYTES = 1 << 20
+MAX_PACK_BELOW = 8 << 20  # each stream of a task may keep a segment of that size in memory
 MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a Kafka offset index are int32
 # A batch moves as a whole and has up to 1 MB by default: a lower limit would come in bursts of many seconds.
 MIN_BYTES_PER_SECOND = 64 << 10
@@ -83,6 +84,12 @@ def _segment_bytes(text: str) -> str:
     return text
 
 
+def _pack_bytes(text: str) -> str:
+    if parse_quantity(text) > MAX_PACK_BELOW:
+        raise ValueError(f"{text!r} must be at most 8Mi; 0 gives each segment its own objects")
+    return text
+
+
 def _bytes_per_second(text: str) -> str:
     if parse_quantity(text) < MIN_BYTES_PER_SECOND:
         raise ValueError(f"{text!r} must be at least 64Ki")
@@ -143,6 +150,7 @@ Duration = Annotated[str, AfterValidator(_duration)]
 Quantity = Annotated[str, AfterValidator(_quantity)]
 ArchiveBytes = Annotated[str, AfterValidator(_archive_bytes)]
 SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]
+PackBytes = Annotated[str, AfterValidator(_pack_bytes)]
 BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
 # Kubernetes' quantity of CPU, in whole millicores.
 Cores = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}|[0-9]{1,3}\.[0-9]{1,3})$")]

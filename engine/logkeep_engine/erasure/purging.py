@@ -1,10 +1,10 @@
 """The deletion of what still holds erased records, after the commit that no longer names it.
 
 Besides the objects that were replaced, these are: what retention has removed and not deleted yet, objects of the topic
-that no commit names (a killed run has left them, and whoever reads the bucket finds them), and originals that
-`logkeep import --repair` has kept. Digests of records stay, but not those of segments that were replaced. Last come the
-bytes that no list shows: older versions of objects, and what writers that were killed have left.
-"""
+that no commit names (a killed run has left them, and whoever reads the bucket finds them), and originals that `logkeep
+import --repair` has kept. A pack that no commit names may hold records of any topic. Digests of records stay, but not
+those of segments that were replaced. Last come the bytes that no list shows: older versions of objects, and what
+writers that were killed have left."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from itertools import chain
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.kept_digests import DigestsPlace
+from logkeep_engine.archive.care.removal import named_packs
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
+from logkeep_engine.archive.catalog.packed import packs_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.writing.record_files import is_made_again
@@ -52,14 +54,28 @@ def unnamed(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[str]
     return found
 
 
+def unnamed_packs(writer: Writer) -> list[str]:
+    """The packs that no commit names: nobody but a killed run has known what they hold."""
+    named = _pack_paths(writer.state)
+    return [info.path for info in writer.archive.storage.list(names.PACKS) if info.path not in named]
+
+
+def _pack_paths(state: ArchiveState) -> set[str]:
+    removed = {pack for table in removed_tables(state) for pack in packs_of(table.segments.packed)}
+    return {names.pack_path(*pack) for pack in named_packs(state) | removed}
+
+
 def unseen(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[UnseenObject]:
     """Find what may hold records or digests of the topic and no list shows. Versions stay of an object that a commit
     names and that somebody has deleted: the newest of them is all that is left of it. Raises StorageRefused if the
     store does not tell."""
     storage = writer.archive.storage
     folder, named = _folder_and_named(writer.state, topic, topic_ids)
-    there = {info.path for info in storage.list(folder)}
-    found = [item for item in storage.unseen(folder) if item.path in there or item.path not in named]
+    named |= _pack_paths(writer.state)
+    found: list[UnseenObject] = []
+    for prefix in (folder, names.PACKS):
+        there = {info.path for info in storage.list(prefix)}
+        found += (item for item in storage.unseen(prefix) if item.path in there or item.path not in named)
     # A verification may be writing digests just now; what a killed one has left of them holds no records.
     found += [item for item in storage.unseen(f"{names.DIGESTS}{topic}/") if item.is_version]
     if writer.archive.info.imported:

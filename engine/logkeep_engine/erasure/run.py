@@ -30,7 +30,8 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
 )
 from logkeep_engine.archive.catalog.generations import passive_of
-from logkeep_engine.archive.catalog.held_tables import removed_tables
+from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
+from logkeep_engine.archive.catalog.packed import packs_of
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
@@ -40,7 +41,8 @@ from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, unseen
+from logkeep_engine.erasure.moving import MoveDone, dropped, move_task, moves_out_of, packs_with
+from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, unnamed_packs, unseen
 from logkeep_engine.erasure.work import ErasureDone, ErasureSetting, ErasureWork, erase_task, works_of
 from logkeep_engine.errors import (
     ArchiveBusy,
@@ -54,7 +56,7 @@ from logkeep_engine.errors import (
 from logkeep_engine.log.keys import WantedKeys
 from logkeep_engine.report import ProgressRange, Reporter, told_warnings
 from logkeep_engine.storage import LockedObject, Storage, UnseenObject
-from logkeep_engine.tasks import TaskRunner
+from logkeep_engine.tasks import TaskRunner, no_update
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +136,16 @@ class _ErasureRun(ArchivingRun):
         writer = self._writer = begin_run(archive, self._run_id, kind=ERASURE)
         refuse(archive, writer.state, topic_ids)
         faults = self._rewrite(writer, topic_ids)
+        left = self._move(writer, topic_ids)
         self._reporter.phase("Finishing")
-        self._purge(writer, topic_ids)
+        self._purge(writer, topic_ids, wait=not left)
+        if left:
+            raise ArchiveDamaged(
+                f"{so_many(len(left), 'segment')} cannot be copied out of packs that hold records of the keys, so "
+                f"these packs are there still: {left[0]}",
+                hint="Bring these objects back from a copy, and erase again: what could be erased is.",
+                faults=left,
+            )
         if faults:
             raise ArchiveDamaged(
                 f"{so_many(len(faults), 'segment')} of topic {self._asked.topic!r} cannot be read to the end, so "
@@ -176,25 +186,51 @@ class _ErasureRun(ArchivingRun):
         self._commit(writer)
         return tuple(faults)
 
+    def _move(self, writer: Writer, topic_ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Copy what stays out of the packs that hold what was erased. Returns the faults of what is not whole."""
+        packs = packs_with(self._storage, writer.state, self._asked.topic, topic_ids)
+        writer.change_generations(dropped(writer.state, packs))
+        works = moves_out_of(writer.state, packs)
+        if not works:
+            return ()
+        faults: list[str] = []
+
+        def on_result(index: int, done: MoveDone) -> None:
+            faults.extend(done.faults)
+            self._waiting += done.exchanges
+            late = time.monotonic() - self._committed > COMMIT_SECONDS
+            if late or len(self._waiting) >= COMMIT_SEGMENTS:
+                self._commit(writer)
+
+        log.info("copying %d segments out of %d packs", sum(len(work.segments) for work in works), len(packs))
+        setting = RewritePlace(self._storage, writer.epoch)
+        self._runner_factory().run(works, partial(move_task, setting), on_result, no_update)
+        self._commit(writer)
+        return tuple(faults)
+
     def _commit(self, writer: Writer) -> None:
         if self._waiting:
             writer.exchange(self._waiting)
         self._waiting = []
         self._committed = time.monotonic()
 
-    def _purge(self, writer: Writer, topic_ids: tuple[str, ...]) -> None:
-        """Delete what held the records. After a kill the next erasure, or the next run that removes, does it."""
+    def _purge(self, writer: Writer, topic_ids: tuple[str, ...], *, wait: bool) -> None:
+        """Delete what held the records. After a kill the next erasure, or the next run that removes, does it. Without
+        `wait`, what others still need stays."""
         state, storage = writer.state, writer.archive.storage
         write_indexes(writer, {key for key in state.replaced if key[0] in topic_ids})
-        self._wait_and_purge(writer, topic_ids)
+        if wait:
+            self._wait_and_purge(writer, topic_ids)
+        else:
+            purge(writer, topic_ids=topic_ids)
         drop_digests(storage, state, {key for key in state.replaced if key[0] in topic_ids})
-        left = unnamed(writer, self._asked.topic, topic_ids)
+        left = unnamed(writer, self._asked.topic, topic_ids) + unnamed_packs(writer)
         self._require_no_other(writer)
         if writer.archive.info.imported:
             left += originals(storage, self._asked.topic)
         if left:
             storage.delete(left)
-            log.info("deleted %d objects of the topic that no commit names", len(left))
+            log.info("deleted %d objects that no commit names", len(left))
 
     def _wait_and_purge(self, writer: Writer, topic_ids: tuple[str, ...]) -> None:
         """Delete the objects that were replaced, and others of the topic that were removed before, once nobody reads
@@ -320,6 +356,10 @@ def _refuse_needed(archive: Archive, state: ArchiveState, topic_ids: tuple[str, 
     """Raises BackupUnfinished if restores still need objects that an erasure would delete: a run that has not come to
     its end has replaced them, and restores see the archive as the run before it has left it."""
     removed = list(removed_tables(state, topic_ids))
+    tables = (*held_tables(state, topic_ids), *removed)
+    packs = {pack for table in tables for pack in packs_of(table.segments.packed)}
+    others = (table for table in removed_tables(state) if table.key[0] not in topic_ids)
+    removed += (table for table in others if not packs_of(table.segments.packed).isdisjoint(packs))
     if not removed:
         return
     seen = view.choose(archive).state

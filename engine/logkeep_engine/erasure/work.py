@@ -16,7 +16,8 @@ from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress, in_
 
 TASK_BYTES = 256 << 20
 TASK_SEGMENTS = 256
-_ATTEMPTS = 1000  # names of the newest log and of its branches must differ, and a task has fewer attempts
+ATTEMPTS = 1000
+"""Names of the newest log and of its branches must differ, and a task has fewer attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def erase_task(setting: ErasureSetting, work: ErasureWork, context: TaskContext)
     rewritten: list[Rewritten] = []
     faults: list[str] = []
     records = size = 0
-    attempt = work.lane * _ATTEMPTS + context.attempt
+    attempt = work.lane * ATTEMPTS + context.attempt
     last = len(work.segments) - 1
     for number, entry in enumerate(work.segments):
         frame = None if work.time is None else SnapshotFrame(work.time, number == last)
@@ -80,7 +81,7 @@ def works_of(state: ArchiveState, topic: str, topic_ids: Iterable[str]) -> list[
     """The tasks for all segments of these incarnations of a topic, those of branches too."""
     wanted = set(topic_ids)
     found: list[ErasureWork] = []
-    for key, branch_id, lane, segments in _tables(state):
+    for key, branch_id, lane, segments in tables_of(state):
         if key[0] in wanted:
             for rows in _groups(segments):
                 found.append(ErasureWork(len(found), topic, key, branch_id, lane, rows))
@@ -91,7 +92,8 @@ def works_of(state: ArchiveState, topic: str, topic_ids: Iterable[str]) -> list[
     return found
 
 
-def _tables(state: ArchiveState) -> Iterator[tuple[Partition, str, int, PackedSegments]]:
+def tables_of(state: ArchiveState) -> Iterator[tuple[Partition, str, int, PackedSegments]]:
+    """The segments of each partition, and of each branch: partition, id of the branch, lane, segments."""
     for key in sorted(state.segments):
         yield key, "", 0, state.segments[key]
     for key in sorted(state.branches):

@@ -15,7 +15,7 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentTransacti
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes, missing_beginnings
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.partition import is_batched, open_partition
+from logkeep_engine.archive.reading.partition import NeighbouringReads, is_batched, open_partition
 from logkeep_engine.archive.reading.salvage import (
     DamageSurvey,
     SurveyTask,
@@ -65,8 +65,9 @@ def check_segments(task: CheckTask, context: TaskContext) -> CheckedSegments:
     """Runs on an executor."""
     faults: list[Damage] = []
     transactions: list[tuple[int, SegmentTransactions]] = []
+    storage = NeighbouringReads(task.storage)
     for at, (topic, entry) in enumerate(task.segments):
-        checked = check_segment(task.storage, topic, entry)
+        checked = check_segment(storage, topic, entry)
         faults += checked.damage
         if checked.transactions is not None and (entry.transactional or checked.transactions.holed):
             transactions.append((at, checked.transactions))

@@ -19,7 +19,7 @@ from dataclasses import replace
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.partition import open_damaged, open_partition
+from logkeep_engine.archive.reading.partition import NeighbouringReads, open_damaged, open_partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey
 from logkeep_engine.errors import (
     ArchiveDamaged,
@@ -57,6 +57,8 @@ def restore_partitions(tasks: tuple[RestoreTask, ...], context: TaskContext) -> 
     what the catalog (or the survey) says, TargetChanged or TopicExists if somebody else writes to a created topic,
     RestoreBusy if another run has taken over this one, and what the clients raise: the first error of any partition.
     """
+    storage = NeighbouringReads(tasks[0].storage)  # they are of one archive
+    tasks = tuple(replace(task, storage=storage) for task in tasks)
     return side_by_side(
         tasks,
         tasks[0].connection,

@@ -18,6 +18,7 @@ from logkeep_engine.archive.reading.partition import (
     log_bytes,
     open_damaged,
     open_partition,
+    read_file,
     record_format,
 )
 from logkeep_engine.errors import (
@@ -108,6 +109,9 @@ class ToolboxSegment:
     def beside(self, suffix: str) -> bytes | None:
         """An index of the segment, None if it is not there."""
         try:
+            if self.entry is not None and self.entry.pack_files is not None:
+                there = suffix in self.entry.pack_files.all_sizes(self.entry)
+                return read_file(self.storage, self.topic, self.entry, suffix) if there else None
             return self.storage.read(self.stem + suffix)
         except ObjectMissing:
             return None

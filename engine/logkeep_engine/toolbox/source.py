@@ -192,9 +192,9 @@ def _in_archive(archive: Archive, inside: str) -> LogSource:
             if not inside:
                 segments.append(segment)
             elif inside in entry.objects(segment.topic):
-                single = inside
+                single = "" if entry.pack_files is not None else inside
                 segments.append(segment)
-            elif segment.path.startswith(f"{inside}/"):
+            elif segment.path.startswith(f"{inside}/") or segment.path == inside:
                 segments.append(segment)
     if inside and not segments:
         data = archive.storage.list(inside)

@@ -267,6 +267,13 @@ BAD_BACKUPS = [
     (backup(storage={"uri": "s3://bucket", "credentials": {}}), "spec.storage.credentials", "exactly one of"),
     (backup(segment={"maxBytes": "1.5Gi"}), "spec.segment.maxBytes", "not a whole quantity"),
     (backup(segment={"maxBytes": "2Gi"}), "spec.segment.maxBytes", "between 1Mi and 2147483647"),
+    (backup(segment={"packBelow": "9Mi"}), "spec.segment.packBelow", "must be at most 8Mi; 0 gives each segment"),
+    (backup(segment={"packBelow": "some"}), "spec.segment.packBelow", "not a whole quantity"),
+    (
+        backup(format="Records", segment={"packBelow": "0"}),
+        "spec",
+        "segment.packBelow may be set only with format Kafka",
+    ),
     (backup(segment={"compression": "zstd"}), "spec.segment.compression", "'Passthrough' or 'Zstd'"),
     (backup(segment={"digest": "MD5"}), "spec.segment.digest", "'Sha256' or 'Blake3'"),
     (backup(limits={"bytesPerSecond": "fast"}), "spec.limits.bytesPerSecond", "not a whole quantity"),

@@ -142,9 +142,10 @@ def check_epochs(archive: Archive, last: int, epochs: set[int], orphans: list[st
     known."""
     written: dict[int, list[str]] = {}
     for path in orphans:
-        segment = names.parse_segment(path)
-        if segment is not None and segment.epoch not in epochs:
-            written.setdefault(segment.epoch, []).append(path)
+        segment, pack = names.parse_segment(path), names.parse_pack(path)
+        epoch = segment.epoch if segment is not None else pack[0] if pack is not None else None
+        if epoch is not None and epoch not in epochs:
+            written.setdefault(epoch, []).append(path)
     if not written:
         return
     # A run may have begun since the catalog was read: it did so before it wrote them.
@@ -153,12 +154,15 @@ def check_epochs(archive: Archive, last: int, epochs: set[int], orphans: list[st
     for epoch, paths in sorted(written.items()):
         if epoch not in later:
             first = names.parse_segment(paths[0])
-            assert first is not None
             what = (
                 f"it is of epoch {epoch}, at which no commit was made, with {len(paths)} objects in all: "
                 "the commits that named them are lost"
             )
-            yield Damage(f"{archive.storage.uri}/{paths[0]}", first.topic, first.partition, first.base_offset, what)
+            name = f"{archive.storage.uri}/{paths[0]}"
+            if first is None:
+                yield Damage(name, "", -1, None, what)
+            else:
+                yield Damage(name, first.topic, first.partition, first.base_offset, what)
 
 
 def _compare_checkpoint(

@@ -11,7 +11,9 @@ since the catalog still accounts for their offsets. So a deletion that comes lat
 overtaken, deletes nothing else.
 
 Objects are deleted when their removal is older than the grace, no running reader began before it (see `leases`), and no
-kept point needs them (see `kept_fronts`).
+kept point needs them (see `kept_fronts`). A pack is deleted when all segments in it are such: until then the objects of
+each removal that names it stay, and so does the catalog's word for them. So the catalog always knows everything that a
+pack holds.
 The time of a removal is that of the commit's object by the store's clock, or the one that the commit tells, whichever
 is later and not in the future. If the clocks are doubtful, nothing is deleted.
 """
@@ -19,7 +21,7 @@ is later and not in the future. If the clocks are doubtful, nothing is deleted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive import names
@@ -30,6 +32,8 @@ from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules, kept_points
 from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment
+from logkeep_engine.archive.catalog.held_tables import held_tables
+from logkeep_engine.archive.catalog.packed import PackId, packs_of
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
@@ -61,8 +65,8 @@ class Removed:
 @dataclass(frozen=True, slots=True)
 class Purged:
     """The removed segments whose objects were deleted, and the `bytes` of these. `waiting` are those that are there
-    still: for their grace, for the runs `readers`, which may read them, for objects that the store keeps `locked`, or
-    for kept points from before a new generation.
+    still: for their grace, for the runs `readers`, which may read them, for objects that the store keeps `locked`, for
+    kept points from before a new generation, or for other segments in the same packs.
     """
 
     segments: int = 0
@@ -106,17 +110,17 @@ def purge(
     spared: Collection[str] = (),
 ) -> Purged:
     """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs, nor
-    a point that these rules, or a hold, keep. `topic_ids`: only those of these topics; what one commit has removed of
-    others stays, and so does the catalog's word for it. What a commit has removed of `spared` topics stays as long as
-    any run's point needs it: who keeps such points is not for these rules to know.
+    a point that these rules, or a hold, keep. `topic_ids`: only those of these topics, and what else was removed that
+    shares a pack with them; what one commit has removed of others stays, and so does the catalog's word for it. What a
+    commit has removed of `spared` topics stays as long as any run's point needs it: who keeps such points is not for
+    these rules to know.
 
     Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and nobody knows whether it is over.
     """
-    removals = [
-        item
-        for item in writer.state.unpurged
-        if topic_ids is None or any(topic_id in topic_ids for topic_id, _ in item.segments)
-    ]
+    wanted = [_Wanted.of(item, topic_ids) for item in writer.state.unpurged]
+    wanted = _with_shared(wanted)
+    removals = [item.removal for item in wanted if item.keys]
+    keys_of = {item.removal.commit: item.keys for item in wanted}
     over = _with_grace_over(writer, removals, grace) if removals else []
     readers = running_readers(writer.archive.storage, writer.store_time()) if over else []
     held = {item.commit: [reader.run_id for reader in readers if reader.needs(item.commit)] for item in over}
@@ -130,11 +134,11 @@ def purge(
             writer.archive, writer.state, item, every if any(key[0] in spared for key in item.segments) else points
         )
     ]
-    keys = {key for item in due for key in _of_topics(item, topic_ids)}
-    write_indexes(writer, keys)
-    locked = {item.commit: _delete_objects(writer, item, topic_ids) for item in due}
+    due = _without_shared(writer.state, due, keys_of)
+    write_indexes(writer, {key for item in due for key in keys_of[item.commit]})
+    locked = {item.commit: _delete_objects(writer, item, keys_of[item.commit]) for item in due}
     done = [item for item in due if not locked[item.commit]]
-    whole = [item for item in done if topic_ids is None or all(key[0] in topic_ids for key in item.segments)]
+    whole = [item for item in done if len(keys_of[item.commit]) == len(item.segments)]
     if whole:
         writer.purged([item.commit for item in whole])
     return Purged(
@@ -174,17 +178,66 @@ def write_indexes(writer: Writer, keys: Collection[Partition]) -> None:
     write_partition_indexes(writer.archive.storage, state, sorted(keys), root="" if adopted else names.TOPICS)
 
 
-def _of_topics(item: Unpurged, topic_ids: Collection[str] | None) -> list[Partition]:
-    """The partitions of a removal, or only those of some topics."""
-    return [key for key in item.segments if topic_ids is None or key[0] in topic_ids]
+@dataclass(slots=True)
+class _Wanted:
+    """The partitions `keys` of a removal whose objects are to be deleted; the `packs` of each of its partitions."""
+
+    removal: Unpurged
+    keys: set[Partition]
+    packs: dict[Partition, set[PackId]]
+
+    @classmethod
+    def of(cls, removal: Unpurged, topic_ids: Collection[str] | None) -> _Wanted:
+        keys = {key for key in removal.segments if topic_ids is None or key[0] in topic_ids}
+        return cls(removal, keys, {key: packs_of(entries.packed) for key, entries in removal.segments.items()})
 
 
-def _delete_objects(writer: Writer, item: Unpurged, topic_ids: Collection[str] | None) -> tuple[LockedObject, ...]:
-    """Delete the objects of a removal, or only those of some topics, and return those that the store keeps because they
+def _with_shared(wanted: list[_Wanted]) -> list[_Wanted]:
+    """The same, and all that was removed and shares a pack with these: a pack is deleted as a whole."""
+    packs: set[PackId] = set()
+    while True:
+        found = {pack for item in wanted for key in item.keys for pack in item.packs[key]}
+        if found == packs:
+            return wanted
+        packs = found
+        for item in wanted:
+            item.keys |= {key for key, some in item.packs.items() if some & packs}
+
+
+def _without_shared(
+    state: ArchiveState, due: list[Unpurged], keys_of: Mapping[int, Collection[Partition]]
+) -> list[Unpurged]:
+    """The removals without those of which a pack has another segment that stays."""
+    left = {item.commit: _packs_among(item, keys_of[item.commit]) for item in due}
+    if not any(left.values()):
+        return due
+    named = named_packs(state)
+    for item in state.unpurged:
+        if item.commit not in left:
+            named |= _packs_among(item, item.segments)
+    while blocked := {commit for commit, packs in left.items() if packs & named}:
+        for commit in blocked:
+            named |= left.pop(commit)
+    return [item for item in due if item.commit in left]
+
+
+def named_packs(state: ArchiveState) -> set[PackId]:
+    """The packs that segments of the archive have, without those that were removed."""
+    return {pack for table in held_tables(state) for pack in packs_of(table.segments.packed)}
+
+
+def _packs_among(item: Unpurged, keys: Iterable[Partition]) -> set[PackId]:
+    """The packs of a removal in these partitions."""
+    return {pack for key in keys for pack in packs_of(item.segments[key].packed)}
+
+
+def _delete_objects(writer: Writer, item: Unpurged, keys: Collection[Partition]) -> tuple[LockedObject, ...]:
+    """Delete the objects that a removal has of these partitions, and return those that the store keeps because they
     are locked."""
     state, storage = writer.state, writer.archive.storage
-    tables = {key: item.segments[key] for key in _of_topics(item, topic_ids)}
-    return storage.delete_unlocked(path for key, entries in tables.items() for path in _not_named(state, key, entries))
+    tables = {key: item.segments[key] for key in sorted(keys)}
+    paths = {path for key, entries in tables.items() for path in _not_named(state, key, entries)}
+    return storage.delete_unlocked(sorted(paths))
 
 
 def _not_named(state: ArchiveState, key: Partition, entries: Iterable[SegmentEntry]) -> Iterator[str]:

@@ -12,7 +12,13 @@ from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.fields import paths
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower, SegmentTransactions
 from logkeep_engine.archive.reading.damage import Damage
-from logkeep_engine.archive.reading.partition import fetched_epoch, is_batched, open_damaged, read_parts
+from logkeep_engine.archive.reading.partition import (
+    fetched_epoch,
+    is_batched,
+    open_damaged,
+    read_file,
+    read_parts,
+)
 from logkeep_engine.errors import CorruptBatch, ObjectMissing, ObjectTooLarge
 from logkeep_engine.log.segment import AbortedTxn, SegmentBuilder, SegmentSummary
 from logkeep_engine.log.snapshot import FOOTER_BYTES, HEADER_BYTES
@@ -41,8 +47,10 @@ def missing_or_short(storage: Storage, topic: str, entry: SegmentEntry, listed: 
     another size."""
     for path, size in entry.objects(topic).items():
         found = listed.get(path)
-        if found != size:
-            what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}"
+        shared = entry.pack_files is not None  # other segments lie behind it
+        if found is None or found < size or (found > size and not shared):
+            more = " or more" if shared else ""
+            what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}{more}"
             yield Damage(f"{storage.uri}/{path}", topic, entry.partition, entry.base_offset, what)
 
 
@@ -126,7 +134,7 @@ def _verify_size(
 ) -> tuple[bytes | None, list[Damage]]:
     """The object's content if it is there with the catalog's size, and what is wrong with it."""
     try:
-        data = storage.read(entry.stem(topic) + suffix)
+        data = read_file(storage, topic, entry, suffix)
     except ObjectMissing:
         return None, [_damage(storage, topic, entry, suffix, entry.base_offset, "the object is missing")]
     except ObjectTooLarge as error:

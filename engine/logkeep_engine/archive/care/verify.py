@@ -57,6 +57,7 @@ from logkeep_engine.archive.catalog.segment_transactions import SegmentTransacti
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.archive.reading.damage import Damage
+from logkeep_engine.archive.reading.partition import NeighbouringReads
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.archive.writing.record_files import is_made_again
 from logkeep_engine.contract.anchor import Anchor
@@ -91,9 +92,9 @@ class Unread:
 class VerifyReport:
     """`objects` counts those that were looked at; `bytes` and `records` are those of segments without damage.
 
-    `orphans`: objects under `topics/` that no commit names. `disagreements`: transactions of which marker and index say
-    different things. Nothing is lost by either: readers hold to the marker. `unread` is None if everything was read.
-    """
+    `orphans`: objects under `topics/` and `packs/` that no commit names. `disagreements`: transactions of which marker
+    and index say different things. Nothing is lost by either: readers hold to the marker. `unread` is None if
+    everything was read."""
 
     objects: int
     segments: int
@@ -148,7 +149,7 @@ def verify(
     if cycle is not None and not cycle.is_first:
         tables, left_out = _chosen_by(cycle, tables)
     reading = _Reading(chosen, state, tables, len(faults), follows=not left_out)
-    for entry, checked in _verified(archive.storage, chosen, chain.from_iterable(tables), workers):
+    for entry, checked in _verified(NeighbouringReads(archive.storage), chosen, chain.from_iterable(tables), workers):
         reading.take(entry, checked)
         if on_progress is not None:
             on_progress(reading.progress())
@@ -159,7 +160,7 @@ def verify(
     )
     damaged = _still_named(archive, state, [*reading.damaged, *(item for item in left if item[1])])
     faults.extend(chain.from_iterable(damage for _, damage in damaged))
-    orphans = [path for path in _orphans(listed, state) if topics is None or topics(_topic_of(path))]
+    orphans = [path for path in _orphans(listed, state) if topics is None or _is_chosen(path, topics)]
     if known is None:
         faults.extend(check_epochs(archive, state.commit, catalog.epochs, orphans))
     unread = None
@@ -212,6 +213,7 @@ class _Reading:
         self.disagreements: list[str] = []
         self._done = self._bytes = 0
         self._transactions: list[SegmentTransactions] = []
+        self._packs: set[str] = set()
         self._key: Partition | None = None
 
     def take(self, entry: SegmentEntry, checked: SegmentCheck) -> None:
@@ -227,7 +229,9 @@ class _Reading:
         self._faults += len(checked.damage)
         self._done += 1
         self._bytes += entry.bytes
-        self.objects += len(entry.objects(self._chosen[entry.topic_id]))
+        shared = {} if entry.pack_files is None else entry.objects(self._chosen[entry.topic_id])
+        self.objects += len(entry.objects(self._chosen[entry.topic_id])) - len(self._packs.intersection(shared))
+        self._packs.update(shared)
         if checked.damage:
             self.damaged.append((entry, checked.damage))
         else:
@@ -272,9 +276,10 @@ def _verified(
 
 
 def _listed(storage: Storage, state: ArchiveState) -> dict[str, int]:
-    """The objects of topics, and their sizes. Topics' folders of an adopted archive may lie beside `archive.json`."""
+    """The objects of topics and the packs, and their sizes. Topics' folders of an adopted archive may lie beside
+    `archive.json`."""
     first = (segments[0].topic_folder(state.topics[topic_id].name) for topic_id, segments in _named(state) if segments)
-    beside = {folder for folder in first if not folder.startswith(names.TOPICS)}
+    beside = {names.PACKS, *(folder for folder in first if not folder.startswith(names.TOPICS))}
     return {info.path: info.size for prefix in (names.TOPICS, *sorted(beside)) for info in storage.list(prefix)}
 
 
@@ -294,8 +299,9 @@ def _orphans(listed: Mapping[str, int], state: ArchiveState) -> list[str]:
     return [path for path in listed if path not in known and not is_made_again(path)]
 
 
-def _topic_of(path: str) -> str:
-    return path.removeprefix(names.TOPICS).partition("/")[0]
+def _is_chosen(path: str, topics: Callable[[str], bool]) -> bool:
+    """Whether an object is of a chosen topic. Of a pack nobody knows that without reading it."""
+    return not path.startswith(names.PACKS) and topics(path.removeprefix(names.TOPICS).partition("/")[0])
 
 
 def _still_named(

@@ -26,6 +26,7 @@ class Layout(IntEnum):
 
     `RECORDS_AT_ROOT`: an adopted folder of the Records format, whose topics' folders lie beside `archive.json`.
     `SNAPSHOT`: a part of the snapshot of a compacted partition (KIP-630).
+    `PACK`: the files of the layout KAFKA, one behind the other in an object that other segments share.
     """
 
     KAFKA = 0
@@ -33,6 +34,7 @@ class Layout(IntEnum):
     AVRO = 2
     RECORDS_AT_ROOT = 3
     SNAPSHOT = 4
+    PACK = 5
 
 
 LAYOUTS = {FormatName.KAFKA: Layout.KAFKA, FormatName.RECORDS: Layout.RECORDS, FormatName.AVRO: Layout.AVRO}
@@ -50,6 +52,19 @@ class SegmentTimes:
     append_time: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """Where the bytes of a file of a segment lie: `size` of them, from byte `start` of the object at `path` on."""
+
+    path: str
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
 class Files(ABC):
     """The objects of a segment, which its layout names. Each layout has its own subclass with the facts that only this
     layout has; the facts of other layouts are 0 or "".
@@ -60,6 +75,8 @@ class Files(ABC):
     is that of the format. `end`, `leader_epoch` and `part` are in the name of a part of a snapshot. The object may have
     batches in so many offsets (`margin`) below `base_offset` and from `next_offset` on, which are no part of the log.
     `generation` is in the folder name of a segment that was read for a generation, where its own name has no epoch.
+    `pack_task` and `pack_number` are in the name of a pack, whose byte `position` is the first of the segment, and
+    `txnparts_bytes` is the size of the `.txnparts` there.
     """
 
     __slots__ = ()
@@ -77,6 +94,10 @@ class Files(ABC):
     leader_epoch: int = 0
     part: int = 0
     generation: int = 0
+    pack_task: int = 0
+    pack_number: int = 0
+    position: int = 0
+    txnparts_bytes: int = 0
 
     def may_be(self) -> bool:
         """Whether names can have these numbers."""
@@ -97,7 +118,16 @@ class Files(ABC):
 
     @abstractmethod
     def sizes(self, entry: SegmentEntry) -> dict[str, int]:
-        """The size in bytes of each object by its suffix."""
+        """The size in bytes of each file that the catalog names, by its suffix."""
+
+    def place(self, topic: str, entry: SegmentEntry, suffix: str) -> FilePlace:
+        """Where the file with this suffix lies. Nobody asks for one that the segment has not."""
+        return FilePlace(entry.stem(topic) + suffix, 0, self.sizes(entry)[suffix])
+
+    def objects(self, topic: str, entry: SegmentEntry) -> dict[str, int]:
+        """Path and size in bytes of each object."""
+        stem = entry.stem(topic)
+        return {stem + suffix: size for suffix, size in self.sizes(entry).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +161,52 @@ class KafkaFiles(Files):
             names.TIMEINDEX: self.timeindex_bytes,
         }
         return {**sizes, names.TXNINDEX: self.txnindex_bytes} if self.txnindex_bytes else sizes
+
+
+@dataclass(frozen=True, slots=True)
+class PackFiles(KafkaFiles):
+    """The same files in a pack: the log, and right behind it its indexes. The name of the pack has the epoch and the
+    attempt of the segment."""
+
+    layout = Layout.PACK
+    least_objects = 0  # the pack is an object of several segments
+    pack_task: int = 0
+    pack_number: int = 0
+    position: int = 0
+    txnparts_bytes: int = 0
+
+    def pack(self, entry: SegmentEntry) -> str:
+        """The path of the pack."""
+        return names.pack_path(entry.epoch, self.pack_task, entry.attempt, self.pack_number)
+
+    def stem(self, topic: str, entry: SegmentEntry) -> str:
+        """A name of the segment for people: the pack, and where the segment begins in it. It is no object's."""
+        return f"{self.pack(entry)}:{self.position}"
+
+    def folder(self, topic: str, entry: SegmentEntry) -> str:
+        return names.PACKS
+
+    def all_sizes(self, entry: SegmentEntry) -> dict[str, int]:
+        """The sizes of all files, in the order in which they lie in the pack."""
+        parts = {names.TXNPARTS: self.txnparts_bytes} if self.txnparts_bytes else {}
+        return {**self.sizes(entry), **parts}
+
+    def place(self, topic: str, entry: SegmentEntry, suffix: str) -> FilePlace:
+        at = self.position
+        for name, size in self.all_sizes(entry).items():
+            if name == suffix:
+                return FilePlace(self.pack(entry), at, size)
+            at += size
+        raise KeyError(suffix)
+
+    def whole(self, entry: SegmentEntry) -> FilePlace:
+        """Where all files of the segment lie together."""
+        return FilePlace(self.pack(entry), self.position, sum(self.all_sizes(entry).values()))
+
+    def objects(self, topic: str, entry: SegmentEntry) -> dict[str, int]:
+        """The pack, and how many bytes it has at least."""
+        whole = self.whole(entry)
+        return {whole.path: whole.end}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +299,7 @@ class SnapshotFiles(Files):
 
 
 FILES: dict[Layout, type[Files]] = {
-    kind.layout: kind for kind in (KafkaFiles, RecordsFiles, AvroFiles, RecordsAtRootFiles, SnapshotFiles)
+    kind.layout: kind for kind in (KafkaFiles, RecordsFiles, AvroFiles, RecordsAtRootFiles, SnapshotFiles, PackFiles)
 }
 
 
@@ -334,9 +410,17 @@ class SegmentEntry:
         return self.files.folder(topic, self)
 
     def objects(self, topic: str) -> dict[str, int]:
-        """Path and size in bytes of each of its objects."""
-        stem = self.stem(topic)
-        return {stem + suffix: size for suffix, size in self.files.sizes(self).items()}
+        """Path and size in bytes of each of its objects; of a pack, which has other segments too, the least size."""
+        return self.files.objects(topic, self)
+
+    def place(self, topic: str, suffix: str) -> FilePlace:
+        """Where its file with this suffix lies, be it an object of its own or a part of a pack."""
+        return self.files.place(topic, self, suffix)
+
+    @property
+    def pack_files(self) -> PackFiles | None:
+        """Its files if they lie in a pack."""
+        return self.files if isinstance(self.files, PackFiles) else None
 
     def beside(self, topic: str) -> tuple[str, ...]:
         """Paths of objects that may lie beside those: they hold nothing that the log does not."""

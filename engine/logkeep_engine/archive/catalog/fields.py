@@ -28,7 +28,8 @@ class FieldKind(StrEnum):
 
 
 _ANY = frozenset(Layout)
-_KAFKA = frozenset({Layout.KAFKA})
+_PACK = frozenset({Layout.PACK})
+_KAFKA = _PACK | {Layout.KAFKA}
 _INDEXED = _KAFKA | {Layout.RECORDS, Layout.RECORDS_AT_ROOT, Layout.SNAPSHOT}
 _AVRO = frozenset({Layout.AVRO})
 _NUMBERED = _AVRO | {Layout.RECORDS, Layout.RECORDS_AT_ROOT}
@@ -58,24 +59,30 @@ FIELDS = (  # in the order of a commit's columns
     SegmentField("bytes", "bytes", FieldKind.LONG, 5),
     SegmentField("times.min_base_timestamp", "minBaseTimestamp", FieldKind.LONG, 6),
     SegmentField("times.max_timestamp", "maxTimestamp", FieldKind.LONG, 7),
-    SegmentField("digest.sha256", "sha256", FieldKind.HASH, 19),
-    SegmentField("codecs", "codecs", FieldKind.COUNTS, 14),
-    SegmentField("flags", "flags", FieldKind.BITS, 21),
+    SegmentField("digest.sha256", "sha256", FieldKind.HASH, 23),
+    SegmentField("codecs", "codecs", FieldKind.COUNTS, 18),
+    SegmentField("flags", "flags", FieldKind.BITS, 25),
     SegmentField("max_batch_bytes", "maxBatchBytes", FieldKind.INT, 10),
     SegmentField("files.index_bytes", "indexBytes", FieldKind.INT, 11, _INDEXED),
     SegmentField("files.timeindex_bytes", "timeindexBytes", FieldKind.INT, 12, _KAFKA),
     SegmentField("files.txnindex_bytes", "txnindexBytes", FieldKind.INT, 13, _KAFKA),
-    SegmentField("files.txnindex_sha256", "txnindexSha256", FieldKind.HASH, 20, _KAFKA),
+    SegmentField("files.txnindex_sha256", "txnindexSha256", FieldKind.HASH, 24, _KAFKA),
     SegmentField("files.stored_bytes", "storedBytes", FieldKind.LONG, 8, _KAFKA),
-    SegmentField("layout", "layout", FieldKind.BITS, 22),
+    SegmentField("layout", "layout", FieldKind.BITS, 26),
     SegmentField("files.sequence", "sequence", FieldKind.LONG, 8, _AVRO),
     SegmentField("files.sequence_width", "sequenceWidth", FieldKind.INT, 12, _NUMBERED),
-    SegmentField("digest.blake3", "blake3", FieldKind.HASH, 19),
+    SegmentField("digest.blake3", "blake3", FieldKind.HASH, 23),
     SegmentField("files.end", "snapshotEnd", FieldKind.LONG, 8, _SNAPSHOT),
     SegmentField("files.leader_epoch", "leaderEpoch", FieldKind.INT, 12, _SNAPSHOT),
     SegmentField("files.part", "part", FieldKind.INT, 13, _SNAPSHOT),
     SegmentField("files.generation", "generation", FieldKind.INT, 13, _NUMBERED),
+    SegmentField("files.pack_task", "packTask", FieldKind.INT, 14, _PACK),
+    SegmentField("files.pack_number", "packNumber", FieldKind.INT, 15, _PACK),
+    SegmentField("files.position", "position", FieldKind.INT, 16, _PACK),
+    SegmentField("files.txnparts_bytes", "txnpartsBytes", FieldKind.INT, 17, _PACK),
 )
+_EVERY = Layout.PACK
+"""A layout that has a field at each place of a row."""
 FLAGS = {
     "transactional": "transactional",
     "control": "control",
@@ -91,6 +98,7 @@ LAYOUT_NAMES = {
     Layout.AVRO: "avro",
     Layout.RECORDS_AT_ROOT: "recordsAtRoot",
     Layout.SNAPSHOT: "snapshot",
+    Layout.PACK: "pack",
 }
 """The values of the column `layout`."""
 
@@ -109,10 +117,10 @@ def at(path: str, layout: Layout = Layout.KAFKA) -> int:
 
 def numbers(layout: Layout) -> list[SegmentField]:
     """The fields of the integers that a packed row begins with, in its order. A layout without a field of its own at a
-    place has Kafka's field there, which is 0."""
+    place has the field of a pack there, which is 0."""
     found = {
         field.at: field
-        for wanted in (Layout.KAFKA, layout)
+        for wanted in (_EVERY, layout)
         for field in FIELDS
         if wanted in field.layouts and field.kind in (FieldKind.LONG, FieldKind.INT)
     }
@@ -120,8 +128,8 @@ def numbers(layout: Layout) -> list[SegmentField]:
 
 
 def _row_fields() -> list[SegmentField]:
-    """Kafka's fields, one for each place of a packed row, in its order."""
-    found = {field.at: field for field in reversed(FIELDS) if Layout.KAFKA in field.layouts}
+    """The fields of a pack, one for each place of a packed row, in its order."""
+    found = {field.at: field for field in reversed(FIELDS) if _EVERY in field.layouts}
     return [found[place] for place in sorted(found)]
 
 

@@ -41,6 +41,12 @@ _IDENTITY = itemgetter(*map(fields.at, ("base_offset", "epoch", "attempt")))
 _END_AT = fields.at("files.end", Layout.SNAPSHOT)
 LAYOUT_AT = -2
 """The place of the number of the layout in an unpacked row."""
+PackId = tuple[int, int, int, int]
+"""Epoch, task, attempt and number of a pack, as `names.pack_path` takes them."""
+PACK_ID: Callable[[Sequence[Any]], PackId] = itemgetter(
+    *(fields.at(path, Layout.PACK) for path in ("epoch", "files.pack_task", "attempt", "files.pack_number"))
+)
+"""The pack of an unpacked row of that layout."""
 _NO_HASH = bytes(32)
 _KNOWN_FLAGS = range(HAS_TXNINDEX_SHA256 << 1)
 _KNOWN_CODECS = frozenset(CODECS)
@@ -134,6 +140,13 @@ def sums_of(rows: bytes | bytearray) -> tuple[int, int]:
         records += some
         size += more
     return records, size
+
+
+def packs_of(rows: bytes | bytearray) -> set[PackId]:
+    """The packs that these rows name."""
+    if Layout.PACK not in rows[ROW_BYTES + LAYOUT_AT :: ROW_BYTES]:
+        return set()
+    return {PACK_ID(row) for row in _ROW.iter_unpack(bytes(rows)) if row[LAYOUT_AT] == Layout.PACK}
 
 
 def split_rows(rows: bytes | bytearray, offset: int) -> tuple[bytes, bytes]:

@@ -23,6 +23,7 @@ from logkeep_engine.archive.catalog.packed import (
     identity_of,
     offsets_of,
     pack,
+    packs_of,
     sums_of,
 )
 from logkeep_engine.archive.ranges import Range, add_range, together, without
@@ -86,6 +87,8 @@ def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]
     found: list[Range] = []
     for (base, epoch, _, snapshot), row in state.replaced.get(key, ()):
         left = PackedSegments(key, row)[0] if row else None
+        if left is not None and left.layout is Layout.PACK:
+            continue  # a copy: what is written anew has objects of its own
         stop = base + 1 if left is None else max(left.next_offset, base + 1)
         if _is_read_again(log, bases, base, stop, epoch if left is None else left.epoch):
             continue
@@ -113,10 +116,11 @@ def put_in_place(
     replaced: Iterable[ReplacedSegment],
     segments: Sequence[SegmentEntry],
     unname: Callable[[Partition, bytes], None],
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     """Put segments in the place of others, and tell `unname` the rows of these. Returns how many records and bytes
-    fewer they have. Raises ValueError for one that is not there, or is of another partition."""
-    records = size = 0
+    fewer they have, and how many segments were written anew, copies in packs not among them. Raises ValueError for one
+    that is not there, or is of another partition."""
+    records = size = anew = 0
     tables: dict[tuple[Partition, str, int], _Rows] = {}
     for item in replaced:
         key = (item.topic_id, item.partition)
@@ -131,9 +135,10 @@ def put_in_place(
         state.replaced.setdefault(key, []).append(Replacement(identity_of(gone), row))
         before, after = sums_of(gone), sums_of(row)
         records, size = records + before[0] - after[0], size + before[1] - after[1]
+        anew += not packs_of(row)
     for (key, branch_id, snapshot), table in tables.items():
         _hold(state, key, branch_id, snapshot, b"".join(table.rows))
-    return records, size
+    return records, size, anew
 
 
 class _Rows:

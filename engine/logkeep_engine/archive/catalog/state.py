@@ -366,10 +366,10 @@ class ArchiveState:
             self.retention_holds = commit.holds
         change_generations(self, commit)
         if not commit.branchings:  # else the segments are copies
-            records, size = erased if commit.replaced else sums_of_segments(commit.segments)
+            new = (*sums_of_segments(commit.segments), len(commit.segments))
+            records, size, segments = erased if commit.replaced else new
             more, more_size = sums_of_segments(commit.passive.segments)
-            segments = len(commit.replaced or commit.segments) + len(commit.passive.segments)
-            run = run.added(records + more, size + more_size, segments)
+            run = run.added(records + more, size + more_size, segments + len(commit.passive.segments))
         if commit.kind is CommitKind.END:
             run = run.ended(commit.outcome, commit.time, commit.message)
             if commit.ends_backup:

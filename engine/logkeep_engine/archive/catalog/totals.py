@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog import fields
 from logkeep_engine.archive.catalog.entry import FILES, Layout
-from logkeep_engine.archive.catalog.packed import LAYOUT_AT, ROW_BYTES
+from logkeep_engine.archive.catalog.packed import LAYOUT_AT, PACK_ID, ROW_BYTES, PackId
 
 Rows = bytes | bytearray
 
@@ -20,18 +20,25 @@ _OBJECTS = [FILES[layout].least_objects for layout in sorted(Layout)]
 
 @dataclass(slots=True)
 class SegmentTotals:
-    """The sums of some segments. `objects` are all of them, indexes included. `stored_bytes` are those of the objects
-    that hold logs or records. `first` and `last` are times in ms since the epoch, from the earliest first time of a
-    batch to the latest of a record; -1 if there is none. `epochs` are those at which the segments were written."""
+    """The sums of some segments. `own_objects` are those that no other segment shares, indexes included; the others are
+    `packs`. `stored_bytes` are those of the objects that hold logs or records, of packs only those of the logs. `first`
+    and `last` are times in ms since the epoch, from the earliest first time of a batch to the latest of a record; -1 if
+    there is none. `epochs` are those at which the segments were written."""
 
     segments: int = 0
-    objects: int = 0
+    own_objects: int = 0
     records: int = 0
     bytes: int = 0
     stored_bytes: int = 0
     first: int = -1
     last: int = -1
     epochs: set[int] = field(default_factory=set)
+    packs: set[PackId] = field(default_factory=set)
+
+    @property
+    def objects(self) -> int:
+        """The number of all objects."""
+        return self.own_objects + len(self.packs)
 
     def add_rows(self, rows: Rows, start: int = 0) -> None:
         """Add the rows from the one with the number `start` on."""
@@ -41,10 +48,13 @@ class SegmentTotals:
             self.records += row[_RECORDS]
             self.bytes += size
             layout = row[LAYOUT_AT]
-            self.objects += _OBJECTS[layout]
+            self.own_objects += _OBJECTS[layout]
             if layout == Layout.KAFKA:
                 self.stored_bytes += stored or size
-                self.objects += row[_TXNINDEX] > 0
+                self.own_objects += row[_TXNINDEX] > 0
+            elif layout == Layout.PACK:
+                self.stored_bytes += stored or size
+                self.packs.add(PACK_ID(row))
             else:  # these places hold other numbers
                 self.stored_bytes += size
             if first >= 0 and (first < self.first or self.first < 0):
@@ -57,7 +67,8 @@ class SegmentTotals:
     def add(self, other: SegmentTotals) -> None:
         """Add the sums of other segments."""
         self.segments += other.segments
-        self.objects += other.objects
+        self.own_objects += other.own_objects
+        self.packs |= other.packs
         self.records += other.records
         self.bytes += other.bytes
         self.stored_bytes += other.stored_bytes

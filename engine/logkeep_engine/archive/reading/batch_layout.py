@@ -26,7 +26,7 @@ _offset = attrgetter("offset")
 
 
 class BatchLayout:
-    """Reads the layout KAFKA, see `layouts.LayoutReader`."""
+    """Reads the layouts KAFKA and PACK, see `layouts.LayoutReader`."""
 
     batched = True
     records_format = None

@@ -74,10 +74,12 @@ class LayoutReader(Protocol):
         ...
 
 
+_BATCHES = BatchLayout()
 _RECORDS = RecordLayout(RECORDS)
 
 READERS: dict[Layout, LayoutReader] = {
-    Layout.KAFKA: BatchLayout(),
+    Layout.KAFKA: _BATCHES,
+    Layout.PACK: _BATCHES,
     Layout.RECORDS: _RECORDS,
     Layout.RECORDS_AT_ROOT: _RECORDS,
     Layout.AVRO: RecordLayout(AVRO),

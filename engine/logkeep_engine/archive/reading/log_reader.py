@@ -1,6 +1,6 @@
 """The bytes of an archived log, block by block, whether it lies there as it is or in seekable zstd.
 
-    for item in read_log(storage, path, entry): ...      # LogBlock | DamagedBytes
+    for item in read_log(storage, topic, entry): ...      # LogBlock | DamagedBytes
 
 Blocks are read, and decompressed, ahead of the caller in threads. They lie in buffers that are used again as soon as
 no view of them is left (fresh pages cost more than the work on them), so a caller may keep a view as long as it likes.
@@ -15,9 +15,11 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.reading.files import SegmentFile
 from logkeep_engine.errors import CorruptFrame, ObjectMissing
 from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.seekable import (
@@ -61,16 +63,17 @@ class LogBlock:
 
 
 def read_log(
-    storage: Storage, path: str, entry: SegmentEntry, *, start: int = 0, block: int = DEFAULT_BLOCK
+    storage: Storage, topic: str, entry: SegmentEntry, *, start: int = 0, block: int = DEFAULT_BLOCK
 ) -> Iterator[LogBlock | DamagedBytes]:
     """The log of `entry` from position `start` on. Memory: three blocks, and two of the object if it is compressed.
 
     The bytes are those of the object, be they more or fewer than the catalog says.
     """
+    file = SegmentFile(storage, topic, entry, entry.log_suffix)
     if entry.files.stored_bytes:
-        return _Compressed(storage, path, entry, block).items(start)
+        return _Compressed(file, entry, block).items(start)
     left = entry.bytes - start
-    return _ahead(_plain(storage, path, start, _Ring(min(block, left + 1), _headroom(entry))), left >= block)
+    return _ahead(_plain(file, start, _Ring(min(block, left + 1), _headroom(entry))), left >= block)
 
 
 def log_bytes(
@@ -78,7 +81,7 @@ def log_bytes(
 ) -> Iterator[memoryview | DamagedBytes]:
     """The bytes of `read_log`, for who looks for batches in them himself. A missing object is damage here too."""
     try:
-        for item in read_log(storage, entry.stem(topic) + entry.log_suffix, entry, start=start, block=block):
+        for item in read_log(storage, topic, entry, start=start, block=block):
             if isinstance(item, LogBlock):
                 yield memoryview(item.buffer)[item.start : item.end]
             else:
@@ -88,14 +91,14 @@ def log_bytes(
         yield DamagedBytes("the object is missing", entry.bytes - start)
 
 
-def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[LogBlock | DamagedBytes]:
+def _plain(file: SegmentFile, start: int, ring: _Ring) -> Iterator[LogBlock | DamagedBytes]:
     at = start
     try:
         while True:
             item = ring.take()
             view = memoryview(item.buffer)[item.start : item.end]
             wanted = len(view)
-            count = storage.read_into(path, at, view)
+            count = file.read_into(at, view)
             del view
             at += count
             item.end = item.start + count
@@ -111,9 +114,8 @@ def _plain(storage: Storage, path: str, start: int, ring: _Ring) -> Iterator[Log
 class _Compressed:
     """A log in seekable zstd."""
 
-    def __init__(self, storage: Storage, path: str, entry: SegmentEntry, block: int) -> None:
-        self._storage = storage
-        self._path = path
+    def __init__(self, file: SegmentFile, entry: SegmentEntry, block: int) -> None:
+        self._file = file
         self._entry = entry
         self._block = block
         self._frame_max = max(FRAME_BYTES, entry.max_batch_bytes)
@@ -148,12 +150,12 @@ class _Compressed:
         stored = entry.files.stored_bytes
         start = 0 if stored < self._block else stored - min(stored, _TAIL_BYTES)
         # Read one byte more than there should be, so that an object that is too long is noticed.
-        tail = self._storage.read_range(self._path, start, stored + 1)
+        tail = self._file.read_range(start, stored + 1)
         if len(tail) != stored - start:
             less = "fewer" if len(tail) < stored - start else "more"
             raise CorruptFrame(f"the object has {less} bytes than the {stored} that the catalog says")
         if start and len(tail) < table_bytes(tail) <= stored:
-            tail = self._storage.read_range(self._path, stored - table_bytes(tail), stored)
+            tail = self._file.read_range(stored - table_bytes(tail), stored)
         table = SeekTable.parse(tail, stored)
         if table.size != entry.bytes:
             raise CorruptFrame(f"its seek table describes {table.size} bytes of log, the catalog says {entry.bytes}")
@@ -178,7 +180,7 @@ class _Compressed:
     def _fetch(self, group: tuple[ZstdFrame, ...]) -> memoryview:
         size = group[-1].at + group[-1].stored - group[0].at
         view = memoryview(self._stored.take(size).buffer)[:size]
-        return view[: self._storage.read_into(self._path, group[0].at, view)]
+        return view[: self._file.read_into(group[0].at, view)]
 
     def _decompressed(
         self, groups: Iterator[tuple[tuple[ZstdFrame, ...], memoryview]]
@@ -210,34 +212,31 @@ class _Compressed:
         at = 0  # the position of data[0] in the object
         size = 0  # bytes of the log so far
         lost = False  # no frame was found since the last damage
-        with self._storage.reader(self._path, block=self._block) as reader:
-            final = False
-            while not final:
-                fresh = reader.read_block()
-                final = not fresh
-                data += fresh
-                position = 0
-                while position < len(data) and size < self._entry.bytes:
-                    try:
-                        item, end = self._frame(ring, data, position, final)
-                    except CorruptFrame as wrong:
-                        if data.startswith(_TABLE_BEGIN, position):
-                            return
-                        if not lost:
-                            where = f"no whole zstd frame at byte {at + position} of the object"
-                            yield DamagedBytes(f"{where}: {wrong.message}", -1)
-                        lost = True
-                        found = data.find(FRAME_MAGIC, position + 1)
-                        position = found if found >= 0 else max(position + 1, len(data) - len(FRAME_MAGIC) + 1)
-                        continue
-                    if item is None:
-                        break
-                    size += item.end - item.start
-                    position, lost = end, False
-                    yield item
-                    del item
-                data = data[position:]
-                at += position
+        for fresh in chain(self._file.blocks(self._block), (b"",)):
+            final = not fresh
+            data += fresh
+            position = 0
+            while position < len(data) and size < self._entry.bytes:
+                try:
+                    item, end = self._frame(ring, data, position, final)
+                except CorruptFrame as wrong:
+                    if data.startswith(_TABLE_BEGIN, position):
+                        return
+                    if not lost:
+                        where = f"no whole zstd frame at byte {at + position} of the object"
+                        yield DamagedBytes(f"{where}: {wrong.message}", -1)
+                    lost = True
+                    found = data.find(FRAME_MAGIC, position + 1)
+                    position = found if found >= 0 else max(position + 1, len(data) - len(FRAME_MAGIC) + 1)
+                    continue
+                if item is None:
+                    break
+                size += item.end - item.start
+                position, lost = end, False
+                yield item
+                del item
+            data = data[position:]
+            at += position
 
     def _frame(self, ring: _Ring, data: bytes, position: int, final: bool) -> tuple[LogBlock | None, int]:
         """The frame at `position` and where it ends; (None, 0): more bytes are needed."""

@@ -27,6 +27,7 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.batch_layout import decoded, first_in, sound
 from logkeep_engine.archive.reading.cutting import cut_batch, records_within, stretches_within
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
+from logkeep_engine.archive.reading.files import NeighbouringReads, read_file
 from logkeep_engine.archive.reading.layouts import READERS, reader_of
 from logkeep_engine.archive.reading.log_reader import log_bytes
 from logkeep_engine.archive.reading.outcomes import aborted_in, segment_transactions, transaction_index
@@ -42,6 +43,7 @@ from logkeep_engine.log.transactions import Spans
 from logkeep_engine.storage import DEFAULT_BLOCK, Storage
 
 __all__ = [
+    "NeighbouringReads",
     "PartitionReader",
     "RecordObject",
     "Transactions",
@@ -54,6 +56,7 @@ __all__ = [
     "open_damaged",
     "open_partition",
     "placed_records",
+    "read_file",
     "read_parts",
     "record_format",
     "segment_transactions",

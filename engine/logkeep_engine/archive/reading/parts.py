@@ -1,9 +1,11 @@
-"""The `.txnparts` object of a segment: it says which transactions are in the log. It saves reading the log."""
+"""The `.txnparts` of a segment: it says which transactions are in the log. It saves reading the log."""
 
 from __future__ import annotations
 
+from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
+from logkeep_engine.archive.reading.files import read_file
 from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.storage import Storage
 
@@ -15,9 +17,12 @@ def known_parts(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentTra
 
 
 def read_parts(storage: Storage, topic: str, entry: SegmentEntry) -> bytes | None:
-    """The `.txnparts` object of a segment, None if it has none."""
+    """The `.txnparts` of a segment, None if it has none."""
+    files = entry.pack_files
     paths = entry.beside(topic)
     try:
+        if files is not None:
+            return read_file(storage, topic, entry, names.TXNPARTS) if files.txnparts_bytes else None
         return storage.read(paths[0]) if paths else None
     except ObjectMissing:
         return None

@@ -20,6 +20,7 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
+from logkeep_engine.archive.reading.files import read_file
 from logkeep_engine.archive.reading.log_reader import read_log
 from logkeep_engine.contract.spec import DigestAlgorithm
 from logkeep_engine.digest import Digest, Hasher
@@ -96,7 +97,7 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
     if entry.times.max_timestamp < timestamp:
         return None
     start = entry.base_offset
-    data = _index(storage, entry.stem(topic) + names.TIMEINDEX, entry.files.timeindex_bytes)
+    data = _index(storage, topic, entry, names.TIMEINDEX)
     found = find_time(data, entry.base_offset, timestamp)
     if found is not None and found.offset < entry.next_offset:
         start = found.offset + 1
@@ -110,7 +111,7 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
 def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int, block: int) -> Iterator[Stretch] | None:
     """The stretches from where the offset index says; None: it says nothing, or no batch that ends as it says begins
     there."""
-    data = _index(storage, entry.stem(topic) + names.INDEX, entry.files.index_bytes)
+    data = _index(storage, topic, entry, names.INDEX)
     hint = find_offset(data, entry.base_offset, offset)
     if hint is None or not 0 < hint.position < entry.bytes:
         return None
@@ -125,13 +126,13 @@ def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int, b
     return chain([first], stretches)
 
 
-def _index(storage: Storage, path: str, size: int) -> bytes:
+def _index(storage: Storage, topic: str, entry: SegmentEntry, suffix: str) -> bytes:
     """An index, b"" if it is not there as the catalog says: `verify` tells of that, a reader does without."""
     try:
-        data = storage.read(path)
+        data = read_file(storage, topic, entry, suffix)
     except (ObjectMissing, ObjectTooLarge):
         return b""
-    return data if len(data) == size else b""
+    return data if len(data) == entry.place(topic, suffix).size else b""
 
 
 def read_index(
@@ -143,7 +144,7 @@ def read_index(
         return []
     path = entry.stem(topic) + names.TXNINDEX
     try:
-        data = storage.read(path)
+        data = read_file(storage, topic, entry, names.TXNINDEX)
         if len(data) != entry.files.txnindex_bytes:
             what = f"{len(data)} bytes, the catalog says {entry.files.txnindex_bytes}"
         elif entry.files.txnindex_sha256 and hashlib.sha256(data).hexdigest() != entry.files.txnindex_sha256:
@@ -187,7 +188,7 @@ class _Reading:
         rest = memoryview(b"")
         with _Digest(self._entry.digest.algorithm, threaded=self._entry.bytes > block) as digest:
             try:
-                for item in read_log(self._storage, self._path, self._entry, start=self._start, block=block):
+                for item in read_log(self._storage, self._topic, self._entry, start=self._start, block=block):
                     if isinstance(item, DamagedBytes) and item.size == 0:
                         self._report(item.what, self._at, None)
                     elif isinstance(item, DamagedBytes):

@@ -14,6 +14,7 @@ from functools import partial
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry, SnapshotFiles
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
+from logkeep_engine.archive.writing.packs import HeldObject, TaskPacks
 from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm
 from logkeep_engine.digest import Hasher
 from logkeep_engine.log.seekable import SeekableWriter
@@ -22,16 +23,23 @@ from logkeep_engine.storage import Buffer, ObjectWriter, Storage
 
 
 class LogWriter(ObjectWriter):
-    """The `.log` object of a segment; `stored_bytes` is what its catalog entry says of the object."""
+    """The `.log` object of a segment; `stored_bytes` is what its catalog entry says of the object. A log of less than
+    `held_below` bytes stays in memory."""
 
     suffix = names.LOG
 
-    def __init__(self, storage: Storage, stem: str) -> None:
-        self._object = storage.writer(stem + self.suffix)
+    def __init__(self, storage: Storage, stem: str, held_below: int = 0) -> None:
+        path = stem + self.suffix
+        self._object: ObjectWriter = HeldObject(storage, path, held_below) if held_below else storage.writer(path)
 
     @property
     def stored_bytes(self) -> int:
         return 0
+
+    def held(self) -> bytearray | None:
+        """The whole content, if it has stayed in memory: nothing is taken any more. None if it becomes an object of
+        its own."""
+        return self._object.held if isinstance(self._object, HeldObject) else None
 
     def write(self, data: Buffer) -> int:
         """Append whole batches."""
@@ -58,15 +66,20 @@ class ZstdLogWriter(LogWriter):
 
     suffix = names.LOG_ZST
 
-    def __init__(self, storage: Storage, stem: str) -> None:
-        super().__init__(storage, stem)
+    def __init__(self, storage: Storage, stem: str, held_below: int = 0) -> None:
+        super().__init__(storage, stem, held_below)
         self._frames = SeekableWriter(self._object.write)
         self._stored_bytes = 0
 
     @property
     def stored_bytes(self) -> int:
-        """Size of the object; 0 before `commit`."""
+        """Size of the object; 0 before `held` and `commit`."""
         return self._stored_bytes
+
+    def held(self) -> bytearray | None:
+        if isinstance(self._object, HeldObject) and self._object.held is not None:
+            self._finish()
+        return super().held()
 
     def write(self, data: Buffer) -> int:
         return self._frames.write(data)
@@ -75,21 +88,25 @@ class ZstdLogWriter(LogWriter):
         """Nothing begins before the last frame is written, which `commit` waits for."""
 
     def commit(self) -> None:
+        if not self._stored_bytes:
+            self._finish()
+        self._object.commit()
+
+    def _finish(self) -> None:
+        """Write the last frames and the seek table."""
         try:
-            stored = self._frames.finish()
+            self._stored_bytes = self._frames.finish()
         finally:
             self._frames.close()
-        self._object.commit()
-        self._stored_bytes = stored
 
     def abort(self) -> None:
         self._frames.close()
         self._object.abort()
 
 
-def log_writer(storage: Storage, stem: str, compression: Compression) -> LogWriter:
+def log_writer(storage: Storage, stem: str, compression: Compression, held_below: int = 0) -> LogWriter:
     """Open the object of the log at `stem`."""
-    return (ZstdLogWriter if compression is Compression.ZSTD else LogWriter)(storage, stem)
+    return (ZstdLogWriter if compression is Compression.ZSTD else LogWriter)(storage, stem, held_below)
 
 
 class _Making:
@@ -110,8 +127,16 @@ class _Making:
         self._writer.abort()
 
 
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Segments whose log has less than `below` bytes as it is stored go into these `packs`."""
+
+    packs: TaskPacks
+    below: int
+
+
 class LogSegment(_Making):
-    """A segment in the making."""
+    """A segment in the making: with its own objects, or, with `packing` and if it stays small, in a pack."""
 
     def __init__(
         self,
@@ -124,14 +149,18 @@ class LogSegment(_Making):
         epoch: int,
         attempt: int,
         digest: DigestAlgorithm = DEFAULT_DIGEST,
+        packing: Packing | None = None,
     ) -> None:
         self._stem = names.segment_stem(topic, topic_id, partition, base_offset, epoch, attempt)
-        super().__init__(storage, log_writer(storage, self._stem, compression), base_offset, digest)
+        writer = log_writer(storage, self._stem, compression, 0 if packing is None else packing.below)
+        super().__init__(storage, writer, base_offset, digest)
+        self._topic, self._packing = topic, packing
         self._entry = partial(SegmentEntry.of, topic_id=topic_id, partition=partition, epoch=epoch, attempt=attempt)
         self.transactions = SegmentFollower(base_offset, epoch)
 
     def finish(self, aborted: Sequence[AbortedTxn] | None = None) -> SegmentEntry:
-        """Make the objects visible, indexes first: a `.log` that is there has its indexes beside it.
+        """Make the objects visible, indexes first: a `.log` that is there has its indexes beside it. In a pack they are
+        visible once that is committed.
 
         `aborted`: the entries of its transaction index, in the order of their ends, if all transactional batches were
         shown to `transactions`.
@@ -149,6 +178,9 @@ class LogSegment(_Making):
         beside |= {names.INDEX: summary.index, names.TIMEINDEX: summary.timeindex}
         if summary.txnindex:
             beside[names.TXNINDEX] = summary.txnindex
+        if self._packing is not None and (log := self._writer.held()) is not None:
+            entry = self._entry(summary, digest, stored_bytes=self._writer.stored_bytes)
+            return self._packing.packs.take(self._topic, entry, log, beside)
         self._storage.put_all({self._stem + suffix: data for suffix, data in beside.items()})
         self._writer.commit()
         return self._entry(summary, digest, stored_bytes=self._writer.stored_bytes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logkeep_engine.archive.writing.log_writer import LogSegment
+from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.backup.pieces.writer import BackupSetting, PieceWriter
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.errors import CorruptBatch
@@ -30,10 +30,12 @@ _CODEC_MASK = 0x07
 
 
 class ChunkWriter(PieceWriter):
-    """The segments of one piece in Kafka's format: batches as they are."""
+    """The segments of one piece in Kafka's format: batches as they are. Those that stay small go into a pack, if there
+    is `packing`."""
 
-    def __init__(self, setting: BackupSetting, piece: Piece, attempt: int) -> None:
+    def __init__(self, setting: BackupSetting, piece: Piece, attempt: int, packing: Packing | None = None) -> None:
         super().__init__(setting, piece, attempt)
+        self._packing = packing
         self._segment: _OpenSegment | None = None
         self._stretch_transactional = False  # whether a batch of the stretch that is being gathered is
 
@@ -147,7 +149,7 @@ class ChunkWriter(PieceWriter):
         self.records += segment.builder.records - before
 
     def _open_segment(self, base_offset: int) -> _OpenSegment:
-        return _OpenSegment(self._setting, self.piece, base_offset, self._attempt)
+        return _OpenSegment(self._setting, self.piece, base_offset, self._attempt, self._packing)
 
     def _close_segment(self) -> None:
         segment = self._segment
@@ -167,7 +169,9 @@ class ChunkWriter(PieceWriter):
 
 
 class _OpenSegment(LogSegment):
-    def __init__(self, setting: BackupSetting, piece: Piece, base_offset: int, attempt: int) -> None:
+    def __init__(
+        self, setting: BackupSetting, piece: Piece, base_offset: int, attempt: int, packing: Packing | None
+    ) -> None:
         super().__init__(
             setting.storage,
             setting.compression,
@@ -178,6 +182,7 @@ class _OpenSegment(LogSegment):
             setting.epoch,
             attempt,
             setting.digest,
+            packing,
         )
         # Last offset of an aborted transaction in this segment -> (producer id, first offset).
         self._ended: dict[int, tuple[int, int]] = {}

@@ -34,7 +34,8 @@ from logkeep_engine.storage import Storage
 class BackupSetting:
     """The settings that all tasks of a run share. They pickle without secrets; a task takes those from its environment.
 
-    `checking`: tasks write nothing, they only tell what the format would lose.
+    `checking`: tasks write nothing, they only tell what the format would lose. Segments of less than `pack_below` bytes
+    share objects; 0: none does.
     """
 
     connection: KafkaConnection
@@ -46,6 +47,7 @@ class BackupSetting:
     options: FormatOptions = field(default_factory=FormatOptions)
     checking: bool = False
     digest: DigestAlgorithm = DEFAULT_DIGEST
+    pack_below: int = 0
 
 
 def setting_of(spec: KafkaBackupSpec, storage: Storage, connection: KafkaConnection, epoch: int) -> BackupSetting:
@@ -59,6 +61,7 @@ def setting_of(spec: KafkaBackupSpec, storage: Storage, connection: KafkaConnect
         spec.format,
         spec.format_options,
         digest=spec.segment.digest,
+        pack_below=spec.segment.pack_below_int,
     )
 
 

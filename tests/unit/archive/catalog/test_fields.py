@@ -35,6 +35,10 @@ COLUMNS = [
     "leaderEpoch",
     "part",
     "generation",
+    "packTask",
+    "packNumber",
+    "position",
+    "txnpartsBytes",
 ]
 ROW = [
     "baseOffset",
@@ -51,6 +55,10 @@ ROW = [
     "indexBytes",
     "timeindexBytes",
     "txnindexBytes",
+    "packTask",
+    "packNumber",
+    "position",
+    "txnpartsBytes",
     "codecs.none",
     "codecs.gzip",
     "codecs.snappy",
@@ -64,7 +72,7 @@ ROW = [
 
 
 def test_rows_are_packed_as_checkpoints_say() -> None:
-    assert fields.ROW_LAYOUT == "<9q10I32s32s3B"
+    assert fields.ROW_LAYOUT == "<9q14I32s32s3B"
     assert list(fields.ROW_COLUMNS) == [*ROW, "digest"]
 
 
