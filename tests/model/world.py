@@ -38,6 +38,7 @@ from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
+from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.backup.generations import (
     GenerationPolicy,
     activation,
@@ -125,6 +126,8 @@ class World:
         self.last_run = ""
         self.died = ""
         self.forks: dict[Key, int] = {}
+        self.packs: TaskPacks | None = None
+        self.receipts: list[Receipt] = []
         self.targets: dict[str, Target] = {}
         self.restores: list[Any] = []
         self.erased: list[bytes] = []
@@ -219,7 +222,23 @@ class World:
     @contextmanager
     def _begun(self, run_id: str) -> Iterator[Writer]:
         with begin_run(Archive.create_or_open(self.store, CLUSTER), run_id, wait=QUICK) as writer:
+            # Segments of all partitions share objects, but not in each third run.
+            self.packs = TaskPacks(self.store, writer.epoch, 0, 0) if writer.epoch % 3 else None
+            self.receipts.clear()
             yield writer
+
+    def _take(self, writer: Writer, receipt: Receipt) -> None:
+        """Commit a receipt. Those of the first partition wait for the first one of the last."""
+        self.receipts.append(receipt)
+        if receipt.ranges[0][1] == self.partitions - 1:
+            self._commit(writer)
+
+    def _commit(self, writer: Writer) -> None:
+        if self.receipts:
+            if self.packs is not None:
+                self.packs.commit()
+            writer.commit(receipts=self.receipts)
+            self.receipts.clear()
 
     def _archive(self, writer: Writer, asked: Any, pending: list[tuple[Key, int, int]]) -> None:
         writer.commit(topics=[self.entry])
@@ -231,6 +250,7 @@ class World:
                 self._tail(writer, key, log, asked, pending)
             for low, high in again:
                 self._read_again(writer, key, log, (low, high), generation, asked)
+        self._commit(writer)
         self._activate(writer, asked, pending)
 
     def _branch(self, writer: Writer, key: Key) -> bool:
@@ -273,7 +293,7 @@ class World:
             for start, behind in _parts(log, there, high, asked):
                 pending.append((key, start, behind))
                 entries = self._segments(writer, key, log, start, behind, asked.segment)
-                writer.commit(receipts=[Receipt((Coverage(*key, start, behind),), entries)])
+                self._take(writer, Receipt((Coverage(*key, start, behind),), entries))
 
     def _read_again(
         self, writer: Writer, key: Key, log: Log, missing: tuple[int, int], generation: int, asked: Any
@@ -283,7 +303,7 @@ class World:
             high = next((batch.base for batch in log.batches if low < batch.base < high), low)
         if low < high:
             entries = self._segments(writer, key, log, low, high, asked.segment)
-            writer.commit(receipts=[Receipt((Coverage(*key, low, high),), entries, generation=generation)])
+            self._take(writer, Receipt((Coverage(*key, low, high),), entries, generation=generation))
 
     def _activate(self, writer: Writer, asked: Any, pending: list[tuple[Key, int, int]]) -> None:
         """Make generations active that are whole and have caught up: nothing was cleaned since the last piece."""
@@ -294,6 +314,7 @@ class World:
             if not all(log.is_dense(low, high) for low, high in read):
                 log.append([(b"catch-up", b"%d" % log.end)], self.time, None)
                 self._tail(writer, key, log, asked, pending)
+                self._commit(writer)
             writer.change_generations([activation(writer.state, key)])
 
     def _care(self, writer: Writer, asked: Any) -> None:
@@ -335,6 +356,7 @@ class World:
             partition=key[1],
             epoch=writer.epoch,
             aborted=sorted(aborted, key=lambda txn: txn.last_offset),
+            packs=self.packs,
         )
 
     def _settle(self, run_id: str, pending: list[tuple[Key, int, int]]) -> None:

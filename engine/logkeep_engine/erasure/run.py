@@ -31,7 +31,7 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.generations import passive_of
 from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
-from logkeep_engine.archive.catalog.packed import packs_of
+from logkeep_engine.archive.catalog.packed import PackId, packs_of
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
@@ -113,6 +113,7 @@ class _ErasureRun(ArchivingRun):
         self._earlier: RunEntry | None = None
         self._partitions = 0
         self._waiting: list[Exchange] = []
+        self._packs: set[PackId] = set()  # that hold what was erased
         self._committed = time.monotonic()
 
     def execute(self) -> None:
@@ -188,7 +189,7 @@ class _ErasureRun(ArchivingRun):
 
     def _move(self, writer: Writer, topic_ids: tuple[str, ...]) -> tuple[str, ...]:
         """Copy what stays out of the packs that hold what was erased. Returns the faults of what is not whole."""
-        packs = packs_with(self._storage, writer.state, self._asked.topic, topic_ids)
+        packs = self._packs = packs_with(self._storage, writer.state, self._asked.topic, topic_ids)
         writer.change_generations(dropped(writer.state, packs))
         works = moves_out_of(writer.state, packs)
         if not works:
@@ -222,7 +223,7 @@ class _ErasureRun(ArchivingRun):
         if wait:
             self._wait_and_purge(writer, topic_ids)
         else:
-            purge(writer, topic_ids=topic_ids)
+            purge(writer, topic_ids=topic_ids, packs=self._packs)
         drop_digests(storage, state, {key for key in state.replaced if key[0] in topic_ids})
         left = unnamed(writer, self._asked.topic, topic_ids) + unnamed_packs(writer)
         self._require_no_other(writer)
@@ -236,7 +237,7 @@ class _ErasureRun(ArchivingRun):
         """Delete the objects that were replaced, and others of the topic that were removed before, once nobody reads
         them. Raises ArchiveBusy if somebody still does after a while."""
         deadline = time.monotonic() + READERS_SECONDS
-        while (purged := purge(writer, topic_ids=topic_ids)).waiting:
+        while (purged := purge(writer, topic_ids=topic_ids, packs=self._packs)).waiting:
             self._require_unlocked(purged.locked)
             if time.monotonic() > deadline:
                 readers = ", ".join(purged.readers)

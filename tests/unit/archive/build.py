@@ -20,7 +20,8 @@ from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.reading.damage import Damage, OnDamage
 from logkeep_engine.archive.reading.layouts import reader_of
 from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.archive.writing.log_writer import LogSegment
+from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
+from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm
 from logkeep_engine.log.batch import headers_of, walk
 from logkeep_engine.log.compression import Codec
@@ -64,6 +65,9 @@ def changed(entry: SegmentEntry, **changes: Any) -> SegmentEntry:
     return replace(entry, times=replace(entry.times, **times), files=kind(**own), **changes)
 
 
+PACK_BELOW = 8 << 20
+
+
 def write_segment(
     storage: Storage,
     batches: Sequence[bytes],
@@ -75,12 +79,16 @@ def write_segment(
     aborted: Sequence[AbortedTxn] = (),
     compression: Compression = Compression.PASSTHROUGH,
     digest: DigestAlgorithm = DEFAULT_DIGEST,
+    packs: TaskPacks | None = None,
 ) -> SegmentEntry:
-    """A segment of these batches with its indexes, named by nothing yet."""
+    """A segment of these batches with its indexes, named by nothing yet. In `packs` it is visible once they are
+    committed."""
     data = b"".join(batches)
     headers = headers_of(walk(data))
     base = headers[0][1].base_offset
-    segment = LogSegment(storage, compression, topic.name, topic.topic_id, partition, base, epoch, attempt, digest)
+    packing = None if packs is None else Packing(packs, PACK_BELOW)
+    place = topic.name, topic.topic_id, partition, base, epoch, attempt
+    segment = LogSegment(storage, compression, *place, digest, packing)
     segment.builder.append(memoryview(data), headers)
     for transaction in aborted:
         segment.builder.add_aborted(transaction)

@@ -11,9 +11,8 @@ since the catalog still accounts for their offsets. So a deletion that comes lat
 overtaken, deletes nothing else.
 
 Objects are deleted when their removal is older than the grace, no running reader began before it (see `leases`), and no
-kept point needs them (see `kept_fronts`). A pack is deleted when all segments in it are such: until then the objects of
-each removal that names it stay, and so does the catalog's word for them. So the catalog always knows everything that a
-pack holds.
+kept point needs them (see `kept_fronts`). A pack is deleted when all segments in it are such. Until then the catalog
+keeps its word for each removal that names the pack, so it always knows everything that a pack holds.
 The time of a removal is that of the commit's object by the store's clock, or the one that the commit tells, whichever
 is later and not in the future. If the clocks are doubtful, nothing is deleted.
 """
@@ -108,17 +107,18 @@ def purge(
     topic_ids: Collection[str] | None = None,
     keep: KeepRules = LAST_ONLY,
     spared: Collection[str] = (),
+    packs: Collection[PackId] = (),
 ) -> Purged:
     """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs, nor
-    a point that these rules, or a hold, keep. `topic_ids`: only those of these topics, and what else was removed that
-    shares a pack with them; what one commit has removed of others stays, and so does the catalog's word for it. What a
-    commit has removed of `spared` topics stays as long as any run's point needs it: who keeps such points is not for
-    these rules to know.
+    a point that these rules, or a hold, keep. `topic_ids`: only those of these topics and `packs`, and what else was
+    removed that shares a pack with them; what one commit has removed of others stays, and so does the catalog's word
+    for it. What a commit has removed of `spared` topics stays as long as any run's point needs it: who keeps such
+    points is not for these rules to know.
 
     Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and nobody knows whether it is over.
     """
     wanted = [_Wanted.of(item, topic_ids) for item in writer.state.unpurged]
-    wanted = _with_shared(wanted)
+    wanted = _with_shared(wanted, packs)
     removals = [item.removal for item in wanted if item.keys]
     keys_of = {item.removal.commit: item.keys for item in wanted}
     over = _with_grace_over(writer, removals, grace) if removals else []
@@ -134,10 +134,13 @@ def purge(
             writer.archive, writer.state, item, every if any(key[0] in spared for key in item.segments) else points
         )
     ]
-    due = _without_shared(writer.state, due, keys_of)
+    staying = _staying_packs(writer.state, due, keys_of)
+    stuck = {item.commit for item in due if not staying.isdisjoint(_packs_among(item, keys_of[item.commit]))}
+    if stuck:  # an earlier run may have deleted the others
+        staying |= _deleted_packs(writer, due)
     write_indexes(writer, {key for item in due for key in keys_of[item.commit]})
-    locked = {item.commit: _delete_objects(writer, item, keys_of[item.commit]) for item in due}
-    done = [item for item in due if not locked[item.commit]]
+    locked = {item.commit: _delete_objects(writer, item, keys_of[item.commit], staying) for item in due}
+    done = [item for item in due if not locked[item.commit] and item.commit not in stuck]
     whole = [item for item in done if len(keys_of[item.commit]) == len(item.segments)]
     if whole:
         writer.purged([item.commit for item in whole])
@@ -192,33 +195,37 @@ class _Wanted:
         return cls(removal, keys, {key: packs_of(entries.packed) for key, entries in removal.segments.items()})
 
 
-def _with_shared(wanted: list[_Wanted]) -> list[_Wanted]:
-    """The same, and all that was removed and shares a pack with these: a pack is deleted as a whole."""
-    packs: set[PackId] = set()
+def _with_shared(wanted: list[_Wanted], packs: Collection[PackId]) -> list[_Wanted]:
+    """The same, and all that was removed and shares a pack with these, or lies in `packs`: a pack is deleted as a
+    whole."""
+    reached: set[PackId] = set()
     while True:
-        found = {pack for item in wanted for key in item.keys for pack in item.packs[key]}
-        if found == packs:
+        found = {*packs, *(pack for item in wanted for key in item.keys for pack in item.packs[key])}
+        if found == reached:
             return wanted
-        packs = found
+        reached = found
         for item in wanted:
-            item.keys |= {key for key, some in item.packs.items() if some & packs}
+            item.keys |= {key for key, some in item.packs.items() if some & reached}
 
 
-def _without_shared(
-    state: ArchiveState, due: list[Unpurged], keys_of: Mapping[int, Collection[Partition]]
-) -> list[Unpurged]:
-    """The removals without those of which a pack has another segment that stays."""
-    left = {item.commit: _packs_among(item, keys_of[item.commit]) for item in due}
-    if not any(left.values()):
-        return due
-    named = named_packs(state)
+def _staying_packs(
+    state: ArchiveState, due: Sequence[Unpurged], keys_of: Mapping[int, Collection[Partition]]
+) -> set[PackId]:
+    """The packs that a segment has which stays: one of the archive, or one that was removed and is not `due`."""
+    if not any(_packs_among(item, keys_of[item.commit]) for item in due):
+        return set()
+    numbers = {item.commit for item in due}
+    found = named_packs(state)
     for item in state.unpurged:
-        if item.commit not in left:
-            named |= _packs_among(item, item.segments)
-    while blocked := {commit for commit, packs in left.items() if packs & named}:
-        for commit in blocked:
-            named |= left.pop(commit)
-    return [item for item in due if item.commit in left]
+        keys = keys_of[item.commit] if item.commit in numbers else ()
+        found |= _packs_among(item, item.segments.keys() - set(keys))
+    return found
+
+
+def _deleted_packs(writer: Writer, due: Sequence[Unpurged]) -> set[PackId]:
+    there = {info.path for info in writer.archive.storage.list(names.PACKS)}
+    packs = {pack for item in due for pack in _packs_among(item, item.segments)}
+    return {pack for pack in packs if names.pack_path(*pack) not in there}
 
 
 def named_packs(state: ArchiveState) -> set[PackId]:
@@ -231,13 +238,15 @@ def _packs_among(item: Unpurged, keys: Iterable[Partition]) -> set[PackId]:
     return {pack for key in keys for pack in packs_of(item.segments[key].packed)}
 
 
-def _delete_objects(writer: Writer, item: Unpurged, keys: Collection[Partition]) -> tuple[LockedObject, ...]:
-    """Delete the objects that a removal has of these partitions, and return those that the store keeps because they
-    are locked."""
+def _delete_objects(
+    writer: Writer, item: Unpurged, keys: Collection[Partition], staying: Collection[PackId]
+) -> tuple[LockedObject, ...]:
+    """Delete the objects that a removal has of these partitions, but for packs that stay, and return those that the
+    store keeps because they are locked."""
     state, storage = writer.state, writer.archive.storage
     tables = {key: item.segments[key] for key in sorted(keys)}
     paths = {path for key, entries in tables.items() for path in _not_named(state, key, entries)}
-    return storage.delete_unlocked(sorted(paths))
+    return storage.delete_unlocked(sorted(paths.difference(names.pack_path(*pack) for pack in staying)))
 
 
 def _not_named(state: ArchiveState, key: Partition, entries: Iterable[SegmentEntry]) -> Iterator[str]:
