@@ -61,7 +61,7 @@ def pack_paths(storage: Storage) -> list[str]:
 
 
 def faults(storage: Storage) -> list[str]:
-    """What `verify` says of the archive: faults and orphans."""
+    """Verify the archive; returns faults and orphans."""
     from logkeep_engine.archive.care.verify import verify
 
     report = verify(Archive.open(storage))

@@ -92,7 +92,7 @@ class Unread:
 class VerifyReport:
     """`objects` counts those that were looked at; `bytes` and `records` are those of segments without damage.
 
-    `orphans`: objects under `topics/` and `packs/` that no commit names. `disagreements`: transactions of which marker
+    `orphans`: objects of topics, and packs, that no commit names. `disagreements`: transactions of which marker
     and index say different things. Nothing is lost by either: readers hold to the marker. `unread` is None if
     everything was read."""
 
