@@ -126,7 +126,7 @@ class ArchivingRun(DriverRun):
         try:
             bundle_old_commits(writer, partial(checked_now, writer))
         except LogkeepError as error:
-            self._note("old commits could not be moved into bundles, the next run goes on with it", error)
+            self._note("old commits could not be moved into bundles, the next run continues it", error)
 
     def _note(self, what: str, error: LogkeepError) -> None:
         """Make a warning of the error, since everything is in the archive."""
@@ -145,7 +145,7 @@ def check_beginning(state: ArchiveState, run_id: str, begun: int) -> None:
     raise ArchiveDamaged(
         f"Run {run_id} has a plan of a beginning that the catalog does not know: commits are lost from its end, and "
         "the plan leaves out what they had archived.",
-        hint="Put the lost commits back from a copy, or begin a run under another id: it plans anew.",
+        hint="Put the lost commits back from a copy, or begin a run under another id: it makes a new plan.",
     )
 
 

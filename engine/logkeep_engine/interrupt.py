@@ -37,7 +37,7 @@ def on(*numbers: signal.Signals, once: bool = False) -> None:
 
 
 def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    log.debug("ignored behind a signal, in %r: %r", unraisable.object, unraisable.exc_value)
+    log.debug("ignored after a signal, in %r: %r", unraisable.object, unraisable.exc_value)
 
 
 def check() -> None:

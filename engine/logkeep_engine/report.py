@@ -428,7 +428,7 @@ def failed(result: RunResult, error: BaseException) -> RunResult:
     """
     if isinstance(error, KeyboardInterrupt):
         error = Interrupted(
-            "The run was interrupted.", hint="Start the same run again and it goes on where it stopped."
+            "The run was interrupted.", hint="Start the same run again and it continues where it stopped."
         )
     if isinstance(error, LogkeepError):
         code, exit_code, message = error.code, error.exit_code, str(error)

@@ -89,7 +89,7 @@ def test_topics_says_what_is_protected_and_what_is_not(namespace: Namespace) -> 
     shown = logkeep("topics").stdout
     assert shown.splitlines()[1].split()[:4] == ["nightly", "scratch", "left", "out"]
     assert "nightly: 2 topics protected, 1 left out" in shown
-    assert "young: no run has told of topics yet" in shown
+    assert "young: no run has reported topics yet" in shown
     assert logkeep.json("topics", "nightly")["items"] == [
         {"namespace": namespace.name, "name": "nightly", "coverage": FAILED["coverage"]}
     ]

@@ -247,7 +247,7 @@ class TestRuns:
         assert running.returncode == 130, err
         assert out == ""
         assert "error: interrupted" in err
-        assert "hint: go on with --run-id r1" in err
+        assert "hint: continue with --run-id r1" in err
         assert "Traceback" not in err
         file.write_text(resource("KafkaRestore", restore_spec(kafka, root)))
         done = logkeep("restore", "-f", file, "--run-id", "r1")

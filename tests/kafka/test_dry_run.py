@@ -125,7 +125,7 @@ class TestWhatWouldBeDone:
         result, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path, ifTopicExists="Append"), unique)
         assert [(topic.exists, topic.records) for topic in report.topics_shown] == [(True, 9)]
         assert (report.topics_created, report.refused) == (0, 0)
-        assert any("is compacted: the restored records come behind" in warning for warning in result.warnings)
+        assert any("is compacted: the restored records come after" in warning for warning in result.warnings)
 
     def test_the_time_is_expected_from_the_last_restore_that_tells_it(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -785,7 +785,7 @@ def test_an_archive_of_a_cluster_that_told_nothing_is_refused(
         back_up(spec, "backup-2")
     delete_topic(kafka, unique)
     first = {"point": {"run": "backup-1"}}
-    with pytest.raises(SpecError, match="backup-1 was told none of them \\(ACLs: CLUSTER_AUTHORIZATION_FAILED; client"):
+    with pytest.raises(SpecError, match="backup-1 got none of them \\(ACLs: CLUSTER_AUTHORIZATION_FAILED; client"):
         bring_back(everything(kafka, tmp_path, **first))
     report = bring_back(everything(kafka, tmp_path, dryRun=True, **first), "dry-1").dry_run
     assert report is not None

@@ -195,7 +195,7 @@ class TestPoints:
             ({"asOf": "2999-01-01T00:00:00Z"}, "lies in the future"),
             ({"offsets": [{"topic": "other", "partition": 0, "offset": 1}]}, "'other' is not restored"),
             ({"offsets": [{"topic": unique, "partition": 2, "offset": 1}]}, "has 2 partitions"),
-            ({"offsets": [{"topic": unique, "partition": 1, "offset": 2701}]}, "behind the archived end 2700"),
+            ({"offsets": [{"topic": unique, "partition": 1, "offset": 2701}]}, "after the archived end 2700"),
         ]
         for number, (point, message) in enumerate(refused):
             with pytest.raises(SpecError, match=message):

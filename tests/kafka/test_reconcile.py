@@ -113,7 +113,7 @@ def test_a_key_whose_tombstone_was_cleaned_before_it_was_archived_is_found_and_h
     assert backups.state().snapshots
     healed = reconcile(backups, unique, heal=True)
     assert (only(healed).counts.stale, only(healed).counts.wrong) == (2, 0)
-    assert "the next backup reads 1 partition anew" in healed.message
+    assert "the next backup reads 1 partition again" in healed.message
     backups.run(unique, snapshots=snapshots)
     ((key, known),) = backups.state().generations.items()
     (made,) = backups.state().snapshots[key]
@@ -184,7 +184,7 @@ def test_a_backup_that_was_asked_to_tells_stale_keys_in_its_result_and_the_next_
     assert not any(known.due for known in backups.state().generations.values())
     found = run("finds").reconciled
     assert found is not None
-    assert (found.stale, "the next backup reads 1 partition anew" in found.message) == (1, True)
+    assert (found.stale, "the next backup reads 1 partition again" in found.message) == (1, True)
     healed = run("heals").reconciled
     assert healed is not None
     assert (healed.outcome, healed.stale) == ("Same", 0)

@@ -296,7 +296,7 @@ class TestExistingTopics:
         create_topic(kafka.bootstrap, copy, 1, {"cleanup.policy": "compact"})
         result = bring_back(restore_spec(kafka, tmp_path, ifTopicExists="Append"))
         assert result.records == 20
-        assert any(f"topic {copy} is compacted: the restored records come behind" in item for item in result.warnings)
+        assert any(f"topic {copy} is compacted: the restored records come after" in item for item in result.warnings)
 
     def test_append_to_a_compacted_topic_refuses_records_without_a_key(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

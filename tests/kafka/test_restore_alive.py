@@ -61,7 +61,9 @@ def test_a_restore_whose_driver_goes_on_is_not_resumed(
     try:
         assert held.reached.wait(240)
         resume = restore_spec(kafka, tmp_path, ifTopicExists="Resume")
-        with pytest.raises(RestoreBusy, match="Run restore-1 has begun this restore, and its driver goes on; nothing"):
+        with pytest.raises(
+            RestoreBusy, match="Run restore-1 has begun this restore, and its driver is still running; nothing"
+        ):
             bring_back(resume, "restore-2")
         dry = bring_back({**resume, "dryRun": True}, "dry-1")
         assert dry.dry_run is not None
@@ -103,7 +105,7 @@ def test_a_restore_that_has_failed_or_was_cancelled_is_resumed_at_once(
         bring_back(restore_spec(kafka, tmp_path), runner=Cancelled())
     result = RunResult.from_json((tmp_path / "runs/restore-1/result.json").read_bytes())
     assert (result.outcome, result.error_code, result.exit_code) == ("Failed", "Interrupted", ExitCode.INTERRUPTED)
-    assert result.message == "The run was interrupted. Start the same run again and it goes on where it stopped."
+    assert result.message == "The run was interrupted. Start the same run again and it continues where it stopped."
     assert json.loads((tmp_path / "runs/restore-1/alive.json").read_text())["ended"] is True
     clock = SimpleNamespace(sleep=watch, monotonic=time.monotonic)  # others may sleep
     monkeypatch.setattr("logkeep_engine.restore.alive.time", clock)

@@ -371,7 +371,9 @@ class TestRefusals:
     def test_a_topic_with_other_partitions_is_refused(self, kafka: KafkaBroker, archived: str, tmp_path: Path) -> None:
         create_topic(kafka.bootstrap, f"{archived}-copy", 4, NO_RETENTION)
         for wanted in (3, 5):
-            with pytest.raises(TargetUnsuitable, match=f"has 4 partitions already, {wanted} are wanted; nothing was"):
+            with pytest.raises(
+                TargetUnsuitable, match=f"has 4 partitions already, {wanted} are asked for; nothing was"
+            ):
                 bring_back(spec(kafka, tmp_path, wanted, ifTopicExists="Append"), f"restore-{wanted}")
         assert read(kafka, f"{archived}-copy", 4) == [[], [], [], []]
         assert bring_back(spec(kafka, tmp_path, 4, ifTopicExists="Append")).records == 60

@@ -50,7 +50,7 @@ def test_a_run_that_was_taken_over_does_not_go_on(
     second.start()
     try:
         assert held.reached.wait(240)
-        with pytest.raises(RestoreBusy, match="Run restore-2 has taken over run restore-1, and goes on in its place"):
+        with pytest.raises(RestoreBusy, match="Run restore-2 has taken over run restore-1, and continues in its place"):
             bring_back(restore_spec(kafka, tmp_path))
     finally:
         held.released.set()
@@ -120,7 +120,7 @@ def test_a_claim_is_dropped_if_the_driver_has_started_meanwhile(
 
     with monkeypatch.context() as patched:
         patched.setattr(taking_over, "refuse_alive", starts_then)
-        with pytest.raises(RestoreBusy, match="Run restore-1 has begun this restore, and its driver goes on"):
+        with pytest.raises(RestoreBusy, match="Run restore-1 has begun this restore, and its driver is still running"):
             bring_back(dead, "restore-2")
     assert not (tmp_path / "runs" / "restore-1" / "taken-over.json").exists()
     assert bring_back(restore_spec(kafka, tmp_path)).records == 200

@@ -61,7 +61,7 @@ class TestReadBack:
             return refused
 
         monkeypatch.setattr(GroupAdmin, "set_group_offsets", somebody_commits)
-        what = f"consumer group {unique}, topic {copy} partition 0: offset 3 was wanted, and the cluster has offset 9"
+        what = f"consumer group {unique}, topic {copy} partition 0: offset 3 was set, and the cluster has offset 9"
         with pytest.raises(PositionsDiffer, match=what):
             bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
         assert [row[6] for row in sorted(rows(tmp_path))] == ["different", "set"]
@@ -72,7 +72,7 @@ class TestReadBack:
     ) -> None:
         archive(tmp_path, unique, {unique: 6})
         monkeypatch.setattr(GroupAdmin, "set_group_offsets", lambda self, offsets: list(offsets)[:0])
-        with pytest.raises(PositionsDiffer, match="offset 3 was wanted, and the cluster has no position"):
+        with pytest.raises(PositionsDiffer, match="offset 3 was set, and the cluster has no position"):
             bring_back(restore_spec(kafka, tmp_path, consumerGroups=TRANSLATE))
 
 

@@ -290,7 +290,7 @@ def test_objects_that_cannot_be_deleted_are_a_warning_and_the_next_run_tries_aga
     result = back_up({**made.spec, "retention": {"maxAge": "30d", "grace": "0s"}}, "stuck")
     assert result.outcome == "Succeeded"
     (warning,) = result.warnings
-    assert warning.startswith("retention could not be finished, the next run goes on with it: ")
+    assert warning.startswith("retention could not be finished, the next run continues it: ")
     assert stuck.name in warning
     assert made.bases == [10]
     (stuck / "in-the-way").rmdir()

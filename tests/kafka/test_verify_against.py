@@ -137,7 +137,7 @@ def test_transactions_and_bounds_of_segments_are_no_difference(
     if archive_format == "Kafka":
         assert (found.live, found.archived, found.not_compared) == (3200, 3200, [])
     else:
-        assert found.not_compared == ["records of transactions, of which this format keeps only the committed ones"]
+        assert found.not_compared == ["records of transactions: this format keeps only the committed ones"]
     claim(backups, unique, (3202, 3300))
     topics.produce(unique, numbers(98))
     assert [item.missing for item in of_topic(against(backups, kafka), unique)] == [[Missing(3202, 3300, 98)]]

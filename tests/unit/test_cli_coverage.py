@@ -63,5 +63,8 @@ def test_a_backup_of_strimzis_that_never_ran_is_left_aside_by_its_name(
         app, ["coverage", "--bootstrap-server", "kafka:9092", "-f", str(tmp_path / "backup.yaml"), "--output", "json"]
     )
     assert done.exit_code == 1
-    assert "orders is left aside: no run has told which cluster it backs up, and only the operator finds" in done.output
+    assert (
+        "orders is left aside: no run has reported which cluster it backs up, and only the operator finds"
+        in done.output
+    )
     assert "Strimzi's Kafka prod" in done.output

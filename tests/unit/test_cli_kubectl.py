@@ -113,7 +113,7 @@ def test_a_resource_that_no_operator_has_seen_has_a_line_and_details() -> None:
     assert (line["PHASE"], line["READY"], line["DONE"], line["NEXT RUN"]) == ("Unknown", "-", "-", "-")
     assert dict(lines.detail(backup(), NOW))["phase"] == "Unknown: the operator has not looked at it yet"
     assert lines.history(backup(), NOW) == []
-    assert lines.topic_sums(backup(), NOW) == ["nightly: no run has told of topics yet"]
+    assert lines.topic_sums(backup(), NOW) == ["nightly: no run has reported topics yet"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_details_name_what_is_kept_removed_and_compared() -> None:
     assert care_lines.compacted_topics(CARED) == [
         ("stock", "snapshot", "2", "9", "2.0 KiB", "all are"),
         ("rates", "generation 2", "4", NOTHING, NOTHING, f"{NIGHT}; 1 partition nowhere"),
-        ("prices", "generation 3, 1 being read", "1", NOTHING, NOTHING, "not told"),
+        ("prices", "generation 3, 1 being read", "1", NOTHING, NOTHING, "unknown"),
     ]
     assert care_lines.kept_points(CARED, NOW) == [("r9", f"{NIGHT} (7h ago)", "last, daily"), ("and 4 more", "", "")]
     assert dict(lines.detail(CARED, NOW))["StaleKeys"] == "True, StaleKeysFound: 2 keys"
@@ -353,7 +353,7 @@ def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
         parse_restore(
             restore_spec("nightly", {"bootstrapServers": ["k:1"]}, ChoiceOptions(topic=["orders"], everything=True))
         )
-    with pytest.raises(SpecError, match="is no FROM=TO"):
+    with pytest.raises(SpecError, match="is not FROM=TO"):
         restore_spec("nightly", {}, ChoiceOptions(rename=["orders"]))
 
 
@@ -392,7 +392,7 @@ def test_keys_of_a_secret_have_the_names_that_the_resource_gives_them() -> None:
     reference = S3SecretRef.model_validate({"name": "s3", "accessKeyIdKey": "id", "secretAccessKeyKey": "key"})
     keys = inspect.secret_keys(cast(Kubernetes, Objects(Secret_s3=data)), reference)
     assert keys == {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "S3CRET", "AWS_SESSION_TOKEN": "T"}
-    with pytest.raises(CredentialsMissing, match="the value is no text") as refused:
+    with pytest.raises(CredentialsMissing, match="the value is not a text") as refused:
         inspect.secret_keys(cast(Kubernetes, Objects(Secret_s3={**data, "key": "/////w=="})), reference)
     assert "/////w" not in str(refused.value)
 

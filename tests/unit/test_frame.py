@@ -41,7 +41,7 @@ def test_a_run_that_succeeds() -> None:
         (
             KeyboardInterrupt(),
             ExitCode.INTERRUPTED,
-            "The run was interrupted. Start the same run again and it goes on where it stopped.",
+            "The run was interrupted. Start the same run again and it continues where it stopped.",
         ),
     ],
     ids=lambda value: type(value).__name__,

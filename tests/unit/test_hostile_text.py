@@ -266,7 +266,7 @@ def test_a_name_that_kafka_would_refuse_is_an_error_that_names_the_commit(
         done = run(app, line)
         assert done.exit_code in (1, 2), done.output
         assert doing(done.stdout) + doing(done.stderr) == [], line
-        assert ("is not a topic name" if isinstance(name, str) else "which is no text") in done.output, line
+        assert ("is not a topic name" if isinstance(name, str) else "which is not a valid text") in done.output, line
         assert "/catalog/0000000000000000000" in done.output, line
         assert len(done.output) < 2000, line
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before

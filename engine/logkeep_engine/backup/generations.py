@@ -167,7 +167,7 @@ def generation_warnings(plan: BackupPlan, state: ArchiveState) -> list[str]:
             why = _why_passive(state, (topic_id, partition), passive)
             told.append(
                 f"Topic {names[topic_id]!r} partition {partition}: generation {passive.number} is not active yet: "
-                f"{why}. The next run goes on with it; until then restores have generation {known.number}."
+                f"{why}. The next run continues it; until then restores have generation {known.number}."
             )
         if topic_id in names and known.exact_from == NOWHERE:
             told.append(

@@ -17,7 +17,7 @@ from logkeep_engine.kafka.control import ControlPlane
 
 _HINT = (
     "The object was altered, or is not of this run, or spec.topics was changed since the run began. Find out who may "
-    "write to the bucket, and begin a run under another id: it plans anew."
+    "write to the bucket, and begin a run under another id: it makes a new plan."
 )
 
 

@@ -79,7 +79,7 @@ class BackupPlanner:
         catalog has lost."""
         plan = self._load(state)
         if plan is not None:
-            log.info("going on with the plan of an earlier attempt")
+            log.info("continuing with the plan of an earlier attempt")
             while (more := self._load(state)) is not None:
                 plan = plan.extended(more)
             return plan
@@ -459,7 +459,7 @@ class BackupPlanner:
             if left:
                 time.sleep(self._connection.limits.control_pause)
         for name in left:
-            log.warning("topic %r gives no answer: no broker tells its configuration", name)
+            log.warning("topic %r gives no answer: no broker reports its configuration", name)
         return found
 
     def _sizes(self, topics: Sequence[TopicInfo]) -> dict[TopicPartition, int]:

@@ -452,7 +452,7 @@ class BackupRun(ArchivingRun):
         try:
             done = self._retained = retain(writer, retention_rules(self._spec))
         except LogkeepError as error:
-            self._note("retention could not be finished, the next run goes on with it", error)
+            self._note("retention could not be finished, the next run continues it", error)
             return
         self._notes += done.notes
         if done.removed.bytes:

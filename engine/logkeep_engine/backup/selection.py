@@ -111,7 +111,7 @@ def check_topic_ids(topics: Sequence[TopicInfo]) -> None:
     for topic in topics:
         if topic.topic_id == NO_TOPIC_ID:
             raise BrokerRefused(
-                f"Topic {topic.name!r} has no topic id: if it were deleted and created again, nobody could tell.",
+                f"Topic {topic.name!r} has no topic id: if it were deleted and created again, no run could see it.",
                 hint="Backups need Kafka 2.8 or newer. Brokers with ZooKeeper give topics their ids once "
                 "inter.broker.protocol.version is 2.8 or newer.",
             )

@@ -64,7 +64,9 @@ Compat = Annotated[
     typer.Option("--compatibility", help="Avro: lossless (default), or strict: the published schema."),
 ]
 BlockCodec = Annotated[AvroCodec | None, typer.Option("--codec", help="Avro: of the blocks of an object.")]
-AllowLoss = Annotated[bool, typer.Option("--allow-loss", help="Strict: go on when it cannot hold what records carry.")]
+AllowLoss = Annotated[
+    bool, typer.Option("--allow-loss", help="Strict: continue when it cannot hold what records carry.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be lost.")]
 TargetEndpoint = Annotated[str | None, typer.Option(help="URL of the S3 server of DST; by default that of --endpoint.")]
 TargetRegion = Annotated[str | None, typer.Option(help="Region of the bucket of DST; by default that of --region.")]

@@ -89,9 +89,9 @@ def _why_aside(backup: Backup) -> str:
     cluster = backup.spec.cluster
     if cluster.strimzi is not None:
         name = cluster.strimzi.name
-        return f"no run has told which cluster it backs up, and only the operator finds Strimzi's Kafka {name}"
+        return f"no run has reported which cluster it backs up, and only the operator finds Strimzi's Kafka {name}"
     servers = ", ".join(cluster.servers)
-    return f"no run has told which cluster it backs up, and --bootstrap-server names none of its brokers: {servers}"
+    return f"no run has reported which cluster it backs up, and --bootstrap-server names none of its brokers: {servers}"
 
 
 def _backups(file: str) -> Iterator[Backup]:

@@ -24,5 +24,5 @@ def diff(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, de
     """
     with errors(debug):
         if spark.run_id is None:
-            raise SpecError("--run-id is wanted", hint="Name the run that has restored the topics.")
+            raise SpecError("--run-id is required", hint="Name the run that has restored the topics.")
     run_resource(RESTORE, file, spark, output, debug, only_verify=True)

@@ -35,7 +35,7 @@ KeysFile = Annotated[
 ]
 Encoding = Annotated[KeyEncoding, typer.Option("--encoding", help="How the keys are written.")]
 AskedBy = Annotated[
-    str, typer.Option("--asked-by", help="Who has asked for it, or a ticket: told in the audit entry, for ever.")
+    str, typer.Option("--asked-by", help="Who has asked for it, or a ticket: kept in the audit entry for ever.")
 ]
 
 

@@ -178,7 +178,7 @@ def _print_changed(changed: Changed, output: Output) -> None:
             row = (group, topic, str(partition), _or_dash(item.now), to, item.outcome.value, item.reason)
             shown.add_row(*row)
         stdout().print(shown)
-        say(f"positions of before: {changed.document}")
+        say(f"earlier positions: {changed.document}")
     if changed.refused:
         say(f"error: the cluster has refused {changed.refused} of {len(changed.positions)} positions")
         raise typer.Exit(int(ExitCode.REFUSED))

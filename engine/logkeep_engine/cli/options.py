@@ -204,4 +204,4 @@ def pattern(option: str, text: str) -> Pattern:
     try:
         return Pattern(text)
     except PatternInvalid as error:
-        raise SpecError(f"{option} {text!r} is no regular expression: {error}") from error
+        raise SpecError(f"{option} {text!r} is not a valid regular expression: {error}") from error

@@ -36,7 +36,7 @@ KeysFile = Annotated[
     ),
 ]
 Heal = Annotated[
-    bool, typer.Option("--heal", help="Let the next backup read the partitions anew that have stale keys.")
+    bool, typer.Option("--heal", help="Let the next backup read the partitions again that have stale keys.")
 ]
 
 

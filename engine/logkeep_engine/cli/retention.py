@@ -119,10 +119,10 @@ def hold(
         state = archive.load()
         for name in run or ():
             if not release and name not in state.runs:
-                raise SpecError(f"--run {name!r} is no run of the archive", hint="`logkeep inspect` lists them.")
+                raise SpecError(f"--run {name!r} is not a run of the archive", hint="`logkeep inspect` lists them.")
             if not release and name not in {run.run_id for run in state.successes()}:
                 raise SpecError(
-                    f"--run {name!r} is no backup that succeeded, so no restore takes the archive as it has left it",
+                    f"--run {name!r} is not a backup that succeeded, so no restore takes the archive as it has left it",
                     hint="Hold a later run that succeeded; `logkeep inspect` lists them.",
                 )
         holds = change_holds(archive, _run_id("hold"), wanted, release=release) if wanted else state.retention_holds
@@ -176,7 +176,7 @@ def _topics(found: RetentionPreview) -> Table:
 def _points(found: RetentionPreview) -> Table:
     shown = table("restorable point", "ended", "kept by", "has")
     for point in found.points:
-        has = "everything" if point.whole else f"what is younger than {point.since or 'nobody knows what'}"
+        has = "everything" if point.whole else f"what is younger than {point.since or 'an unknown time'}"
         shown.add_row(
             point.run_id, point.end_time, ", ".join(point.rules), has if point.restorable else "it cannot be restored"
         )

@@ -28,7 +28,7 @@ _RUN_ID = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 RunId = Annotated[
     str | None,
     typer.Option(
-        help="Name of the run; give the id of an interrupted run to go on with it. By default made from the time."
+        help="Name of the run; give the id of an interrupted run to continue it. By default made from the time."
     ),
 ]
 DryRun = Annotated[
@@ -51,7 +51,7 @@ class SparkOptions:
             return f"{time.strftime('%Y%m%dt%H%M%Sz', time.gmtime())}-{secrets.token_hex(3)}"
         if _RUN_ID.fullmatch(self.run_id) is None:
             raise SpecError(
-                f"--run-id {self.run_id!r} is no name for a run",
+                f"--run-id {self.run_id!r} is not a valid name for a run",
                 hint="Use 1 to 63 characters out of a-z, 0-9, '-' and '.'.",
             )
         return self.run_id
@@ -93,7 +93,7 @@ def leave(result: RunResult) -> None:
 
 def say_how_to_go_on(run_id: str) -> None:
     """The hint for a run that was interrupted."""
-    say(f"hint: go on with --run-id {run_id}")
+    say(f"hint: continue with --run-id {run_id}")
 
 
 def say_warnings(result: RunResult) -> None:

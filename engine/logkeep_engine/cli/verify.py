@@ -146,8 +146,8 @@ def _print_report(report: VerifyReport) -> None:
 def _print_unread(unread: Unread) -> None:
     commits = "all commits" if unread.whole_catalog else "the commits since the last one"
     print_line(
-        f"not read: {so_many(unread.segments, 'segment')}, {human_bytes(unread.bytes)}, of which the objects are there "
-        f"in their sizes or named above. This was verification {unread.done} of {unread.parts} of a cycle, which read "
+        f"not read: {so_many(unread.segments, 'segment')}, {human_bytes(unread.bytes)}, whose objects are there in "
+        f"their sizes or named above. This was verification {unread.done} of {unread.parts} of a cycle, which read "
         f"{commits}; after all of them each object was read"
     )
 

@@ -175,8 +175,8 @@ def _records(objects: Sequence[ObjectInfo], uri: str, layout: Layout) -> Folder:
             key = (topic, file.partition, file.start_offset)
             if key in kept:
                 raise FolderRefused(
-                    f"{uri}/{info.path} and {uri}/{kept[key].path} are the same segment: an erasure has written one of "
-                    "them anew, and did not come to its end.",
+                    f"{uri}/{info.path} and {uri}/{kept[key].path} are the same segment: an erasure has rewritten one "
+                    "of them, and did not come to its end.",
                     hint="Erase the keys again in the archive, or remove the one with fewer digits.",
                 )
             kept[key] = info

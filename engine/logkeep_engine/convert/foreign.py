@@ -180,10 +180,10 @@ def _named(facts: SegmentFacts, found: FoundSegment) -> SegmentFacts:
 
 
 _TAIL = "torn tail"
-_NO_END = f"it has a record of offset {MAX_OFFSET}, and no archive can say that it ends behind that"
+_NO_END = f"it has a record of offset {MAX_OFFSET}, and no archive can end after that"
 _INDEX = "it can be made again from the records"
 _RECOVER = "`logkeep log recover` may save them in a copy of the folder"
-_LOST = "restore the segment from a copy, or remove its index to go on without them"
+_LOST = "restore the segment from a copy, or remove its index to continue without them"
 
 
 def _judge(
@@ -210,7 +210,7 @@ def _judge(
         return "", Repair(found, f"index rebuilt: {checked.index_what}", None, True, replaced)
     if not repair:
         return f"{uri}/{found.index_path}: {checked.index_what.rstrip('.')}; {_INDEX}", None
-    return "", Repair(found, f"index made anew: {checked.index_what}", None, True, (found.index_path,))
+    return "", Repair(found, f"index rebuilt: {checked.index_what}", None, True, (found.index_path,))
 
 
 def _judge_tail(
@@ -221,9 +221,9 @@ def _judge_tail(
     if checked.foreign or (missing and not is_last):
         return f"{where}: {checked.damage}", None
     if checked.index in (IndexState.LONG, IndexState.WRONG):
-        return f"{where}: {checked.damage}; its index names records behind that, {_RECOVER}", None
+        return f"{where}: {checked.damage}; its index names records after that, {_RECOVER}", None
     end = checked.facts.bytes if checked.facts is not None else 1
-    what = f"a {_TAIL} of {found.size - end} bytes at position {end}, behind the last whole record ({checked.damage})"
+    what = f"a {_TAIL} of {found.size - end} bytes at position {end}, after the last whole record ({checked.damage})"
     if not repair:
         return f"{where}: {what}", None
     rebuild = checked.index is not IndexState.GOOD

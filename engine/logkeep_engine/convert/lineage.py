@@ -55,7 +55,7 @@ def left_behind(source: ConvertSource) -> Iterator[str]:
             offsets = " and ".join(str(offset) for _, offset in item.old_ends)
             yield (
                 f"topic {source.topic_names[key[0]]!r} partition {key[1]} was cut off in the cluster at offset "
-                f"{offsets}: only the newest log is converted, the source alone has the branches of before"
+                f"{offsets}: only the newest log is converted, the source alone has the earlier branches"
             )
 
 
@@ -68,7 +68,7 @@ def check_same_logs(source: ConvertSource, target: ArchiveState) -> None:
             if accounted and accounted[-1][1] > offset and known <= epoch:
                 raise ArchiveMismatch(
                     f"The log of topic {source.topic_names[key[0]]!r} partition {key[1]} was cut off in the cluster at "
-                    f"offset {offset}. What was converted before goes up to offset {accounted[-1][1]} of the log of "
-                    "before, the source holds the log of after.",
+                    f"offset {offset}. What was converted before goes up to offset {accounted[-1][1]} of the earlier "
+                    "log, and the source holds the newest one.",
                     hint="Convert into a new folder.",
                 )

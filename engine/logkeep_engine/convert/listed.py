@@ -58,7 +58,7 @@ def _is_between(segment: RecordsName, held: Sequence[int]) -> bool:
 def _lost(uri: str, index: FoundFile, segment: RecordsName) -> str:
     folder, _, name = index.path.rpartition("/")
     return (
-        f"{uri}/{folder}/{segment.records} is missing: {name} names it, and segments before and behind it are there; "
+        f"{uri}/{folder}/{segment.records} is missing: {name} names it, and segments before and after it are there; "
         f"restore it from a copy, or remove {name} if it was deleted on purpose"
     )
 
@@ -67,4 +67,4 @@ def _note(index: FoundFile, behind: Sequence[RecordsName]) -> list[str]:
     if not behind:
         return []
     more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
-    return [f"{index.path} names {behind[0]}{more}, behind all segments that are there: records of it are not imported"]
+    return [f"{index.path} names {behind[0]}{more}, after all segments that are there: records of it are not imported"]

@@ -26,7 +26,7 @@ from logkeep_engine.storage import Storage
 _CODEC = 0x07
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-_HINT = "Restore the object from a copy. What was converted before it is kept; the same --run-id goes on."
+_HINT = "Restore the object from a copy. What was converted before it is kept; the same --run-id continues."
 
 
 def read_records(

@@ -126,7 +126,7 @@ class _ErasureRun(ArchivingRun):
         earlier = state.runs.get(self._run_id)
         if earlier is not None and earlier.kind != ERASURE:
             raise SpecError(
-                f"run {self._run_id} of the archive is no erasure, but a {earlier.kind}",
+                f"run {self._run_id} of the archive is not an erasure, but a {earlier.kind}",
                 hint="Give the erasure another name.",
             )
         if earlier is not None and earlier.outcome is RunOutcome.SUCCEEDED:
@@ -150,7 +150,7 @@ class _ErasureRun(ArchivingRun):
         if faults:
             raise ArchiveDamaged(
                 f"{so_many(len(faults), 'segment')} of topic {self._asked.topic!r} cannot be read to the end, so "
-                f"nobody knows whether the keys are in there: {faults[0]}",
+                f"it is unknown whether the keys are in there: {faults[0]}",
                 hint="Bring these objects back from a copy, and erase again: what could be erased is.",
                 faults=faults,
             )
@@ -244,8 +244,8 @@ class _ErasureRun(ArchivingRun):
                 raise ArchiveBusy(
                     f"The archive at {self._storage.uri} does not name the records of the keys any more. But run "
                     f"{readers} still reads {so_many(purged.waiting, 'segment')} that had them: the objects are there.",
-                    hint="The same erasure again goes on when these runs have ended. A run that was killed counts as "
-                    "gone an hour after its last sign of life.",
+                    hint="Erase the same keys again when these runs have ended: the erasure continues. A run that "
+                    "was killed counts as gone an hour after its last sign of life.",
                 )
             time.sleep(POLL_SECONDS)
 
@@ -262,7 +262,7 @@ class _ErasureRun(ArchivingRun):
             raise StorageRefused(
                 f"The archive at {self._storage.uri} does not name the records of the keys any more. But there may be "
                 f"{known} of its objects that have them: {error.message}",
-                hint=f"{error.hint} The same erasure again goes on then.",
+                hint=f"{error.hint} Then erase the same keys again: the erasure continues.",
             ) from error
         self._require_unlocked(locked)
         if left:
@@ -273,7 +273,7 @@ class _ErasureRun(ArchivingRun):
             raise StorageRefused(
                 f"The archive at {self._storage.uri} does not name the records of the keys any more. But the store "
                 f"keeps {so_many(len(locked), 'object')} locked that had them: first {locked[0]}.",
-                hint="The same erasure again goes on when their retention or legal hold has ended.",
+                hint="Erase the same keys again when their retention or legal hold has ended: the erasure continues.",
             )
 
     def _require_no_other(self, writer: Writer) -> None:

@@ -104,7 +104,7 @@ def shape_of(text: bytes) -> Shape:
     except ValueError as problem:
         raise CorruptSegment(f"Its Avro schema is not JSON: {problem}.") from problem
     except (TypeError, AttributeError, RecursionError) as problem:
-        raise CorruptSegment(f"Its Avro schema is no schema: {problem}.") from problem
+        raise CorruptSegment(f"Its Avro schema is not a valid schema: {problem}.") from problem
 
 
 def _shape(schema: object) -> Shape:

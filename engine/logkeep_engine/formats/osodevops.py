@@ -137,7 +137,7 @@ def read_manifest(data: bytes) -> Manifest:
         topics = tuple(_topic(item) for item in document["topics"])
         return Manifest(_text(document["backup_id"]), document.get("source_cluster_id") or "", topics)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CorruptSegment(f"it is no manifest of a backup: {_reason(error)}") from error
+        raise CorruptSegment(f"it is not a manifest of a backup: {_reason(error)}") from error
 
 
 def _topic(item: Mapping[str, Any]) -> ManifestTopic:
@@ -178,7 +178,7 @@ def read_groups(data: bytes) -> list[ManifestPosition]:
             for partition, offset in partitions.items()
         ]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CorruptSegment(f"it is no snapshot of consumer groups: {_reason(error)}") from error
+        raise CorruptSegment(f"it is not a snapshot of consumer groups: {_reason(error)}") from error
 
 
 def _json(data: bytes) -> dict[str, Any]:
@@ -359,7 +359,7 @@ class _Parser:
         """Nothing may be left, and all records must have come."""
         header = self._header
         if self._rest:
-            raise CorruptSegment(f"{len(self._rest)} bytes behind record {self._records - 1} are no record")
+            raise CorruptSegment(f"{len(self._rest)} bytes after record {self._records - 1} are not a record")
         if self._records != header.records:
             raise CorruptSegment(f"it holds {self._records} records, its header says {header.records}")
         if self._last != header.last_offset:
@@ -395,7 +395,7 @@ class _Parser:
                 content, at = _sized(data, at + _I32.size, length, end)
                 headers.append(((name or b"").decode("utf-8", "surrogateescape"), content))
         except struct.error as error:
-            raise CorruptSegment(f"a record is cut short behind offset {self._last}") from error
+            raise CorruptSegment(f"a record is cut short after offset {self._last}") from error
         if at != end:
             raise CorruptSegment(f"the record at offset {offset} does not fill its length")
         if headers:

@@ -14,7 +14,7 @@ from logkeep_engine.log.batch import MAX_OFFSET
 
 
 def pack_consumer_offsets(offsets: Mapping[str, int]) -> bytes:
-    """The bytes of the file, groups in the order of their names. Raises ValueError for what is no offset."""
+    """The bytes of the file, groups in the order of their names. Raises ValueError for what is not an offset."""
     for group, offset in offsets.items():
         if not 0 <= offset <= MAX_OFFSET:
             raise ValueError(f"consumer group {group!r} cannot have committed offset {offset}")
@@ -31,8 +31,8 @@ def read_consumer_offsets(data: bytes) -> dict[str, int]:
         found = json.loads(data.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as problem:
         raise CorruptSegment(
-            f"The consumer offsets are no JSON object of group and offset: {problem}.",
-            hint="Write the file again from a copy, or delete it and go on without these groups.",
+            f"The consumer offsets are not a JSON object of group and offset: {problem}.",
+            hint="Write the file again from a copy, or delete it and continue without these groups.",
         ) from None
     if not isinstance(found, dict):
         raise CorruptSegment(f"The consumer offsets are a JSON {type(found).__name__}, not an object.")

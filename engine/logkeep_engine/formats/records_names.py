@@ -214,7 +214,7 @@ def _named(name: bytes, start_offset: int) -> RecordsName:
     if slash and not _FOLDER.fullmatch(folder):
         match = None
     if match is None or match[3] or int(match[1]) > _MAX_PARTITION or int(match[2]) > MAX_OFFSET:
-        raise CorruptIndex(f"The index of the partition names {name!r}, which is no segment.", hint=_REBUILD)
+        raise CorruptIndex(f"The index of the partition names {name!r}, which is not a segment.", hint=_REBUILD)
     width = max(RECORDS_WIDTH, len(match[2])) if match[2].startswith("0") else RECORDS_WIDTH
     segment = RecordsName(int(match[1]), int(match[2]), width, folder + slash)
     if segment.start_offset != start_offset or str(segment).encode() != name:

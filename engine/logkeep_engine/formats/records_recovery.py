@@ -188,7 +188,7 @@ class _Walk:
             unknown = number == 0 or self._starts[number - 1] != start
             if (end > position or (unknown and record.offset >= offset)) and offset > last and self._is_record(number):
                 if not taken:
-                    self._cut(position, f"The index goes on with offset {offset} at position {position}.")
+                    self._cut(position, f"The index continues with offset {offset} at position {position}.")
                 return taken, start if taken else position
             last = record.offset
         return count, None

@@ -146,7 +146,7 @@ class RawClient:
                 continue
             if not answer.codes or Code.CLUSTER_AUTHORIZATION_FAILED in answer.codes:
                 raise BrokerRefused(
-                    f"{self._pool.name(broker)} does not tell the size of its partitions.",
+                    f"{self._pool.name(broker)} does not report the size of its partitions.",
                     hint="Give the user the ACL DESCRIBE on the cluster.",
                 )
             return answer.sizes

@@ -96,7 +96,7 @@ class GroupAdmin(Admin):
         """The start offsets of these share groups. Groups whose start offsets brokers do not tell are noted."""
         groups = sorted(set(group_ids))
         if groups and not self._speaks(fetch_starts(groups[0])):
-            return GroupPositions((), (f"the brokers do not tell where share groups begin: {', '.join(groups)}",))
+            return GroupPositions((), (f"the brokers do not report where share groups begin: {', '.join(groups)}",))
         found = self._positions(groups, fetch_starts, share=True)
         return GroupPositions(tuple(item for group in groups for item in found.get(group, ())), ())
 

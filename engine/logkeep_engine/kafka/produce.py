@@ -46,7 +46,7 @@ _LAST_OFFSET_DELTA = struct.Struct(">i")
 
 _HINTS = {
     Code.OUT_OF_ORDER_SEQUENCE_NUMBER: "Another task wrote with this producer id, or an earlier batch is missing: "
-    "read back what is there before going on.",
+    "read back what is there before you continue.",
     Code.INVALID_PRODUCER_EPOCH: "A newer holder of this producer id has written to the partition.",
     Code.PRODUCER_FENCED: "A newer holder of this producer id has written to the partition.",
     Code.UNKNOWN_PRODUCER_ID: "The broker has forgotten this producer id (producer.id.expiration.ms).",

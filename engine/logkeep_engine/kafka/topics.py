@@ -165,7 +165,7 @@ class TopicAdmin(Admin):
             if problem is None:
                 found = ((name, entries[name].value) for name in names if name in entries)
                 return {name: value for name, value in found if value is not None}
-            log.info("broker %s does not tell its configuration: %s", node.id, problem)
+            log.info("broker %s does not report its configuration: %s", node.id, problem)
         return {}
 
     def create_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, str]:
@@ -374,7 +374,7 @@ class TopicAdmin(Admin):
         while left := sorted(name for name, there in self.topic_ids(topics).items() if there == topics[name]):
             if time.monotonic() > deadline:
                 raise BrokerUnavailable(
-                    f"Topic {left[0]!r} was deleted, and brokers still tell of it after {self._timeout:.0f} s.",
+                    f"Topic {left[0]!r} was deleted, and brokers still report it after {self._timeout:.0f} s.",
                     hint="Check that the brokers are healthy.",
                 )
             time.sleep(self._connection.limits.control_pause)

@@ -150,7 +150,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def _begin(self, size: int) -> None:
         if not _SIZE.size <= size <= _LARGEST or not self._waiting:
-            self.close(ConnectionError(f"an answer of {size} bytes that nobody asked for"))
+            self.close(ConnectionError(f"an answer of {size} bytes to no request"))
             return
         self._frame = self._buffers.lend(size)
         self._expect(self._frame.view)

@@ -96,7 +96,7 @@ class Witnesses(Survey):
             if end is None:
                 return Finding(Fate.NOT_KNOWN, reason=reasons[where])
             if end.leader_epoch != end.current_epoch or end.end_offset < 0:
-                return Finding(Fate.NOT_KNOWN, reason="the leader does not tell where its log ends")
+                return Finding(Fate.NOT_KNOWN, reason="the leader does not report where its log ends")
             return Finding(Fate.THERE, starts.found[where], end.end_offset)
 
         return {where: finding(where) for where in wanted}

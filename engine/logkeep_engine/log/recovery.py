@@ -56,7 +56,7 @@ def misplaced(header: BatchHeader, next_offset: int, base_offset: int, end_offse
     of the next segment, None if that is not known.
     """
     if header.base_offset < next_offset:
-        return f"The batch at offset {header.base_offset} is behind offset {next_offset - 1}"
+        return f"The batch at offset {header.base_offset} is after offset {next_offset - 1}"
     if header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
         return f"The batch at offset {header.base_offset} is too far above the segment's base offset {base_offset}"
     if end_offset is not None and header.next_offset > end_offset:

@@ -44,7 +44,9 @@ def refuse_alive(state: RestoreState) -> dict[str, Any] | None:
     first = note_of(state)
     if first is None or first.get("ended") is True:
         return first
-    log.info("run %s has not ended: watching for %.0f s whether its driver goes on", state.run_id, WATCH_SECONDS)
+    log.info(
+        "run %s has not ended: watching for %.0f s whether its driver is still running", state.run_id, WATCH_SECONDS
+    )
     deadline = time.monotonic() + WATCH_SECONDS
     while time.monotonic() < deadline:
         time.sleep(min(_LOOK_SECONDS, WATCH_SECONDS))
@@ -59,7 +61,7 @@ def refuse_alive(state: RestoreState) -> dict[str, Any] | None:
 def busy(state: RestoreState) -> RestoreBusy:
     """The error about a run whose driver goes on."""
     return RestoreBusy(
-        f"Run {state.run_id} has begun this restore, and its driver goes on; nothing was written.",
+        f"Run {state.run_id} has begun this restore, and its driver is still running; nothing was written.",
         hint="Wait for its end, or stop it: delete or suspend its KafkaRestore.",
     )
 

@@ -252,6 +252,6 @@ def _ask(control: ControlPlane, wanted: Mapping[Where, int | None], patience: fl
             raise BrokerUnavailable(
                 f"It cannot be seen whether all records are in topic {topic!r} partition {partition}: {reason}. Tried "
                 f"for {patience:.0f} s.",
-                hint="Check that the partition has a leader, then start the same run again: it goes on from here.",
+                hint="Check that the partition has a leader, then start the same run again: it continues from here.",
             )
     return found

@@ -92,8 +92,8 @@ def _refuse_unknowable(
     topics = [topic for topic in seen_then.topics.values() if topic.name in names]
     if _deleted_since(seen_then, topics, newest):
         raise SegmentsRemoved(
-            f"Retention has deleted segments of {shown(sorted(names))} since run {known.run_id} began, so it cannot be "
-            "known any more which incarnation has records at the point: the restore cannot go on.",
+            f"Retention has deleted segments of {shown(sorted(names))} since run {known.run_id} began, so it is "
+            "unknown which incarnation has records at the point: the restore cannot continue.",
             hint="Begin another restore, and name the incarnation in spec.source.topicIds.",
         )
 

@@ -138,7 +138,7 @@ def _read(context: RestoreContext, end: Commit) -> ClusterState:
         raise _nothing_archived(f"run {end.run_id} has not archived them (spec.clusterState of the backup)")
     if not may_lack and all(kind is None for kind in (state.acls, state.quotas, state.users)):
         reasons = "; ".join(f"{KINDS.get(key, key)}: {reason}" for key, reason in state.reasons.items())
-        raise _nothing_archived(f"run {end.run_id} was told none of them ({reasons})")
+        raise _nothing_archived(f"run {end.run_id} got none of them ({reasons})")
     return state
 
 
@@ -415,7 +415,7 @@ def _look(question: Callable[[], Known[T]], wanted: Collection[Any] | None) -> C
         known = question()
         if known.items is None and wanted:
             raise BrokerRefused(
-                f"The cluster does not tell what it has of what is to be brought back: {known.reason}.",
+                f"The cluster does not report what it has of what is to be restored: {known.reason}.",
                 hint="Give the user the ACL DESCRIBE and DESCRIBE_CONFIGS on the cluster.",
             )
         return known

@@ -175,7 +175,7 @@ class ChangeLog:
             data = self._state.storage.read(path)
         except ObjectMissing:
             return []
-        hint = "The object was altered; the positions of before are not known any more."
+        hint = "The object was altered; the earlier positions are unknown."
         with reading(_CHANGES, data, name, hint=hint) as body:
             if body["clusterId"] != self._cluster_id:
                 raise ArchiveMismatch(

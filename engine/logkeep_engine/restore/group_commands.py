@@ -196,9 +196,8 @@ class RestoredGroups:
                 raise StateAltered(
                     f"{self._log.name(kept.number)}: it has a position of group {group!r} in topic {topic!r} partition "
                     f"{partition}, and this restore brings no such group into such a topic; no position was changed",
-                    hint="If `logkeep groups reset` was told to include other groups than the spec does, tell the same "
-                    "to this command. Otherwise the object was altered: find out who may write to the place of the "
-                    "state.",
+                    hint="If `logkeep groups reset` was given other groups than the spec has, give this command the "
+                    "same ones. Otherwise the object was altered: find out who may write to the place of the state.",
                 )
 
     def _change(self, changes: Sequence[PositionChange], number: int) -> Changed:

@@ -190,7 +190,7 @@ def _different(made: Iterable[PositionChange], now: Mapping[PositionKey, GroupPo
         has = now.get(change.key)
         offset = None if has is None else has.offset
         if offset != wanted:
-            found[change.key] = f"{_told(wanted)} was wanted, and the cluster has {_told(offset)}"
+            found[change.key] = f"{_told(wanted)} was set, and the cluster has {_told(offset)}"
     return found
 
 

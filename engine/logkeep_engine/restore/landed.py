@@ -172,7 +172,7 @@ class LandedReader:
             )
         raise TargetChanged(
             f"{self._target}: {index - self._next} records of this run, numbers {self._next} to {index - 1} of the "
-            f"partition, are missing before offset {offset}, where number {index} is. What was written behind them "
+            f"partition, are missing before offset {offset}, where number {index} is. What was written after them "
             "cannot be taken back.",
             hint=f"{_DELETE_AND_BEGIN} Delete the topic, or what lies in it from offset {self._target.start} on, and "
             "begin a new restore under another run id.",

@@ -120,7 +120,7 @@ class StoredOffsetMap:
         if block not in self._firsts:
             rows = self._parsed(block, _ROW_BYTES).rows
             if not rows:
-                raise damaged_map(self._name, ValueError(f"no row behind byte {self._start + block * _BLOCK}"))
+                raise damaged_map(self._name, ValueError(f"no row after byte {self._start + block * _BLOCK}"))
             self._firsts[block] = rows[0][0]
         return self._firsts[block]
 
@@ -129,7 +129,7 @@ class StoredOffsetMap:
         if found is None:
             found = self._kept[block] = self._parsed(block, _BLOCK)
             if not found.rows:
-                raise damaged_map(self._name, ValueError(f"no row behind byte {self._start + block * _BLOCK}"))
+                raise damaged_map(self._name, ValueError(f"no row after byte {self._start + block * _BLOCK}"))
             if len(self._kept) > _BLOCKS_KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(block)

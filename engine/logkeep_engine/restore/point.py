@@ -147,7 +147,7 @@ def _not_exact(
 def _told_not_exact(archived: ArchiveState, key: Partition, name: str) -> str:
     first, removed = exact_by_snapshots(archived, key), archived.removed[key][-1][1]
     if first is None:
-        since = f"behind offset {removed} only, and no snapshot has what was written to its keys before"
+        since = f"after offset {removed} only, and no snapshot has what was written to its keys before"
     else:
         since = f"at offset {first.offset} and later, which is later than {iso(first.time)}"
     return f"topic {name} partition {key[1]}: retention has removed the log, and its state is kept {since}"
@@ -204,7 +204,7 @@ def _ends(archived: ArchiveState, topics: Sequence[TopicEntry], point: PointSpec
         archived_end = accounted[-1][1] if accounted else 0
         if item.offset > archived_end:
             raise SpecError(
-                f"{where}: offset {item.offset} lies behind the archived end {archived_end}",
+                f"{where}: offset {item.offset} lies after the archived end {archived_end}",
                 hint="Write an offset up to the archived end, or leave the partition out to restore all of it.",
             )
         if item.offset < archived_end:

@@ -85,9 +85,9 @@ def _result_of(
             raise RestoreUnfinished(
                 f"Run {known} of {asked.name} has begun to append to its topics and has not succeeded. This run does "
                 "not know what that one has written, and would write it again.",
-                hint=f"Finish that run with `logkeep restore --run-id {known}`, or go on with it in another "
-                "KafkaRestore with ifTopicExists: Resume. Or ask for a run of its own with a new "
-                "value of the annotation logkeep.dev/run-again, after you have looked at the topics.",
+                hint=f"Finish that run with `logkeep restore --run-id {known}`, or continue it in another KafkaRestore "
+                "with ifTopicExists: Resume. Or ask for a run of its own with a new value of the annotation "
+                "logkeep.dev/run-again, after you have looked at the topics.",
             )
     return None
 
@@ -124,9 +124,9 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
     if what:
         raise TargetChanged(
             f"run {earlier.run_id} has done this restore into Kafka cluster {plan.cluster_id}, but {what}",
-            hint="Somebody has deleted topics since, or the cluster was made anew under its old id, or somebody has "
-            "altered the state of the restore. To restore once more, give the annotation logkeep.dev/run-again a new "
-            "value.",
+            hint="Somebody has deleted topics since, or the cluster was created again under its old id, or somebody "
+            "has altered the state of the restore. To restore once more, give the annotation logkeep.dev/run-again a "
+            "new value.",
         )
 
 

@@ -115,7 +115,7 @@ def delete_replaced(control: ControlPlane, plan: RestorePlan) -> None:
             name, standing = next(iter(left.items()))
             raise BrokerUnavailable(
                 f"Topic {name!r} was deleted, and brokers still know it: {standing.reason or 'it is there'}.",
-                hint="Check that the brokers are healthy, then start the same run again: it goes on from here.",
+                hint="Check that the brokers are healthy, then start the same run again: it continues from here.",
             )
         time.sleep(_PAUSE)
 

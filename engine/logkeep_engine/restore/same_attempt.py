@@ -151,7 +151,7 @@ class SameAttempt(Attempt):
         if first < self._sent:
             raise ArchiveDamaged(
                 f"topic {self._task.source!r} partition {self._task.partition}: the record at offset {first} comes "
-                f"behind the one at {self._sent - 1}, so not all can have their offsets.",
+                f"after the one at {self._sent - 1}, so not all can have their offsets.",
                 hint="Delete what was restored, and restore the topic with spec.offsets: Any.",
             )
 

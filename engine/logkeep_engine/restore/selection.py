@@ -217,7 +217,7 @@ def _told_branch(state: ArchiveState, topic: TopicEntry, chosen: str) -> str:
     ids = state.branch_ids(topic.topic_id)
     others = ", ".join(_branch(state, topic, item) for item in ids[-MAX_NAMES_SHOWN:] if item != chosen)
     if chosen in ids:
-        what = f"the log of before, branch {_branch(state, topic, chosen)}, is restored, not the one of after"
+        what = f"the earlier log, branch {_branch(state, topic, chosen)}, is restored, not the later one"
     else:
         what = "the newest log is restored"
     left = f", not the old ends {others}; spec.source.topicIds chooses one" if others else ""
@@ -266,7 +266,7 @@ def _rename(name: str, rules: Sequence[RenameRule]) -> str:
             continue
         if not legal_topic_name(target):
             raise SpecError(
-                f"spec.topics.rename[{at}]: turns topic {name!r} into {target!r}, which is no legal topic name",
+                f"spec.topics.rename[{at}]: turns topic {name!r} into {target!r}, which is not a legal topic name",
                 hint="A topic name has 1 to 249 characters out of a-z A-Z 0-9 . _ - and is not '.' or '..'.",
             )
         return target

@@ -58,5 +58,5 @@ def overtaken(plan: RestorePlan) -> ArchiveMismatch:
     return ArchiveMismatch(
         f"Run {plan.run_id} cannot continue: an erasure has taken records of what it restores out of the archive since "
         "it began, so it is unknown which records are in the target.",
-        hint="Begin the restore anew, under another run id, into topics without what this run has written.",
+        hint="Begin the restore again, under another run id, into topics without what this run has written.",
     )

@@ -24,8 +24,8 @@ from logkeep_engine.stored import reading
 
 FILE = "taken-over.json"
 CLAIM = StoredDocument("claim of a run", 1, {"by": str}, most=NOTE_BYTES)
-_ALTERED = "The object was altered. Find out which run goes on with this restore. If none does, delete the object."
-_HINT = "Look how that run ends. If it was deleted, go on in another KafkaRestore with ifTopicExists: Resume."
+_ALTERED = "The object was altered. Find out which run continues this restore. If none does, delete the object."
+_HINT = "Look how that run ends. If it was deleted, continue in another KafkaRestore with ifTopicExists: Resume."
 
 
 @dataclass
@@ -98,15 +98,15 @@ def _refuse_finished(state: RestoreState) -> None:
     if state.success() is not None:
         raise RestoreBusy(
             f"Run {state.run_id} had begun this restore, and has just ended it with success; nothing was written.",
-            hint="There is nothing to go on with. Asked for once more, this restore ends with the result of that run.",
+            hint="There is nothing to continue. Asked for once more, this restore ends with the result of that run.",
         )
 
 
 def fenced(state: RestoreState, by: str) -> RestoreBusy:
     """The error of a run that was going on while another one has taken it over."""
     return RestoreBusy(
-        f"Run {by} has taken over run {state.run_id}, whose driver has not shown for a while that it goes on. It has "
-        "woken up, has seen this, and changes nothing more.",
+        f"Run {by} has taken over run {state.run_id}, whose driver has not shown for a while that it is still running. "
+        "It has woken up, has seen this, and changes nothing more.",
         hint=_HINT,
     )
 
@@ -124,6 +124,6 @@ def taken_over_by(state: RestoreState) -> str | None:
 
 def _taken(state: RestoreState, by: str | None) -> RestoreBusy:
     return RestoreBusy(
-        f"Run {by} has taken over run {state.run_id}, and goes on in its place; nothing was written.",
+        f"Run {by} has taken over run {state.run_id}, and continues in its place; nothing was written.",
         hint=_HINT,
     )

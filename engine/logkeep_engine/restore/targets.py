@@ -243,5 +243,5 @@ def check_ids(control: ControlPlane, ids: Mapping[str, str], which: str) -> None
             raise BrokerUnavailable(
                 f"It cannot be seen whether topic {name!r} is the one {which}: {reason}.",
                 hint="Check that the brokers are healthy and that this user may describe the topic, then start the "
-                "same run again: it goes on from here.",
+                "same run again: it continues from here.",
             )

@@ -106,7 +106,7 @@ async def _restore(task: RestoreTask, shared: Shared) -> PartitionSummary:
             attempt.close()
     raise TargetChanged(
         f"{task.where}: the restore had to find its place {RESUMES} times without getting further.",
-        hint="Another process writes with the same producer id: is the same run going on elsewhere?",
+        hint="Another process writes with the same producer id: is the same run active elsewhere?",
     )
 
 

@@ -94,7 +94,7 @@ def refuse_existing(choices: Sequence[Choice], existing: Iterable[str]) -> None:
             f"{'topic' if len(there) == 1 else 'topics'} {_listing(there)} already "
             f"exist{'s' if len(there) == 1 else ''} "
             "on the target cluster; nothing was written",
-            hint="Delete them, rename with spec.topics.rename, write behind what they hold with "
+            hint="Delete them, rename with spec.topics.rename, write after what they hold with "
             "spec.ifTopicExists: Append, or let the restore delete them with Replace.",
         )
 
@@ -107,7 +107,7 @@ def refuse_unknown(choices: Sequence[Choice], existing: Iterable[str], where: st
         raise TopicExists(
             f"{_listing(there)}: there already, and {where} knows of no restore with the same settings into this "
             "cluster that could be resumed; nothing was written",
-            hint="Resume goes on with a restore that has the same source, topics, point, offsets and consumerGroups, "
+            hint="Resume continues a restore that has the same source, topics, point, offsets and consumerGroups, "
             "and its state in the same place. Look at the earlier KafkaRestore, or choose Append or Replace.",
         )
 
@@ -149,7 +149,7 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
     warnings = retention_warnings(name, configs, facts, now_ms)
     if existing.compacts:
         warnings.append(
-            f"topic {name} is compacted: the restored records come behind what it holds, so of a key that both have "
+            f"topic {name} is compacted: the restored records come after what it holds, so for a key that both have "
             "the restored value stays, also where it is the older one"
         )
     return warnings
@@ -160,7 +160,7 @@ def _refuse_other_count(choice: Choice, existing: ExistingTopic) -> None:
     if existing.partitions != choice.wanted:
         raise TargetUnsuitable(
             f"spec.topics.partitionCount: topic {existing.name} has {so_many(existing.partitions, 'partition')} "
-            f"already, {choice.wanted} are wanted; nothing was written",
+            f"already, {choice.wanted} are asked for; nothing was written",
             hint=f"Set partitionCount to {existing.partitions}, or restore under another name.",
         )
 

@@ -274,7 +274,7 @@ def _matches(item: Filter, found: Any) -> bool:
 
 
 def _milliseconds(value: Any) -> int | None:
-    """The time in milliseconds, rounded down; None for what is no moment."""
+    """The time in milliseconds, rounded down; None for what is not a time."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - _EPOCH) // timedelta(milliseconds=1)
@@ -327,7 +327,7 @@ def _pattern(given: Mapping[str, str]) -> str | None:
         try:
             Pattern(pattern)
         except PatternInvalid as error:
-            raise SpecError(f"Option topicPattern: {pattern!r} is no regular expression: {error}.") from error
+            raise SpecError(f"Option topicPattern: {pattern!r} is not a valid regular expression: {error}.") from error
     return pattern
 
 
@@ -339,7 +339,7 @@ def _ranges(given: Mapping[str, str]) -> tuple[Range, ...] | None:
         match = re.fullmatch(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
-            raise SpecError(f"Option partitions: {part.strip()!r} is no partition.", hint='Write them as "0,4-7".')
+            raise SpecError(f"Option partitions: {part.strip()!r} is not a partition.", hint='Write them as "0,4-7".')
         ranges.append((first, last + 1))
     return tuple(ranges)
 
@@ -349,7 +349,7 @@ def _number(option: str, given: Mapping[str, str]) -> int | None:
         return None
     text = given[option]
     if not re.fullmatch(r"\d{1,18}", text):
-        raise SpecError(f"Option {option}: {text!r} is no offset.", hint="Write a number from 0 on.")
+        raise SpecError(f"Option {option}: {text!r} is not an offset.", hint="Write a number from 0 on.")
     return int(text)
 
 
@@ -366,7 +366,7 @@ def _time(option: str, given: Mapping[str, str]) -> int | None:
         moment = None
     if moment is None:
         hint = "Write ms since the epoch, or a time with its zone: 2013-07-04T00:00:00Z."
-        raise SpecError(f"Option {option}: {text!r} is no moment.", hint=hint)
+        raise SpecError(f"Option {option}: {text!r} is not a time.", hint=hint)
     return moment
 
 
@@ -376,7 +376,7 @@ def _format(given: Mapping[str, str]) -> FormatName | None:
     for name in FormatName:
         if name.lower() == given["format"].lower():
             return name
-    raise SpecError(f"Option format: {given['format']!r} is no format.", hint=f"There are {', '.join(FormatName)}.")
+    raise SpecError(f"Option format: {given['format']!r} is not a format.", hint=f"There are {', '.join(FormatName)}.")
 
 
 def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -393,7 +393,7 @@ def _size(given: Mapping[str, str]) -> int:
     except ValueError:
         size = 0
     if size < 1:
-        raise SpecError(f"Option maxPartitionBytes: {text!r} is no size.", hint='Write bytes, or "64Mi".')
+        raise SpecError(f"Option maxPartitionBytes: {text!r} is not a size.", hint='Write bytes, or "64Mi".')
     return size
 
 
@@ -402,7 +402,9 @@ def _count(given: Mapping[str, str]) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"\d{1,9}", text) or int(text) < 1:
-        raise SpecError(f"Option minPartitions: {text!r} is no number of partitions.", hint="Write a number from 1 on.")
+        raise SpecError(
+            f"Option minPartitions: {text!r} is not a number of partitions.", hint="Write a number from 1 on."
+        )
     return int(text)
 
 

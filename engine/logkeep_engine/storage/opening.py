@@ -92,4 +92,4 @@ def _refuse_login(parts: SplitResult) -> None:
 def _refuse_rest(uri: str, hint: str) -> None:
     meant = re.split("[?#]", uri, maxsplit=1)[0]
     if meant != uri:
-        raise StorageRefused(f"{meant}: a storage URI has no part behind '?' or '#'.", hint=hint)
+        raise StorageRefused(f"{meant}: a storage URI has no part after '?' or '#'.", hint=hint)

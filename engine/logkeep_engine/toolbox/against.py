@@ -160,7 +160,7 @@ async def _partition(client: RawClient, state: ArchiveState, item: ComparedParti
         item.not_compared.append(f"offsets below {start} are gone from the live log (retention or DeleteRecords)")
     if end < covered[-1][1]:
         item.not_compared.append(
-            f"the live log ends at offset {end}, the archive goes on to {covered[-1][1]}: the cluster has lost records"
+            f"the live log ends at offset {end}, the archive reaches to {covered[-1][1]}: the cluster has lost records"
         )
     erased = erased_ranges(state, key, covered[-1][1])
     search = Search(item, state.segments.get(key, ()), state.epochs.get(key, ()), compacted, erased)
@@ -229,7 +229,7 @@ class Search:
                 f"{self._not_compared} records of the live log are not in segments from which an erasure has taken some"
             )
         if self._undecided:
-            item.not_compared.append("records of transactions, of which this format keeps only the committed ones")
+            item.not_compared.append("records of transactions: this format keeps only the committed ones")
         item.missing.sort(key=lambda found: found.start)
 
     def _parted(self, header: BatchHeader, offset: int) -> str:

@@ -64,7 +64,7 @@ def _finite(text: str) -> float:
     """Python's parser also takes NaN and Infinity, and makes Infinity of 1e999."""
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no number of it")
+        raise ValueError(f"{text} is not a number of it")
     return number
 
 

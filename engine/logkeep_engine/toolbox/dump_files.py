@@ -28,7 +28,7 @@ _SNAPSHOT_VERSION = 1
 def dump_file(storage: Storage, path: str, base_offset: int = 0) -> Iterator[Row]:
     """The entries of an index or another file beside a log. `base_offset` is that of its log.
 
-    Raises CorruptIndex if it is not whole or not of a known version, Refused if it is no file of a log.
+    Raises CorruptIndex if it is not whole or not of a known version, Refused if it is not a file of a log.
     """
     name = path.rpartition("/")[2]
     data = storage.read(path)
@@ -72,7 +72,7 @@ def _file_rows(name: str, data: bytes, base_offset: int) -> Iterator[Row]:
     elif file is not None and file.kind is FileKind.CONSUMER_OFFSETS:
         yield from _group_positions(data)
     else:
-        raise Refused(f"{name} is no file of a log.")
+        raise Refused(f"{name} is not a file of a log.")
 
 
 def _group_positions(data: bytes) -> Iterator[Row]:

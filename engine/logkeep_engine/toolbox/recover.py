@@ -81,7 +81,7 @@ def plan_recovery(source: LogSource) -> Iterator[RecoveryPlan]:
         damaged: ToolboxSegment | None = None
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if damaged is not None:
-                reason = f"it is behind the damage of {damaged.name}"
+                reason = f"it is after the damage of {damaged.name}"
                 yield RecoveryPlan(segment, 0, 0, segment.size, segment.base_offset, reason, dropped=True)
                 continue
             with os_errors(segment.name):
@@ -145,7 +145,7 @@ def _check(source: LogSource) -> None:
         )
     named = [segment for segment in source.segments if segment.path == source.single]
     if source.single and (not named or named[0].is_checkpoint):
-        raise Refused(f"{display(source.storage, source.single)} is no log.", hint="Name the .log, or its folder.")
+        raise Refused(f"{display(source.storage, source.single)} is not a log.", hint="Name the .log, or its folder.")
     for segment in source.segments:
         _path_of(segment)
         recoverable = segment.has_batches or is_indexed(segment.layout)

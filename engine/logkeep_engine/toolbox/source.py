@@ -266,7 +266,7 @@ def _one_file(uri: str, endpoint: str | None, region: str | None) -> LogSource:
         return LogSource(storage, (segment,) if segment is not None else (), single=name)
     if segment is None:
         raise Refused(
-            f"{display(storage, name)} is no file of a log.",
+            f"{display(storage, name)} is not a file of a log.",
             hint="Files of a log are named such as 00000000000000000000.log, .index, .timeindex, .txnindex; in the "
             "Records format segment_partition_000_from_offset_0000000000_records, in the Avro format orders+0-0.data.",
         )

@@ -82,7 +82,7 @@ def test_run_of_another_kind_that_has_its_id_is_no_erasure(storage: LocalStorage
     secret(tmp_path, "ticket-1", ALICE)
     with begin_run(Archive.open(storage), "erasure-ticket-1") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-    with pytest.raises(ErasureFailed, match="run erasure-ticket-1 of the archive is no erasure, but a KafkaBackup"):
+    with pytest.raises(ErasureFailed, match="run erasure-ticket-1 of the archive is not an erasure, but a KafkaBackup"):
         run(storage, tmp_path, erasure("ticket-1"))
 
 

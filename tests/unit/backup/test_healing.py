@@ -156,7 +156,7 @@ def test_a_commit_behind_the_end_of_the_backup_says_that_it_is_due_and_the_repor
         assert writer.state.commit == commits + 1, "it is due once"
         with pytest.raises(ValueError, match="has ended"):
             writer.change_generations([GenerationChange(*KEY, 2, BEGIN, 0, 100)])
-    assert "the next backup reads 1 partition anew" in report.message
+    assert "the next backup reads 1 partition again" in report.message
     assert report.to_json()["partitions"][0]["healing"] == "Due"
     state = Archive.open(storage).load()
     assert told(state) == [(BEGIN, 2)]

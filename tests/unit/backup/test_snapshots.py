@@ -228,7 +228,7 @@ def test_a_partition_of_which_keys_are_missing_gets_no_snapshot_that_would_hide_
         (note,) = topic.make(writer).notes
     assert "retention has removed a part of its log of which no snapshot holds the keys" in note
     assert (
-        "behind offset 1 only"
+        "after offset 1 only"
         in points.plan_point(Archive.open(topic.storage), Archive.open(topic.storage).load(), [ORDERS], None).warnings[
             0
         ]

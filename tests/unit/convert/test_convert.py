@@ -331,7 +331,7 @@ class TestLogsThatWereCutOff:
         assert done.outcome == "Succeeded"
         assert [note for note in done.warnings if "only the newest log is converted" in note] == [
             "topic 'orders' partition 0 was cut off in the cluster at offset 10: only the newest log is converted, the "
-            "source alone has the branches of before"
+            "source alone has the earlier branches"
         ]
         assert Archive.open(fresh).load().lineage(ORDERS.topic_id, 0) == Lineage(((3, 0), (5, 10)), 40, 40, 5)
         assert convert(storage, fresh, name, run_id="again").result.outcome == "Succeeded"

@@ -505,7 +505,7 @@ class TestIndexesOfPartitions:
     def test_what_is_missing_behind_the_last_is_told(self, segments: LocalStorage) -> None:
         self.lose(segments, 4, 6)
         (warning,) = warnings(segments)
-        assert f"{self.INDEX} names segment_partition_000_from_offset_0000000004 and 1 more, behind all" in warning
+        assert f"{self.INDEX} names segment_partition_000_from_offset_0000000004 and 1 more, after all" in warning
         assert whole_offsets(segments) == [0, 1, 2, 3]
 
     def test_an_index_that_cannot_be_read_is_only_told(self, segments: LocalStorage) -> None:
@@ -908,7 +908,7 @@ class TestKafkaBackupOfOso:
             ({"record_count": 9}, "the manifest says 9 up to 69"),
             ({"end_offset": 71}, "it holds 10 records up to offset 69, the manifest says 10 up to 71"),
             ({"start_offset": 59}, "its first record has offset 60, the manifest says 59"),
-            ({"start_offset": "60"}, "it is no manifest of a backup: '60' is not a number"),
+            ({"start_offset": "60"}, "it is not a manifest of a backup: '60' is not a number"),
         ],
     )
     def test_a_manifest_that_does_not_fit_is_refused(

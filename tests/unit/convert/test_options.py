@@ -205,7 +205,7 @@ def test_topics_are_chosen_by_their_whole_names(
 
 def test_patterns_that_are_none_or_match_nothing_are_named(tmp_path: Path) -> None:
     tricky(folder(tmp_path))
-    with pytest.raises(SpecError, match=r"--topic '\(' is no regular expression"):
+    with pytest.raises(SpecError, match=r"--topic '\(' is not a valid regular expression"):
         topic_chooser(["("], [])
     with pytest.raises(SpecError, match="--topic and --exclude leave none of the 2 topics"):
         topic_chooser([], [".*"])(archive_source(folder(tmp_path)))

@@ -240,7 +240,7 @@ def _header_list_at(block: AvroBlock, at: int) -> tuple[Headers | None, int]:
     if number == FIRST[0]:
         return None, at
     if number != SECOND[0]:
-        raise _damaged(block, f"{unzigzag(number)} is no branch of headerList")
+        raise _damaged(block, f"{unzigzag(number)} is not a branch of headerList")
     headers: list[tuple[str, bytes | None]] = []
     while True:
         count, at = _count_at(block, at)
@@ -251,7 +251,7 @@ def _header_list_at(block: AvroBlock, at: int) -> tuple[Headers | None, int]:
             tag = block.data[at]
             value, at = _bytes_at(block, at + 1) if tag == FIRST[0] else (None, at + 1)
             if tag not in (FIRST[0], SECOND[0]):
-                raise _damaged(block, f"{unzigzag(tag)} is no branch of a header's value")
+                raise _damaged(block, f"{unzigzag(tag)} is not a branch of a header's value")
             headers.append((name.decode("utf-8", "surrogateescape"), value))
 
 
@@ -331,7 +331,7 @@ def _place_at(block: AvroBlock, at: int) -> tuple[str, int, int]:
 
 def _expect_null(block: AvroBlock, number: int, offset: int) -> None:
     if number not in (FIRST[0], SECOND[0]):
-        raise _damaged(block, f"{unzigzag(number)} is no branch of a field of the record at offset {offset}")
+        raise _damaged(block, f"{unzigzag(number)} is not a branch of a field of the record at offset {offset}")
 
 
 def _expect_nothing(block: AvroBlock) -> None:

@@ -237,7 +237,7 @@ def test_blocks_before_an_offset_are_not_taken_apart() -> None:
     key = b"k1"
     broken = data.replace(bytes([0, 2 * len(key)]) + key, bytes([6, 2 * len(key)]) + key, 1)
     assert read(broken, start_offset=900) == [plain(record) for record in records if record.offset >= 900]
-    with pytest.raises(CorruptSegment, match="is no branch of a field of the record at offset 8"):
+    with pytest.raises(CorruptSegment, match="is not a branch of a field of the record at offset 8"):
         read(broken)
 
 

@@ -211,8 +211,8 @@ def test_offsets_that_do_not_rise_are_seen_in_blocks_that_are_skipped() -> None:
         (block(1, record(4, middle=b"\x00\x01k\x02v")), "the key at offset 4 has a length below zero"),
         (block(1, record(4, middle=b"\x00\x02k\x01v")), "the value at offset 4 has a length below zero"),
         (block(1, record(4, middle=b"\x00\x02k\xfe\xff\x03v")), "cut short"),
-        (block(1, record(4, middle=b"\x04\x02k\x02v")), "2 is no branch of a field of the record at offset 4"),
-        (block(1, record(4, b"\x06")), "3 is no branch of a field of the record at offset 4"),
+        (block(1, record(4, middle=b"\x04\x02k\x02v")), "2 is not a branch of a field of the record at offset 4"),
+        (block(1, record(4, b"\x06")), "3 is not a branch of a field of the record at offset 4"),
         (block(1, record(4, b"\x00\xfe\xff\x03")), "it claims 32767 headers"),
         (block(1, record(4, b"\x00\x02\x40a\x00")), "a record is cut short"),
         (block(1, record(4, b"\x00\x02\x02\xff\x00\x00")), "the name of a header is not UTF-8"),
@@ -236,8 +236,8 @@ def test_topic_in_an_unusual_form_is_refused() -> None:
     [
         (b"\x02\x00\x08", "the record at offset 4 has timestamp type 4"),
         (b"\x02\x00\x01", "the record at offset 4 has timestamp type -1"),
-        (b"\x02\x04\x00", "2 is no branch of headerList"),
-        (b"\x02\x02\x02\x02a\x06\x00\x00\x00", "3 is no branch of a header's value"),
+        (b"\x02\x04\x00", "2 is not a branch of headerList"),
+        (b"\x02\x02\x02\x02a\x06\x00\x00\x00", "3 is not a branch of a header's value"),
         (b"\x02\x02\x02\x02a\x00\x02", "a record is cut short"),
     ],
 )
@@ -271,10 +271,16 @@ def bad_schemas() -> Iterator[tuple[object, str]]:
     yield LOSSLESS | {"fields": LOSSLESS["fields"][:-1]}, "Its Avro schema lacks the field timestampType."
     yield PUBLISHED | {"fields": PUBLISHED["fields"][::-1]}, "Its Avro schema has the fields headers, value, key, "
     yield PUBLISHED | {"fields": [{"name": "topic"}]}, "Its Avro schema lacks the field partition."
-    yield PUBLISHED | {"fields": ["topic"]}, "Its Avro schema is no schema: 'str' object has no attribute 'get'."
-    yield b"[" * 100_000, "Its Avro schema is no schema: maximum recursion depth"
+    yield (
+        PUBLISHED | {"fields": ["topic"]},
+        "Its Avro schema is not a valid schema: 'str' object has no attribute 'get'.",
+    )
+    yield b"[" * 100_000, "Its Avro schema is not a valid schema: maximum recursion depth"
     yield changed(PUBLISHED, 0, type=None), 'The field topic of its Avro schema is of type null; expected: "string".'
-    yield changed(LOSSLESS, 8, type={"type": "enum", "symbols": None}), "Its Avro schema is no schema: 'NoneType'"
+    yield (
+        changed(LOSSLESS, 8, type={"type": "enum", "symbols": None}),
+        "Its Avro schema is not a valid schema: 'NoneType'",
+    )
     yield (
         changed(PUBLISHED, 2, type="int"),
         'The field offset of its Avro schema is of type "int"; expected: "long".',

@@ -164,10 +164,10 @@ class TestDamage:
             (segment(records(3), first=1), "its first record has offset 0, its header says 1"),
             (segment(records(3), last=7), "its last record has offset 2, its header says 7"),
             (segment([*records(1), *records(1)]), "offset 0 follows offset 0"),
-            (segment(records(1), body=records(1)[0].pack() + b"ab"), "2 bytes behind record 0 are no record"),
+            (segment(records(1), body=records(1)[0].pack() + b"ab"), "2 bytes after record 0 are not a record"),
             (segment(records(1), body=struct.pack("<I", 3) + b"abc"), "record 0 has a length of 3 bytes"),
             (segment(records(1), body=lying_key()), "a length of 500 bytes, where"),
-            (segment(records(1), body=records(1)[0].pack()[:-1]), "are no record"),
+            (segment(records(1), body=records(1)[0].pack()[:-1]), "are not a record"),
             (segment(records(1), body=longer_record()), "does not fill its length"),
             (segment(records(3))[:-4] + b"XXXX", "it ends with b'XXXX', not with BKAE"),
             (segment(records(3))[:-8] + b"\0\0\0\0BKAE", "its CRC-32 is [0-9a-f]{8}, its footer says 00000000"),
@@ -231,8 +231,8 @@ class TestManifest:
         [
             (b"{", r"it is not whole JSON \(1 bytes\)"),
             (b"[]", "it is not a JSON object"),
-            (b"{}", "it is no manifest of a backup: key 'topics' is missing"),
-            (manifest(start_offset=-1), "it is no manifest of a backup: -1 is not a number from 0 on"),
+            (b"{}", "it is not a manifest of a backup: key 'topics' is missing"),
+            (manifest(start_offset=-1), "it is not a manifest of a backup: -1 is not a number from 0 on"),
             (manifest(end_offset="9"), "'9' is not a number"),
             (manifest(key=""), "'' is not a text"),
         ],
@@ -254,5 +254,5 @@ class TestGroups:
         "data", [b"{}", b'{"groups":[{}]}', b'{"groups":[{"group_id":"g","offsets":{"t":{"x":1}}}]}']
     )
     def test_anything_else_is_refused(self, data: bytes) -> None:
-        with pytest.raises(CorruptSegment, match="it is no snapshot of consumer groups"):
+        with pytest.raises(CorruptSegment, match="it is not a snapshot of consumer groups"):
             osodevops.read_groups(data)

@@ -299,7 +299,7 @@ def test_whole_record_that_the_index_jumps_over_and_has_again_is_taken_out(tmp_p
         records, index = lay(tmp_path, data, entries(number) + b"".join(shifted(number, end - start)))
         found = recover_segment(records, index)
         assert [(cut.position, cut.end) for cut in found.cuts] == [(start, end)]
-        assert found.cuts[0].what == f"The index goes on with offset {OFFSETS[number]} at position {end}."
+        assert found.cuts[0].what == f"The index continues with offset {OFFSETS[number]} at position {end}."
         assert (records.read_bytes(), index.read_bytes()) == (SEGMENT, INDEX)
 
 

@@ -165,7 +165,7 @@ def test_partition_index_cut_at_every_byte_is_refused() -> None:
         ),
         (
             PARTITION_INDEX.replace(b"segment", b"sediment"[:7]),
-            "The index of the partition names b'sedimen_partition_000_from_offset_0000000000', which is no segment. "
+            "The index of the partition names b'sedimen_partition_000_from_offset_0000000000', which is not a segment. "
             f"{REBUILD}",
         ),
         (

@@ -26,7 +26,7 @@ from logkeep_engine.restore.state import RestoreState
 from logkeep_engine.restore.taking_over import RunClaim
 from logkeep_engine.storage import LocalStorage
 
-TAKEN = "Run second has taken over run first, whose driver has not shown for a while that it goes on"
+TAKEN = "Run second has taken over run first, whose driver has not shown for a while that it is still running"
 
 
 class Clocks:
@@ -89,7 +89,7 @@ def test_a_driver_that_shows_that_it_goes_on_behind_a_claim_lets_the_other_one_d
         claim.refuse_alive()
         clocks.move(monotonic=60.0)
         own.check()
-        with pytest.raises(RestoreBusy, match="Run first has begun this restore, and its driver goes on"):
+        with pytest.raises(RestoreBusy, match="Run first has begun this restore, and its driver is still running"):
             claim.make()
         clocks.move(monotonic=60.0)
         own.check()

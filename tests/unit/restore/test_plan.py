@@ -251,7 +251,9 @@ class TestExistingTopics:
         choice = Choice(topic("orders", partitions=archived), "copy", wanted=3)
         assert check_append(replace(choice, wanted=1), self.existing(1), FACTS, NOW) == []
         for there, told in ((1, "1 partition"), (4, "4 partitions")):
-            with pytest.raises(TargetUnsuitable, match=f"partitionCount: topic copy has {told} already, 3 are wanted"):
+            with pytest.raises(
+                TargetUnsuitable, match=f"partitionCount: topic copy has {told} already, 3 are asked for"
+            ):
                 check_append(choice, self.existing(there), FACTS, NOW)
         assert check_append(choice, self.existing(3), FACTS, NOW) == []
 

@@ -293,7 +293,7 @@ def test_an_index_of_aborted_transactions_that_is_wrong_is_said(tmp_path: Path) 
     [
         ([], "one of B and --bootstrap-server must be given"),
         (["{}", "--bootstrap-server", "localhost:9092"], "one of B and --bootstrap-server must be given"),
-        (["{}", "--rename", "a"], "--rename 'a': two names and = between them are wanted"),
+        (["{}", "--rename", "a"], "--rename 'a': give two names with = between them"),
         (["{}", "--rename", "a=c", "--rename", "b=c"], "two topics of A have the same name on the other side"),
         (["--bootstrap-server", "no port"], "--bootstrap-server 'no port' with --security-protocol PLAINTEXT: "),
         (

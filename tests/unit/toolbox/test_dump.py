@@ -429,18 +429,18 @@ def test_an_archive_is_dumped_by_topic_partition_and_object(tmp_path: Path) -> N
     [
         (["{}/none"], "error: {}/none: there is no such file or folder.\n"),
         (["{}/empty"], "error: {}/empty: there is no archive and no log.\n"),
-        (["{}/notes.txt"], "error: {}/notes.txt is no file of a log.\n"),
+        (["{}/notes.txt"], "error: {}/notes.txt is not a file of a log.\n"),
         (
             ["{}/orders-3", "--topic", "other"],
             "error: {}/orders-3: there is no topic other.\nhint: There are: orders.\n",
         ),
         (["{}/orders-3", "--partition", "9"], "error: {}/orders-3: there is no partition 9.\n"),
-        (["{}/orders-3", "--offset", "x"], "error: --offset 'x' is no range\nhint: Write A..B, A.., ..B or A.\n"),
+        (["{}/orders-3", "--offset", "x"], "error: --offset 'x' is not a range\nhint: Write A..B, A.., ..B or A.\n"),
         (["{}/orders-3", "--offset", "5..2"], "error: --offset '5..2' ends before it begins\n"),
-        (["{}/orders-3", "--time", "yesterday.."], "error: 'yesterday' is no time\n"),
-        (["{}/orders-3", "--time", "5"], "error: --time '5' is no range\n"),
+        (["{}/orders-3", "--time", "yesterday.."], "error: 'yesterday' is not a time\n"),
+        (["{}/orders-3", "--time", "5"], "error: --time '5' is not a range\n"),
         (["{}/orders-3", "--time", "9..5"], "error: --time '9..5' ends before it begins\n"),
-        (["{}/orders-3", "--key-regex", "("], "error: --key-regex '(' is no regular expression"),
+        (["{}/orders-3", "--key-regex", "("], "error: --key-regex '(' is not a valid regular expression"),
         (["{}/orders-3", "--value-decoder", "avro"], "error: the decoder avro needs a schema\n"),
         (
             ["{}/orders-3", "--value-decoder", "avro", "--avro-schema", "{}/none"],

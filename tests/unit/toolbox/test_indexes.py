@@ -145,7 +145,7 @@ def test_a_missing_index_is_found_and_made(folder: Path, suffix: str) -> None:
     assert len(faults(folder)) == 1
     done = run("index", "rebuild", folder, "--interval-bytes", INTERVAL)
     assert done.exit_code == 1
-    assert done.stdout.startswith(f"{folder}/{STEM}{suffix}: would be written anew (")
+    assert done.stdout.startswith(f"{folder}/{STEM}{suffix}: would be rewritten (")
     assert not (folder / f"{STEM}{suffix}").exists()
     assert rebuild(folder) == 0
     assert contents(folder) == good

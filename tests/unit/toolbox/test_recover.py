@@ -65,7 +65,7 @@ def test_what_would_be_cut_is_told_and_nothing_is_changed(folder: Path) -> None:
     )
     size = len(THIRD[0])
     assert (
-        third == f"{folder}/{STEMS[2]}.log: would be dropped, {size} bytes ({size} B): it is behind the damage of {log}"
+        third == f"{folder}/{STEMS[2]}.log: would be dropped, {size} bytes ({size} B): it is after the damage of {log}"
     )
     assert contents(folder) == before
 
@@ -357,7 +357,7 @@ def test_a_snapshot_of_the_metadata_log_is_no_segment(folder: Path, damage: str)
     assert snapshot.read_bytes() == before
     assert run("index", "check", folder.parent).exit_code == 0
     done = run("recover", snapshot, "--yes")
-    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, f"error: {snapshot} is no log.")
+    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, f"error: {snapshot} is not a log.")
 
 
 # ---- the Records format
@@ -518,7 +518,7 @@ def test_an_archive_is_never_cut(tmp_path: Path) -> None:
 
 def test_what_cannot_be_cut_is_refused(folder: Path, tmp_path: Path) -> None:
     done = run("recover", folder / f"{STEMS[0]}.index")
-    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, f"error: {folder}/{STEMS[0]}.index is no log.")
+    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, f"error: {folder}/{STEMS[0]}.index is not a log.")
     other = tmp_path / "orders"
     other.mkdir()
     (other / "orders+0-0.data").write_bytes(b"Obj\x01")

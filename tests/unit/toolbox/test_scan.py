@@ -92,7 +92,7 @@ def test_a_batch_that_falls_back_is_a_problem_once() -> None:
     assert [item.problem for item in found if isinstance(item, Batch)] == [
         "",
         "",
-        "The batch at offset 20 is behind offset 59",
+        "The batch at offset 20 is after offset 59",
         "",
     ]
 

@@ -173,7 +173,7 @@ def test_what_is_no_time_is_refused(tmp_path: Path, text: str) -> None:
     log_of(tmp_path / "t-0", NOON)
     done = run("timestamps", tmp_path / "t-0", "--at", text)
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {text!r} is no time\n")
+    assert done.stderr.startswith(f"error: {text!r} is not a time\n")
 
 
 def test_damage_is_a_fault(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ class VerifyCycle:
             body = _VERIFIED.loads(archive.storage.read(path))
             base = body["checkpoint"]
             if base is not None and names.parse_checkpoint(base["path"]) is None:
-                raise ValueError(f"{base['path']!r} is no checkpoint")
+                raise ValueError(f"{base['path']!r} is not a checkpoint")
             cycle = cls(
                 body["parts"],
                 body["done"],

@@ -54,7 +54,7 @@ class DigestsPlace:
         try:
             return self._read(data)
         except WRONG as error:
-            log.warning("%s/%s: not used, digests are made anew: %s", self.storage.uri, self.path, error)
+            log.warning("%s/%s: not used, digests are computed again: %s", self.storage.uri, self.path, error)
             return {}
 
     def keep(self, digests: Iterable[SegmentDigests]) -> None:

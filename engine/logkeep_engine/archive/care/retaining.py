@@ -112,7 +112,7 @@ def retain(writer: Writer, rules: RetentionRules) -> RetentionDone:
         raise
     except LogkeepError as error:
         log.warning("%s", error)
-        notes.append(f"retention could not be finished, the next run goes on with it: {error.message}")
+        notes.append(f"retention could not be finished, the next run continues it: {error.message}")
     return RetentionDone(removed, purged, now, (*notes, *_told_locks(purged)))
 
 

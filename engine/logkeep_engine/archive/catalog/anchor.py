@@ -94,7 +94,7 @@ def rolled_back(uri: str, anchor: Anchor, state: AtCommit, consent: str | None =
 def gone(uri: str, anchor: Anchor) -> ArchiveRolledBack:
     """The error for an archive that is gone."""
     return ArchiveRolledBack(
-        f"There is no archive at {uri} any more, and it had commit {anchor.commit} (known: {anchor}).", hint=_hint(NEW)
+        f"There is no archive at {uri} now, and it had commit {anchor.commit} (known: {anchor}).", hint=_hint(NEW)
     )
 
 

@@ -426,7 +426,7 @@ def _check_goes_on(archive: Archive, cluster_id: str, segments: FormatName, impo
     uri, info = archive.storage.uri, archive.info
     if info.imported and not imported:
         raise ArchiveMismatch(
-            f"The archive at {uri} was imported from what another tool wrote: no backup goes on in it.",
+            f"The archive at {uri} was imported from what another tool wrote: no backup can continue in it.",
             hint="Use another storage.uri for the backup.",
         )
     if info.segments is not segments:

@@ -335,7 +335,7 @@ def _partition_in(state: ArchiveState, key: Partition, item: list[Any], rows: _F
 def _facts_in(key: Partition, facts: Sequence[Any], rows: _FrameRows) -> PartitionFacts:
     segments, coverage, gaps, removed, epochs, leader, snapshots = facts
     if type(leader) is not int or not UNKNOWN <= leader <= MAX_EPOCH:
-        raise TypeError(f"{ascii(leader)[:100]} is no leader epoch")
+        raise TypeError(f"{ascii(leader)[:100]} is not a leader epoch")
     return PartitionFacts(
         rows.take(segments),
         ranges_of(coverage),

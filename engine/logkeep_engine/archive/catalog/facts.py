@@ -205,7 +205,7 @@ class GenerationChange:
 
     def __post_init__(self) -> None:
         if self.number < 1 or self.partition < 0 or not 0 <= self.start <= self.end:
-            raise ValueError(f"{self} is no change of a generation")
+            raise ValueError(f"{self} is not a change of a generation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ class ErasureEntry:
 
     def __post_init__(self) -> None:
         if len(self.sha256) != _SHA256_LENGTH or min(self.records, self.segments) < 0:
-            raise ValueError(f"{self} is no erasure")
+            raise ValueError(f"{self} is not an erasure")
 
 
 class CommitKind(StrEnum):

@@ -177,7 +177,7 @@ def _why_not(state: KeepsGenerations, change: GenerationChange, known: Generatio
         if left:
             return f"{where} lacks offsets [{left[0][0]}, {left[0][1]})"
         if _swapped(state, key, passive) is None:
-            return f"{where} does not end where the active one goes on, at offset {passive.end}"
+            return f"{where} does not end where the active one continues, at offset {passive.end}"
     return None
 
 

@@ -38,7 +38,7 @@ def with_snapshot(held: Sequence[HeldSnapshot], more: HeldSnapshot) -> list[Held
     """The snapshots of a partition and one more behind them. Raises ValueError if it is not behind them."""
     found = [*held, more]
     if any(before.end >= after.end for before, after in pairwise(found)):
-        raise ValueError(f"snapshot {more.end} behind snapshot {held[-1].end}")
+        raise ValueError(f"snapshot {more.end} after snapshot {held[-1].end}")
     return found
 
 

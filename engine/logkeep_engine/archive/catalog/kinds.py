@@ -34,12 +34,12 @@ class ValueKind:
         """Raises TypeError and ValueError for values of another kind. `what` they are is told."""
         if not set(map(type, values)) <= self.types:
             wrong = next(value for value in values if type(value) not in self.types)
-            raise TypeError(f"{what} is {ascii(wrong)[:_SHOWN]}, which is no {self.name}")
+            raise TypeError(f"{what} is {ascii(wrong)[:_SHOWN]}, which is not a valid {self.name}")
         if self.most:
             numbers = [value for value in values if value is not None] if type(None) in self.types else values
             if numbers and (min(numbers) < self.least or max(numbers) > self.most):
                 wrong = next(value for value in numbers if not self.least <= value <= self.most)
-                raise ValueError(f"{what} is {ascii(wrong)[:_SHOWN]}, which is no {self.name}")
+                raise ValueError(f"{what} is {ascii(wrong)[:_SHOWN]}, which is not a valid {self.name}")
 
 
 _NONE = type(None)
@@ -71,7 +71,7 @@ _COLUMNS = {
 def check_hash(value: object, what: str) -> str:
     """The SHA-256 of a commit in hex digits, or "" where there is no commit. Raises ValueError for anything else."""
     if not isinstance(value, str) or (value and _HASH.fullmatch(value) is None):
-        raise ValueError(f"{what} is {ascii(value)[:_SHOWN]}, which is no SHA-256")
+        raise ValueError(f"{what} is {ascii(value)[:_SHOWN]}, which is not a SHA-256")
     return value
 
 
@@ -80,7 +80,7 @@ def check_rows(rows: Sequence[Any], columns: Sequence[str]) -> None:
     if rows == []:
         return  # as most tables of a commit
     if type(rows) is not list or not set(map(type, rows)) <= {list} or not set(map(len, rows)) <= {len(columns)}:
-        raise TypeError(f"it is no table of rows of {len(columns)} columns")
+        raise TypeError(f"it is not a table of rows of {len(columns)} columns")
     for at, column in enumerate(columns):
         _COLUMNS.get(column, NUMBER).check(list(map(itemgetter(at), rows)), column)
 
@@ -106,5 +106,5 @@ def epochs_of(items: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     found = [(epoch, start) for epoch, start in items]
     for epoch, start in found:
         if type(epoch) is not int or type(start) is not int:  # a check of all in one call costs more: most have one
-            raise TypeError(f"{ascii((epoch, start))[:_SHOWN]} is no leader epoch and its first offset")
+            raise TypeError(f"{ascii((epoch, start))[:_SHOWN]} is not a leader epoch and its first offset")
     return found

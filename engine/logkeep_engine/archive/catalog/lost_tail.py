@@ -161,7 +161,7 @@ def _read_beats(storage: Storage, archive_id: str, paths: dict[str, str]) -> dic
         except ObjectMissing:
             return None
         except (ValueError, ObjectTooLarge) as error:
-            log.warning("%s/%s is no heartbeat: %s", storage.uri, path, error)
+            log.warning("%s/%s is not a heartbeat: %s", storage.uri, path, error)
             return None
 
     if not paths:

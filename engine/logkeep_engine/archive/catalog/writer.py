@@ -291,7 +291,7 @@ class Writer:
                 key = (entry.topic_id, entry.partition)
                 across = self.state.last_before(*key, offsets.get(key, 0))
                 if across is None or entry.base_offset != across.base_offset or entry.next_offset > offsets[key]:
-                    raise ValueError(f"segment {entry.base_offset} of {key} is no copy of the begin of another")
+                    raise ValueError(f"segment {entry.base_offset} of {key} is not a copy of the begin of another")
             number = self._append(replace(self._draft(CommitKind.DATA), branchings=wanted, segments=entries))
             self._checkpoint_if_due()
             return number

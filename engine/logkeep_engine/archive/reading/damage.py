@@ -11,7 +11,7 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.storage import Storage
 
-_HINT = "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
+_HINT = "Put the object back from a copy of the archive. A restore continues without it with onDamagedArchive: Skip."
 
 
 @dataclass(frozen=True, slots=True)

@@ -350,7 +350,7 @@ def _check_replaceable(storage: Storage, path: str, entry: SegmentEntry) -> None
             raise StorageUnavailable(
                 f"{storage.uri}/{path} is not replaced: another attempt of this task has committed it with other "
                 "content (the log was compacted meanwhile).",
-                hint="The same run started again goes on behind it.",
+                hint="The same run started again continues after it.",
             )
 
 

@@ -23,7 +23,7 @@ from logkeep_engine.backup.reconcile.task import ReconciledPartition
 
 BRANCHED = "its log was cut off once, and the archive keeps the old end beside it (onDivergence): begin a new archive"
 CHANGED = "a new generation of it has become active since it was compared: compare again"
-FIRST = "its first generation is not active yet: compare again behind the next backup"
+FIRST = "its first generation is not active yet: compare again after the next backup"
 HELD = "a hold keeps what a new generation would replace: release the hold"
 WRONG = "the archive lacks records that it must have: keep it as it is, and begin a new one"
 

@@ -73,7 +73,7 @@ class ReconcileReport:
         """The sentences about what was done to heal it."""
         due = sum(not why for why in self.healing.values())
         if due:
-            yield f"the next backup reads {so_many(due, 'partition')} anew"
+            yield f"the next backup reads {so_many(due, 'partition')} again"
         left = [item for item in self.partitions if self.healing.get(item.key)]
         if left:
             more = f", and {len(left) - 1} more" if len(left) > 1 else ""

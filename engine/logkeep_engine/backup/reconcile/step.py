@@ -117,7 +117,7 @@ class Reconciliation:
     def _refuse_others(self, chosen: list[TopicInfo], compacted: list[TopicInfo], archived: list[TopicInfo]) -> None:
         for some, why in (
             (chosen, "is not among the topics that spec.topics chooses and the cluster has"),
-            (compacted, "is not compacted: a log whose records are deleted by age or size is no state of keys"),
+            (compacted, "is not compacted: a log whose records are deleted by age or size is not a state of keys"),
             (archived, "is not archived yet, or the archive has an earlier topic of that name: run a backup first"),
         ):
             known = {topic.name for topic in some}

@@ -25,7 +25,7 @@ from logkeep_engine.contract.names import ExitCode
 app = typer.Typer(
     name="kubectl logkeep",
     cls=Commands,
-    help="Backups and restores of Apache Kafka in a Kubernetes cluster. Options stand behind the command: "
+    help="Backups and restores of Apache Kafka in a Kubernetes cluster. Options come after the command: "
     "kubectl logkeep status -n team-a",
     epilog=EXIT_CODES,
     no_args_is_help=True,

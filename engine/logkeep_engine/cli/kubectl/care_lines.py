@@ -27,7 +27,7 @@ def compacted_topics(body: Body) -> list[tuple[str, ...]]:
         read = generations.pop(topic, None)
         size = human_bytes(float(item.get("bytes") or 0)) if item.get("records") else NOTHING
         rows.append((topic, *_kept_as(item, read), _shown(item.get("records") or None), size, _exact_after(item)))
-    rows += [(topic, *_kept_as({}, read), NOTHING, NOTHING, "not told") for topic, read in generations.items()]
+    rows += [(topic, *_kept_as({}, read), NOTHING, NOTHING, "unknown") for topic, read in generations.items()]
     return rows
 
 

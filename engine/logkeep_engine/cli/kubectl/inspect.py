@@ -187,4 +187,4 @@ def _decoded(secret: str, key: str, value: str) -> str:
     try:
         return base64.b64decode(value).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise CredentialsMissing(f"Secret {secret!r}, key {key}: the value is no text.") from None
+        raise CredentialsMissing(f"Secret {secret!r}, key {key}: the value is not a text.") from None

@@ -175,7 +175,7 @@ def _run(status: Body, now: datetime) -> list[Row]:
     run = part(status, "run")
     if not isinstance(run, Mapping):
         return []
-    outcome = run.get("outcome") or f"goes on, attempt {run.get('attempt') or 1}"
+    outcome = run.get("outcome") or f"is running, attempt {run.get('attempt') or 1}"
     rows = [("run", f"{run.get('id')} {outcome}"), ("began", ago(run.get("startTime"), now))]
     if run.get("endTime"):
         rows.append(("ended", ago(run.get("endTime"), now)))
@@ -453,9 +453,9 @@ def topic_sums(body: Body, now: datetime) -> list[str]:
         told.append(f"all others recoverable to {ago(recovery.get('lastTime'), now)}")
     unknown = part(body, "status", "retention", "unknownTopics")
     if unknown:
-        told.append(f"{unknown} with limits that the brokers do not tell")
+        told.append(f"{unknown} with limits that the brokers do not report")
     if not told:
-        return [f"{name}: no run has told of topics yet"]
+        return [f"{name}: no run has reported topics yet"]
     shown = [*_names(coverage), *(item.get("topic") for item in items(body, "status", "recovery", "behind"))]
     wanted = sum(int(coverage.get(key) or 0) for key in ("leftOut", "vanished", "unreadable", "unmatched"))
     wanted += int(recovery.get("topicsBehind") or 0)

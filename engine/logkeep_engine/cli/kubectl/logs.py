@@ -18,9 +18,9 @@ from logkeep_engine.contract.names import LABEL_ROLE, LABEL_RUN, ROLE_DRIVER
 if TYPE_CHECKING:
     from logkeep_engine.cli.kubectl.calls import Kubernetes
 
-Run = Annotated[str | None, typer.Option("--run", help="Id of the run; by default the run that goes on, or the last.")]
+Run = Annotated[str | None, typer.Option("--run", help="Id of the run; by default the current run, or the last one.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is logged from now on.")]
-Tail = Annotated[int | None, typer.Option(help="Only so many of the last lines.", min=0)]
+Tail = Annotated[int | None, typer.Option(help="Only this many of the last lines.", min=0)]
 Attempt = Annotated[int | None, typer.Option(help="The attempt, from 1; by default the last one.", min=1)]
 
 

@@ -36,7 +36,7 @@ Resource = Annotated[str, typer.Argument(metavar="NAME", help="The resource: NAM
 Backup = Annotated[str, typer.Argument(metavar="BACKUP", help="Name of the KafkaBackup.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the run to its end, and end with its exit code.")]
 Timeout = Annotated[
-    float | None, typer.Option(help="With --wait: give up after so many seconds. The run goes on.", min=1)
+    float | None, typer.Option(help="With --wait: give up after this many seconds. The run continues.", min=1)
 ]
 
 

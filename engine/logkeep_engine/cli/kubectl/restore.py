@@ -173,7 +173,7 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
 def _rename(rule: str) -> dict[str, str]:
     before, sign, after = rule.rpartition("=")
     if not sign or not before or not after:
-        raise SpecError(f"--rename {rule!r} is no FROM=TO", hint="Write, for example, '(.*)=restored.\\1'.")
+        raise SpecError(f"--rename {rule!r} is not FROM=TO", hint="Write, for example, '(.*)=restored.\\1'.")
     return {"from": before, "to": after}
 
 

@@ -81,7 +81,7 @@ def _wait(cluster: Kubernetes, asked: str, timeout: float | None, output: Output
         except NoSuchResource as error:
             raise NoSuchResource(
                 f"KafkaBackupRun {asked!r} was deleted while its run was waited for.",
-                hint="The run, if it was started, goes on: kubectl logkeep status",
+                hint="The run, if it was started, continues: kubectl logkeep status",
             ) from error
 
     follow(look, lines.run_line, timeout, output, f"kubectl -n {cluster.namespace} get kbrun {asked}")

@@ -98,5 +98,5 @@ def _wait(
                 raise StillGoesOn(f"The run has not ended within {timeout:g} s. It is not stopped.", hint=hint)
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
-        say(f"hint: the run goes on. {hint}")
+        say(f"hint: the run continues. {hint}")
         raise

@@ -120,7 +120,7 @@ def _renames(pairs: Sequence[str] | None) -> dict[str, str]:
     for pair in pairs or ():
         name, equals, other = pair.partition("=")
         if not equals or not name or not other or name in renames:
-            raise SpecError(f"--rename {pair!r}: two names and = between them are wanted, each topic once")
+            raise SpecError(f"--rename {pair!r}: give two names with = between them, each topic once")
         renames[name] = other
     if len(set(renames.values())) < len(renames):
         raise SpecError("--rename: two topics of A have the same name on the other side")

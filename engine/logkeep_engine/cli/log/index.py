@@ -106,9 +106,9 @@ def _print_rebuilt(item: Mapping[str, Any]) -> None:
     why = "; ".join(item["faults"]) or item["state"]
     if item["done"]:
         kept = f", the old one is {item['kept']}" if "kept" in item else ""
-        print_line(f"{item['index']}: written anew ({why}){kept}")
+        print_line(f"{item['index']}: rewritten ({why}){kept}")
     elif item["canBeMade"]:
-        print_line(f"{item['index']}: would be written anew ({why})")
+        print_line(f"{item['index']}: would be rewritten ({why})")
     else:
         print_line(f"{item['index']}: cannot be made ({why})")
 

@@ -18,7 +18,7 @@ def parse_time(text: str) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise SpecError(f"{text!r} is no time", hint="Write 2026-11-17T14:05:00Z, or ms since the epoch.") from error
+        raise SpecError(f"{text!r} is not a time", hint="Write 2026-11-17T14:05:00Z, or ms since the epoch.") from error
     found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     return round(found.timestamp() * 1000)
 
@@ -41,7 +41,7 @@ def offset_range(text: str | None) -> tuple[int | None, int | None]:
         return None, None
     match = _OFFSETS.fullmatch(text.strip())
     if match is None or text.strip() == "..":
-        raise SpecError(f"--offset {text!r} is no range", hint="Write A..B, A.., ..B or A.")
+        raise SpecError(f"--offset {text!r} is not a range", hint="Write A..B, A.., ..B or A.")
     if match[3] is not None:
         return int(match[3]), int(match[3])
     first, last = (int(part) if part else None for part in match.groups()[:2])
@@ -54,7 +54,7 @@ def time_range(text: str | None) -> tuple[int | None, int | None]:
         return None, None
     begin, dots, end = text.partition("..")
     if not dots or not (begin or end):
-        raise SpecError(f"--time {text!r} is no range", hint="Write FROM..TO, FROM.. or ..TO.")
+        raise SpecError(f"--time {text!r} is not a range", hint="Write FROM..TO, FROM.. or ..TO.")
     first, last = (parse_time(part) if part else None for part in (begin, end))
     return _rising("--time", text, first, last)
 

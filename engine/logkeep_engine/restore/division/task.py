@@ -180,7 +180,7 @@ class _Division:
         raise TargetChanged(
             f"topic {task.archived.target!r}, what comes from partition {task.archived.partition} of "
             f"{task.archived.source!r}: the restore had to find its place {RESUMES} times without getting further.",
-            hint="Another process writes with the same producer ids: is the same run going on elsewhere?",
+            hint="Another process writes with the same producer ids: is the same run active elsewhere?",
         )
 
     async def _begin(self) -> list[PairPlace]:

@@ -352,7 +352,7 @@ class _Verification:
         most = _STRETCHES_SEARCHED * STRETCH_RECORDS
         if len(self._stretches_behind(source)) > _STRETCHES_SEARCHED or end - target > most:
             self._reasons.append(
-                f"behind the archive's offset {source - 1} and the target's offset {target} nothing was found that "
+                f"after the archive's offset {source - 1} and the target's offset {target} nothing was found that "
                 f"both have, and no more than about {most} records were searched for it: records that are called "
                 "changed there may have been lost, or added"
             )

@@ -38,7 +38,7 @@ def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Itera
         return  # nobody can see them here, and no run can go on with one
     except StorageRefused as error:
         raise StorageRefused(
-            f"Nobody knows whether killed runs have left parts of uploads below {place.name_of(prefix)}: "
+            f"It is unknown whether killed runs have left parts of uploads below {place.name_of(prefix)}: "
             f"{error.message}",
             hint="The credentials need s3:ListBucketMultipartUploads.",
         ) from error
@@ -70,7 +70,7 @@ def _require_no_versions(place: S3Place, requests: Requests, prefix: str, refusa
         if isinstance(error, NotUnderstood) and isinstance(refusal, NotUnderstood):
             return  # a store without versions
         raise StorageRefused(
-            f"Nobody knows whether there are {where}: {refusal.message}",
+            f"It is unknown whether there are {where}: {refusal.message}",
             hint="The credentials need s3:ListBucketVersions, or s3:GetBucketVersioning if the bucket never had any.",
         ) from error
     if status:

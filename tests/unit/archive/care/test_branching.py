@@ -242,7 +242,7 @@ def test_restore_takes_the_newest_log_and_an_old_end_if_it_is_named(storage: Sto
     old = select_topics(view, everything, chosen)
     assert bases(view.segments[KEY])[-1] == (40, 60)
     assert [choice.source.topic_id for choice in old.choices] == [ID]
-    assert "the log of before, branch" in old.warnings[0]
+    assert "the earlier log, branch" in old.warnings[0]
 
 
 def test_branch_that_there_is_not_is_refused_with_those_that_are(storage: Storage) -> None:

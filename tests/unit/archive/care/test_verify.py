@@ -220,7 +220,7 @@ def test_a_missing_object_is_named_and_loses_all(storage: Storage) -> None:
     assert str(caught.value) == (
         f"{storage.uri}/topics/orders/{ID}/partition=0/00000000000000000000.0000000001.log "
         "(topic orders partition 0 offset 0): the object is missing. "
-        "Put the object back from a copy of the archive. A restore goes on without it with onDamagedArchive: Skip."
+        "Put the object back from a copy of the archive. A restore continues without it with onDamagedArchive: Skip."
     )
     assert _tolerant(storage, entry)[:2] == ([], [(0, 20)])
 

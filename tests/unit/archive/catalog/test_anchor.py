@@ -162,7 +162,7 @@ def test_an_archive_that_is_gone_is_not_made_anew(storage: Storage, tmp_path: Pa
     (tmp_path / "archive").mkdir()
     with pytest.raises(ArchiveRolledBack) as caught:
         begin_with(storage, "two", ArchiveClaim(known))
-    assert caught.value.message.startswith(f"There is no archive at {storage.uri} any more, and it had commit 2")
+    assert caught.value.message.startswith(f"There is no archive at {storage.uri} now, and it had commit 2")
     assert "take-over=new" in caught.value.hint
     assert storage.list() == []
     with pytest.raises(ArchiveMissing):

@@ -110,7 +110,7 @@ def test_only_the_first_commit_stands_on_nothing(storage: Storage, number: int, 
 @pytest.mark.parametrize("previous", ["x", "F" * 64, "f" * 63, None, 1])
 def test_what_a_commit_stands_on_is_a_hash(storage: Storage, previous: object) -> None:
     altered(storage, 3, lambda found: found.update(previous=previous))
-    refused(storage, "which is no SHA-256", names.commit_path(3))
+    refused(storage, "which is not a SHA-256", names.commit_path(3))
 
 
 def test_a_bundle_of_another_history_is_named(bundles: Storage) -> None:

@@ -165,7 +165,7 @@ def test_a_checkpoint_that_cannot_be_is_damage() -> None:
         "KeyError: 'commitSha256'": _with(
             lambda parts: parts.insert(0, parts.pop(0).replace(b'"commitSha256":"",', b""))
         ),
-        "commitSha256 is 'x', which is no SHA-256": _with(
+        "commitSha256 is 'x', which is not a SHA-256": _with(
             lambda parts: parts.insert(0, parts.pop(0).replace(b'"commitSha256":""', b'"commitSha256":"x"'))
         ),
         "KeyError: 'commit'": _sealed(

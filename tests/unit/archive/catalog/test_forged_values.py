@@ -197,7 +197,7 @@ def test_a_topic_of_more_partitions_than_kafka_can_hold_is_damage(storage: Stora
 @pytest.mark.parametrize("count", [1.5, "2", True])
 def test_partitions_that_are_no_number_are_damage(storage: Storage, count: Any) -> None:
     forge.rewritten(storage, 1, lambda found: found["topics"]["rows"][0].__setitem__(2, count))
-    assert f"catalog/{1:020d}.json: TypeError: partitions is {count!r}, which is no number" in damage(storage)
+    assert f"catalog/{1:020d}.json: TypeError: partitions is {count!r}, which is not a valid number" in damage(storage)
 
 
 def test_many_topics_of_many_partitions_are_damage(storage: Storage) -> None:
@@ -212,7 +212,7 @@ def test_many_topics_of_many_partitions_are_damage(storage: Storage) -> None:
 
 def test_a_segment_of_a_partition_that_no_topic_can_have_is_damage(storage: Storage) -> None:
     forge.rewritten(storage, 1, lambda found: found["segments"]["rows"][0].__setitem__(1, 1 << 40))
-    assert "the partition of a segment is 1099511627776, which is no partition" in damage(storage)
+    assert "the partition of a segment is 1099511627776, which is not a valid partition" in damage(storage)
 
 
 def test_records_of_a_topic_that_is_not_there_are_damage(storage: Storage) -> None:

@@ -178,7 +178,7 @@ def test_a_generation_that_does_not_end_where_the_other_goes_on_is_not_made_acti
     archive(state, 0, 100, 1)
     change(state, 2, BEGIN, 0, 95)
     read(state, 0, 95, 95)
-    with pytest.raises(ValueError, match="does not end where the active one goes on, at offset 95"):
+    with pytest.raises(ValueError, match="does not end where the active one continues, at offset 95"):
         change(state, 2, ACTIVATE, 0, 100)
 
 

@@ -165,7 +165,7 @@ def test_what_is_no_heartbeat_is_left_out(storage: Storage, caplog: pytest.LogCa
     for number, data in enumerate((b"", b"[]", *(json.dumps(one).encode() for one in odd))):
         storage.put(names.run_file(f"odd-{number}", "heartbeat.json"), data)
     assert verify(archive).whole
-    assert caplog.text.count("is no heartbeat") == 8
+    assert caplog.text.count("is not a heartbeat") == 8
     assert "unknown keys ['later']" in caplog.text
 
 
