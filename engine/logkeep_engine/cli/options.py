@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -19,6 +20,7 @@ from typer.core import TyperGroup
 import logkeep_engine
 from logkeep_engine.cli.output import print_line, visible
 from logkeep_engine.contract.cluster import ClusterSpec, Protocol, SaslMechanism
+from logkeep_engine.contract.names import ENV_SIGNING_DIR
 from logkeep_engine.contract.patterns import Pattern, PatternInvalid
 from logkeep_engine.errors import SpecError
 
@@ -91,6 +93,23 @@ ExpectCommit = Annotated[
         help="A commit that the archive must have, as inspect or a KafkaBackup's status.archive.anchor names it.",
     ),
 ]
+
+
+def _folder(given: str | None) -> str | None:
+    if given is not None and not Path(given or "-").is_dir():
+        raise typer.BadParameter(f"{given!r} is no folder.")
+    return given
+
+
+SigningDir = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        callback=_folder,
+        help="A folder with the keys of storage.signing: publicKeys to trust, and ed25519 to sign with. By default "
+        f"that of {ENV_SIGNING_DIR}.",
+    ),
+]
 Endpoint = Annotated[str | None, typer.Option(help="URL of an S3 server other than AWS.")]
 Region = Annotated[str | None, typer.Option(help="Region of the bucket.")]
 SecurityProtocol = Annotated[
@@ -158,7 +177,8 @@ class SecurityOptions:
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """Give typer a command with a parameter for each option: a parameter that is a dataclass becomes its fields."""
+    """Give typer a command with a parameter for each option: a parameter that is a dataclass becomes its fields. Each
+    command that opens an archive, by a URI or a resource, also gets the option for the keys by which it is signed."""
     groups: dict[str, type] = {}
     options: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
@@ -169,6 +189,10 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
             options += [one.replace(annotation=hints[one.name]) for one in inspect.signature(kind).parameters.values()]
         else:
             options.append(parameter.replace(kind=parameter.POSITIONAL_OR_KEYWORD))
+    one_resource = any(option.name == "file" and get_args(option.annotation)[0] is str for option in options)
+    if one_resource or any(issubclass(kind, Server) for kind in groups.values()):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        options.append(inspect.Parameter("signing_dir", kind, default=None, annotation=SigningDir))
     signature = inspect.Signature(options)
 
     @wraps(command)
@@ -180,11 +204,26 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
             name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})
             for name, kind in groups.items()
         }
-        command(**values, **made)
+        with _signing(values.pop("signing_dir", None)):
+            command(**values, **made)
 
     called.__signature__ = signature  # type: ignore[attr-defined]
     called.__annotations__ = {option.name: option.annotation for option in options}
     return called
+
+
+@contextmanager
+def _signing(folder: str | None) -> Iterator[None]:
+    """Let the command, and the processes that it starts, find the keys of this folder."""
+    before = os.environ.get(ENV_SIGNING_DIR)
+    if folder is not None:
+        os.environ[ENV_SIGNING_DIR] = folder
+    try:
+        yield
+    finally:
+        if folder is not None:
+            os.environ.pop(ENV_SIGNING_DIR)
+            os.environ.update({} if before is None else {ENV_SIGNING_DIR: before})
 
 
 def refuse(options: Mapping[str, object], why: str, hint: str = "Leave it out.") -> None:

@@ -171,6 +171,8 @@ class _ConvertRun(ArchivingRun):
         check_apart(source, self._target)
         check_one_incarnation(source, self._options.format)
         existing = find_target(source, self._target, self._options.format)
+        if existing is not None:
+            self._target = existing.storage
         state = existing.load() if existing is not None else ArchiveState()
         check_same_logs(source, state)
         if self._options.format is not FormatName.KAFKA:  # batches are copied, and what tells of transactions with them
@@ -181,6 +183,7 @@ class _ConvertRun(ArchivingRun):
         archive = self._archive = existing or Archive.create_or_open(
             self._target, source.cluster_id, self._options.format, imported=source.imported
         )
+        self._target = archive.storage
         writer = self._writer = begin_run(archive, self._run_id, kind=KIND)
         self._notes += writer.warnings
         self._reporter.phase("Planning", attempt=writer.state.runs[self._run_id].attempts)

@@ -81,7 +81,7 @@ class Changed:
 def open_groups(spec: KafkaRestoreSpec, run_id: str | None, environ: Mapping[str, str]) -> Iterator[RestoredGroups]:
     """The groups of a run of a restore; None: of one that has not begun. Raises what storage and brokers raise."""
     archive, connection = archive_to_restore(spec, environ), connection_from(spec.cluster, environ)
-    state = open_state(run_id or _NO_RUN, spec, archive.storage, environ)
+    state = open_state(run_id or _NO_RUN, spec, archive, environ)
     with ControlPlane(connection) as control:
         cluster_id = control.cluster_id()
         control.only(cluster_id)

@@ -11,12 +11,11 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
+from logkeep_engine.archive.catalog.signed_documents import OpenedDocument, opened
 from logkeep_engine.contract.nesting import WRONG, loads
-from logkeep_engine.errors import ObjectMissing
 from logkeep_engine.restore.offset_map import (
     HEADER_MAX_BYTES,
     FoundOffset,
@@ -51,10 +50,9 @@ def open_offset_map(storage: Storage, path: str) -> OffsetMap | StoredOffsetMap:
     head = storage.read_range(path, 0, WHOLE_BYTES + 1)
     if len(head) <= WHOLE_BYTES:
         return read_offset_map(head, name)
-    size = next((info.size for info in storage.list(path) if info.path == path), None)
-    if size is None:
-        raise ObjectMissing(f"{name} does not exist")
-    return StoredOffsetMap(storage, path, read_summary(head[:HEADER_MAX_BYTES], name), head.index(b"\n") + 1, size)
+    found = opened(storage, path)
+    head = found.read(0, HEADER_MAX_BYTES)
+    return StoredOffsetMap(found, name, read_summary(head, name), head.index(b"\n") + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +66,15 @@ class _Rows:
 class StoredOffsetMap:
     """A map whose rows are in the storage, from the byte `start` on. Not thread-safe."""
 
-    def __init__(self, storage: Storage, path: str, summary: PartitionSummary, start: int, size: int) -> None:
-        self._read = partial(storage.read_range, path)
-        self._name = f"{storage.uri}/{path}"
+    def __init__(self, found: OpenedDocument, name: str, summary: PartitionSummary, start: int) -> None:
+        self._read = found.read
+        self._name = name
         self._start = start
-        self._end = size - len(_END) + 1  # behind the newline of the last row
+        self._end = found.size - len(_END) + 1  # behind the newline of the last row
         self._firsts: dict[int, int] = {}
         self._kept: OrderedDict[int, _Rows] = OrderedDict()
         self.summary = summary
-        if self._read(size - len(_END), size) != _END:
+        if self._read(found.size - len(_END), found.size) != _END:
             raise damaged_map(self._name, ValueError("the end is missing"))
 
     def find(self, source_offset: int) -> FoundOffset:

@@ -371,7 +371,7 @@ class RestoreRun(DriverRun):
         archive_place(self._spec)
         self._reporter.phase("Planning")
         archive = archive_to_restore(self._spec, self._environ, self._anchor)
-        return archive, open_state(self._run_id, self._spec, archive.storage, self._environ)
+        return archive, open_state(self._run_id, self._spec, archive, self._environ)
 
     def _check_run_id(self, state: RestoreState) -> None:
         try:

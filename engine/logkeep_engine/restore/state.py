@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim, anchor_of
+from logkeep_engine.archive.catalog.signed_documents import SigningStorage
 from logkeep_engine.archive.names import RUNS, check_run_id, run_file
 from logkeep_engine.contract import spec as specs
 from logkeep_engine.contract.names import STATE_KEYS
@@ -180,17 +181,18 @@ def archive_to_restore(spec: specs.KafkaRestoreSpec, environ: Mapping[str, str],
     return Archive.open(storage, claim)
 
 
-def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Storage, environ: Mapping[str, str]) -> RestoreState:
+def open_state(run_id: str, spec: specs.KafkaRestoreSpec, archive: Archive, environ: Mapping[str, str]) -> RestoreState:
     """The state of the run, in a place that answers."""
     if spec.state is None:
-        return RestoreState(archive, run_id)
+        return RestoreState(archive.storage, run_id)
     if spec.state.credentials is not None:
         storage = open_storage(spec.state, environ, secret_keys=STATE_KEYS)
     else:  # the credentials of the archive are those of the state
         credentials = archive_place(spec).credentials
         storage = open_storage(spec.state.model_copy(update={"credentials": credentials}), environ)
     storage.check()
-    return RestoreState(storage, run_id, beside=_place(spec.state) == _place(spec.source.storage))
+    signing = SigningStorage(storage, archive.keys, archive.info.archive_id)
+    return RestoreState(signing, run_id, beside=_place(spec.state) == _place(spec.source.storage))
 
 
 def _place(storage: StorageSpec | None) -> tuple[str, str] | None:

@@ -65,8 +65,9 @@ def require_signing_keys(environ: Mapping[str, str]) -> None:
     found = f"names {folder}, which is not a folder" if folder else "is not in the environment"
     raise CredentialsMissing(
         f"storage.signing names the keys of the archive, but {names.ENV_SIGNING_DIR} {found}.",
-        hint="In Kubernetes the operator mounts them from the Secret. Outside Kubernetes set the variable yourself, to "
-        f"a folder with the files {names.FILE_PRIVATE_KEY} and {names.FILE_PUBLIC_KEYS}.",
+        hint="In Kubernetes the operator mounts them from the Secret. On the command line give "
+        f"--signing-dir, or set the variable yourself: a folder with the files {names.FILE_PRIVATE_KEY} and "
+        f"{names.FILE_PUBLIC_KEYS}.",
     )
 
 

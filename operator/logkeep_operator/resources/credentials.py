@@ -63,8 +63,9 @@ def access(
 
 
 def signing_access(storage: ArchiveSpec) -> Access:
-    """The parts with which a driver has the keys that sign an archive: the Secret as it is, since either key may be
-    missing. Executors read no catalog and get none."""
+    """The parts with which a pod has the keys that sign an archive: the Secret as it is, since either key may be
+    missing. A driver has them, and the executors of a restore, which store offset maps. Those of a backup store nothing
+    that is signed."""
     result = Access([], [], [])
     if storage.signing is not None:
         name = storage.signing.secret_ref.name

@@ -163,17 +163,18 @@ def _emit_options(run: RunToStart) -> dict[str, Any]:
 def executor_template(run: RunToStart) -> dict[str, Any]:
     """The pod that Spark completes with image, resources, arguments and names."""
     parts = run.access
+    signing = signing_access(run.storage) if isinstance(run.spec, KafkaRestoreSpec) else Access([], [], [])
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "containers": [
             {
                 "name": "executor",
-                "env": parts.env,
+                "env": [*parts.env, *signing.env],
                 "securityContext": _container_security(),
-                "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *parts.mounts],
+                "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *parts.mounts, *signing.mounts],
             }
         ],
-        "volumes": [{"name": "tmp", "emptyDir": {}}, *parts.volumes],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *parts.volumes, *signing.volumes],
     }
     pod = merged(
         {"spec": {"securityContext": _pod_security(run.engine)}},

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logkeep_engine.archive.catalog.signed_documents import opened
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectMissing
 from logkeep_engine.restore import offset_lookup
 from logkeep_engine.restore.offset_lookup import StoredOffsetMap, open_offset_map
@@ -81,7 +82,7 @@ def test_wherever_a_block_ends(
     with pytest.MonkeyPatch.context() as patch:
         for block in (64, 128, 200):
             patch.setattr(offset_lookup, "_BLOCK", block)
-            found = StoredOffsetMap(storage, PATH, loaded.summary, header, len(data))
+            found = StoredOffsetMap(opened(storage, PATH), "map", loaded.summary, header)
             for offset in range(max(0, first - 2), source + 2):
                 assert found.find(offset) == loaded.find(offset)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.contract.names import RESTORE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import parse_restore
@@ -18,6 +20,7 @@ from logkeep_engine.restore.state import ACLS_SENT, RESULT, RestoreState, open_s
 from logkeep_engine.storage import LocalStorage
 from tests.unit.operator.world import restore_spec
 
+INFO = ArchiveInfo("archive-1", "cluster-1", "2026-01-01T00:00:00Z", "logkeep")
 IDENTITY: dict[str, Any] = {"credentials": {"workloadIdentity": {}}}
 SECRET = {"credentials": {"secretRef": {"name": "writer"}}}
 
@@ -37,7 +40,7 @@ def test_a_state_without_credentials_is_reached_as_the_archive_is(
     source = {"storage": {"uri": "s3://archive", **archive}}
     spec = parse_restore(restore_spec(source=source, state={"uri": "s3://state", **state}))
     with pytest.raises(CredentialsMissing) as refused:
-        open_state("restore-1", spec, LocalStorage(tmp_path.as_uri()), {})
+        open_state("restore-1", spec, Archive(LocalStorage(tmp_path.as_uri()), INFO), {})
     assert str(refused.value).startswith(missing)
 
 

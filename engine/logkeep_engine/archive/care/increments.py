@@ -140,6 +140,9 @@ class VerifyCycle:
             archive_id = body["archiveId"]
         except ObjectMissing:
             return cls(parts)
+        except ArchiveUnsigned as error:
+            log.warning("not used, everything is read: %s", error.message)
+            return cls(parts)
         except WRONG as error:
             raise ArchiveDamaged(
                 f"{archive.storage.uri}/{path}: does not say what was verified: {error!r}",

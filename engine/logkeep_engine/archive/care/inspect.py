@@ -17,7 +17,7 @@ from logkeep_engine.archive.care.as_json import AsJson
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
-from logkeep_engine.archive.catalog.documents import ArchiveInfo
+from logkeep_engine.archive.catalog.documents import FORMAT, ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Partition, RunEntry, TopicEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, unread
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
@@ -289,7 +289,7 @@ def describe(
     return Description(
         archive_id=info.archive_id,
         cluster_id=info.cluster_id,
-        format=info.format,
+        format=FORMAT,
         segment_format=info.segments.value,
         imported=info.imported,
         created_at=info.created_at,

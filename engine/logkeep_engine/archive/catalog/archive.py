@@ -28,7 +28,8 @@ from logkeep_engine.archive.catalog.documents import ArchiveInfo
 from logkeep_engine.archive.catalog.facts import NO_COMMIT, Commit
 from logkeep_engine.archive.catalog.kinds import MOST_OF_ALL_TOPICS
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, LostTail, find_lost_tails
-from logkeep_engine.archive.catalog.signing import of_commit, signing_keys, unsigned
+from logkeep_engine.archive.catalog.signed_documents import SigningStorage, split
+from logkeep_engine.archive.catalog.signing import UNSIGNED, of_commit, signing_keys, unsigned, unsigned_document
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.anchor import NEW
@@ -59,11 +60,12 @@ class Archive:
     `writer`)."""
 
     def __init__(self, storage: Storage, info: ArchiveInfo, claim: ArchiveClaim = NO_CLAIM) -> None:
-        self.storage = storage
         self.info = info
         self.claim = claim
         self.keys = claim.keys or signing_keys(os.environ)
-        self._commits = CommitReader(storage, info.archive_id)
+        self.storage = SigningStorage(storage, self.keys, info.archive_id)
+        self._info_signed = False
+        self._commits = CommitReader(self.storage.under, info.archive_id)
 
     @classmethod
     def open(cls, storage: Storage, claim: ArchiveClaim = NO_CLAIM) -> Self:
@@ -73,7 +75,7 @@ class Archive:
         its format is another.
         """
         try:
-            data = storage.read(names.ARCHIVE, most=NOTE_BYTES)
+            data = SigningStorage.beneath(storage).read(names.ARCHIVE, most=NOTE_BYTES)
         except ObjectMissing as error:
             storage.check()  # a missing bucket is another error than an empty one
             if claim.anchor is not None and claim.consent != NEW and not storage.list(names.CATALOG):
@@ -82,7 +84,11 @@ class Archive:
                 f"There is no archive at {storage.uri}: {names.ARCHIVE} does not exist.",
                 hint="Check the URI; the archive is made by the first backup.",
             ) from error
-        return cls(storage, documents.load_info(data, f"{storage.uri}/{names.ARCHIVE}"), claim)
+        content, signature = split(data)
+        archive = cls(storage, documents.load_info(content, f"{storage.uri}/{names.ARCHIVE}"), claim)
+        # Whether it must be signed is known when the catalog is read.
+        archive._info_signed = archive.storage.is_signed(names.ARCHIVE, content, signature)
+        return archive
 
     @classmethod
     def create_or_open(
@@ -152,18 +158,42 @@ class Archive:
 
         The owner of an archive of which nothing is signed may go on if he names its newest commit, by an anchor or a
         consent: his first commit signs what is there."""
-        if not self.keys or state.commit in (checkpoint, NO_COMMIT):
+        if not self.keys:
+            return
+        if state.commit in (checkpoint, NO_COMMIT):
+            self._require_signed_info(state)
             return
         signed, sha256, newest = False, state.sha256, ""
         for commit, _ in self.read_chain(range(state.commit, last + 1)):
             if commit.number == state.commit and commit.sha256 != sha256:
                 raise ArchiveDamaged(f"{self._commits.name_of(commit.number)} was replaced meanwhile.", hint=COPY)
             if self.is_signed(commit):
+                self._require_signed_info(state)
                 return
             signed, newest = signed or bool(commit.signer), f"{commit.number}:{commit.sha256}"
         named = newest in (str(self.claim.anchor), self.claim.consent)
         if signed or not named or self.claim.owner is None or self.keys.own is None:
             raise unsigned(f"{self.storage.uri}: no trusted key has signed commit {state.commit}, nor one up to {last}")
+        self.storage.before_signing = True
+
+    def _require_signed_info(self, state: ArchiveState) -> None:
+        """Raises ArchiveUnsigned if the catalog is signed, and archive.json is not."""
+        if state.commit == NO_COMMIT:
+            self.storage.before_signing = self.keys.own is not None
+        elif not self._info_signed:
+            raise unsigned_document(f"{self.storage.uri}/{names.ARCHIVE}", UNSIGNED)
+
+    def sign_documents(self, state: ArchiveState) -> None:
+        """Sign all documents that are there before the first commit that one's own key signs: from then on each one is
+        signed, and no other key is needed. A kill leaves some of them signed, which is as good. Raises what the storage
+        does, and ArchiveUnsigned."""
+        is_first = state.signed_since == NO_COMMIT
+        if self.keys.own is None or (not is_first and self.read_commit(state.commit).signer == self.keys.signer):
+            return
+        self.storage.before_signing = is_first
+        self.storage.sign_all()
+        self.storage.before_signing = False
+        self.read_info()
 
     def is_signed(self, commit: Commit) -> bool:
         """Tell whether a trusted key has signed the commit. Raises ArchiveUnsigned if it says so and is not right."""
@@ -216,7 +246,8 @@ class Archive:
 
     def read_info(self) -> None:
         """Read archive.json again. Raises ObjectMissing, and what reading it the first time does."""
-        self.info = documents.load_info(self.storage.read(names.ARCHIVE), f"{self.storage.uri}/{names.ARCHIVE}")
+        data = self.storage.read(names.ARCHIVE, most=NOTE_BYTES)
+        self.info = documents.load_info(data, f"{self.storage.uri}/{names.ARCHIVE}")
 
     def change_info(self, change: Callable[[ArchiveInfo], ArchiveInfo]) -> None:
         """Change archive.json as `change` says of what is there, which another run may have changed. Raises what
@@ -415,8 +446,9 @@ def _create(storage: Storage, cluster_id: str, segments: FormatName, imported: b
         owner=claim.owner,
         taken_over=NEW if claim.consent == NEW else "",
     )
+    signing = SigningStorage(storage, claim.keys or signing_keys(os.environ), info.archive_id)
     try:
-        storage.create(names.ARCHIVE, documents.dump_info(info))
+        signing.create(names.ARCHIVE, documents.dump_info(info))
     except ObjectExists:
         log.info("%s was made by another run at the same time", storage.uri)
 

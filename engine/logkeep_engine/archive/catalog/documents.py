@@ -16,9 +16,11 @@ from logkeep_engine.archive.catalog.claim import Owner
 from logkeep_engine.contract import nesting
 from logkeep_engine.contract.anchor import is_consent
 from logkeep_engine.contract.spec import FormatName
+from logkeep_engine.contract.stored import Maybe, StoredDocument
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, BatchTooLarge, CorruptBatch, LogkeepError
 from logkeep_engine.log.compression import Codec, announced_zstd, decompress
 from logkeep_engine.log.memory import checkpoint_most
+from logkeep_engine.stored import reading
 
 FORMAT = 1
 # What the catalog says packs to a tenth or more: it has digests, times and offsets. A frame that says it unpacks to
@@ -44,7 +46,6 @@ class ArchiveInfo:
     cluster_id: str
     created_at: str
     created_by: str
-    format: int = FORMAT
     segments: FormatName = FormatName.KAFKA
     imported: bool = False
     owner: Owner | None = None
@@ -57,48 +58,51 @@ _TEXTS = {
     "createdAt": "created_at",
     "createdBy": "created_by",
 }
-_INFO = {*_TEXTS, "format", "segments", "imported", "owner", "takenOver"}
+_INFO = StoredDocument(
+    "description of an archive",
+    FORMAT,
+    {
+        **dict.fromkeys(_TEXTS, str),
+        "segments": str,
+        "imported": bool,
+        "owner": Maybe({"namespace": str, "name": str, "uid": str}),
+        "takenOver": str,
+    },
+)
 
 
 def dump_info(info: ArchiveInfo) -> bytes:
     """`archive.json`, in lines for people."""
     document = {
-        "format": info.format,
         **{key: getattr(info, name) for key, name in _TEXTS.items()},
         "segments": info.segments.value,
         "imported": info.imported,
         "owner": None if info.owner is None else asdict(info.owner),
         "takenOver": info.taken_over,
     }
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+    return _INFO.dumps(document, indent=2) + b"\n"
 
 
 def load_info(data: bytes, name: str) -> ArchiveInfo:
     """Read `archive.json`. Messages name the object as `name`."""
-    document = parse(data, name)
-    know(document, _INFO, name)
-    if missing := sorted(_INFO - document.keys()):
-        raise damaged(name, f"key {missing[0]!r} is missing")
-    facts = {attribute: document[key] for key, attribute in _TEXTS.items()}
-    if not all(isinstance(value, str) and value for value in facts.values()):
-        raise damaged(name, "a value is not a string")
-    segments, imported = document["segments"], document["imported"]
-    if segments not in list(FormatName) or not isinstance(imported, bool):
-        raise ArchiveMismatch(f"{name}: segments {segments!r}, imported {imported!r}.", hint=NEWER)
-    owner, taken_over = building(lambda: _ownership(document), name)
-    return ArchiveInfo(**facts, segments=FormatName(segments), imported=imported, owner=owner, taken_over=taken_over)
+    with reading(_INFO, data, name, hint=_COPY) as document:
+        if empty := [key for key in _TEXTS if not document[key]]:
+            raise ValueError(f"{empty[0]} is empty")
+        if document["segments"] not in list(FormatName):
+            raise ArchiveMismatch(f"{name}: segments {document['segments']!r}.", hint=NEWER)
+        owner, taken_over = document["owner"], document["takenOver"]
+        if taken_over and not is_consent(taken_over):
+            raise ValueError(f"takenOver {taken_over!r}")
+        return ArchiveInfo(
+            **{attribute: document[key] for key, attribute in _TEXTS.items()},
+            segments=FormatName(document["segments"]),
+            imported=document["imported"],
+            owner=None if owner is None else Owner(**owner),
+            taken_over=taken_over,
+        )
 
 
-def _ownership(document: dict[str, Any]) -> tuple[Owner | None, str]:
-    """Whose the archive is, and the consent that made it so. Raises ValueError and TypeError."""
-    said, taken_over = document["owner"], document["takenOver"]
-    if taken_over != "" and not (isinstance(taken_over, str) and is_consent(taken_over)):
-        raise ValueError(f"takenOver {taken_over!r}")
-    if said is not None and not (isinstance(said, dict) and all(isinstance(value, str) for value in said.values())):
-        raise TypeError("owner: not an object of strings")
-    return None if said is None else Owner(**said), taken_over
-
-
+_COPY = "Restore this object from a copy of the archive."
 NEWER = "It was written by a newer Logkeep: use that version or a later one."
 
 
@@ -173,4 +177,4 @@ def building(build: Callable[[], T], name: str) -> T:
 
 def damaged(name: str, what: str) -> ArchiveDamaged:
     """The error for a damaged object of the catalog."""
-    return ArchiveDamaged(f"{name}: {what}.", hint="Restore this object from a copy of the archive.")
+    return ArchiveDamaged(f"{name}: {what}.", hint=_COPY)

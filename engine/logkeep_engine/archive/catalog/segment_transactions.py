@@ -11,20 +11,34 @@ Pure.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.contract.nesting import WRONG, loads
+from logkeep_engine.contract.nesting import WRONG
+from logkeep_engine.contract.spec import DigestAlgorithm
+from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.log.batch import Headers
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.log.transactions import Ending, Spans, TransactionFollower, TransactionPart
 
 NOT_NAMED = -1
 UNKNOWN = -2
-FORMAT = 1
 _COLUMNS = ["producerId", "first", "last", "ending", "marker", "begun", "dense", "records", "since"]
+_PARTS = StoredDocument(
+    "list of transactions",
+    1,
+    {
+        "logSha256": str,
+        "logBlake3": str,
+        "txnindexSha256": str,
+        "epoch": int,
+        "dense": bool,
+        "columns": [str],
+        "parts": [(int,) * len(_COLUMNS)],
+        "sha256": str,
+    },
+)
 _SEAL = len(',"sha256":""}') + 64
 
 
@@ -60,16 +74,15 @@ class SegmentTransactions:
             for p, since in ((known.part, known.since) for known in self.parts)
         ]
         facts = {"epoch": self.epoch, "dense": self.dense, "columns": _COLUMNS, "parts": rows}
-        body = {"format": FORMAT, **_bound_to(entry), **facts}
-        return _sealed(json.dumps(body, separators=(",", ":")).encode())
+        return _sealed(_PARTS.head({**_bound_to(entry), **facts}))
 
     @classmethod
     def from_json(cls, data: bytes, entry: SegmentEntry) -> SegmentTransactions | None:
         """The content of a segment's object; None if it was altered, or is not that of this log and its index."""
         try:
-            body = loads(data)
+            body = _PARTS.loads(data)
             bound = {key: body[key] for key in _bound_to(entry)}
-            if body["format"] != FORMAT or bound != _bound_to(entry) or _sealed(_unsealed(data)) != data:
+            if bound != _bound_to(entry) or body["columns"] != _COLUMNS or _sealed(data[:-_SEAL]) != data:
                 return None
             parts = tuple(
                 KnownPart(
@@ -91,17 +104,14 @@ class SegmentTransactions:
 
 
 def _bound_to(entry: SegmentEntry) -> dict[str, str]:
-    log = {f"log{entry.digest.algorithm}": entry.digest.hex}  # logSha256, logBlake3
-    return {**log, "txnindexSha256": entry.files.txnindex_sha256}
+    digests = {f"log{algorithm}": "" for algorithm in DigestAlgorithm}  # logSha256, logBlake3: one of both is empty
+    digests[f"log{entry.digest.algorithm}"] = entry.digest.hex
+    return {**digests, "txnindexSha256": entry.files.txnindex_sha256}
 
 
-def _sealed(body: bytes) -> bytes:
-    """A JSON object with its own hash as the last key."""
-    return b'%b,"sha256":"%b"}' % (body[:-1], hashlib.sha256(body).hexdigest().encode())
-
-
-def _unsealed(data: bytes) -> bytes:
-    return data[:-_SEAL] + b"}"
+def _sealed(head: bytes) -> bytes:
+    """A JSON object that begins so, with its own hash as the last key."""
+    return b'%b,"sha256":"%b"}' % (head, hashlib.sha256(head + b"}").hexdigest().encode())
 
 
 class SegmentFollower:

@@ -1,4 +1,4 @@
-"""Signatures with Ed25519 over commits and checkpoints, and the keys that make and check them.
+"""Signatures with Ed25519 over commits, checkpoints and documents, and the keys that make and check them.
 
     keys = signing_keys(os.environ)         # what LOGKEEP_SIGNING_DIR has; the operator mounts a Secret there
     signed = keys.sign(of_commit(42, sha256))
@@ -35,9 +35,9 @@ _RAW_BYTES = 32  # of a private and of a public key
 _MOST_BYTES = 1 << 20
 _BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 _HOW = (
-    f"The folder of {ENV_SIGNING_DIR}, in Kubernetes the Secret of storage.signing.secretRef, has a private key "
-    f"in {FILE_PRIVATE_KEY!r} for whoever writes, and the keys to trust in {FILE_PUBLIC_KEYS!r}: Ed25519, in PEM or "
-    "base64."
+    f"The folder of --signing-dir or {ENV_SIGNING_DIR}, in Kubernetes the Secret of storage.signing.secretRef, has a "
+    f"private key in {FILE_PRIVATE_KEY!r} for whoever writes, and the keys to trust in {FILE_PUBLIC_KEYS!r}: Ed25519, "
+    "in PEM or base64."
 )
 
 
@@ -49,6 +49,11 @@ def of_commit(number: int, sha256: str) -> bytes:
 def of_checkpoint(archive_id: str, commit: int, epoch: int, sha256: str) -> bytes:
     """The text that signs a checkpoint whose frames have this hash."""
     return f"logkeep checkpoint {archive_id} {commit} {epoch} {sha256}".encode()
+
+
+def of_document(archive_id: str, path: str, sha256: str) -> bytes:
+    """The text that signs a document whose content has this hash, at this place of this archive."""
+    return f"logkeep document {archive_id} {path} {sha256}".encode()
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,17 @@ def unsigned(what: str) -> ArchiveUnsigned:
         f"it that you trust, add it to {FILE_PUBLIC_KEYS!r} of storage.signing.secretRef. An archive of which nothing "
         "is signed is signed by the next run of its KafkaBackup, if that knows its newest commit: by "
         "status.archive.anchor, --expect-commit, or logkeep.dev/take-over.",
+    )
+
+
+def unsigned_document(name: str, signer: str) -> ArchiveUnsigned:
+    """The error for a document that no trusted key has signed."""
+    by = f"key {signer}, which is not trusted, is named as its signer" if signer else "it has no signature"
+    return ArchiveUnsigned(
+        f"{name}: {by}.",
+        hint="Find out who writes to that place, and bring the object back from a copy. If it is from before the "
+        "signing began, or of a run that had no key, delete it, or begin the run under another id. If another key has "
+        f"signed it that you trust, add it to {FILE_PUBLIC_KEYS!r} of storage.signing.secretRef.",
     )
 
 

@@ -123,6 +123,8 @@ def begin_run(
         for run in others:
             _watch(archive, run, timing)
         take(archive, state, kind)
+        if kind == BACKUP or state.signed_since == NO_COMMIT:  # others may have a key of their own, for once
+            archive.sign_documents(state)
         tails = archive.find_lost_tails(state, since)
         writer = Writer(archive, state, run_id, timing, checkpoints or CheckpointPolicy(), since, tails)
         try:
@@ -145,7 +147,7 @@ def _check_signs(archive: Archive, state: ArchiveState) -> None:
         raise ArchiveUnsigned(
             f"The archive at {archive.storage.uri} {known}, and this run has no key to sign with.",
             hint="Name the Secret with the private key in spec.storage.signing.secretRef; on the command line "
-            f"{ENV_SIGNING_DIR} names a folder with it.",
+            f"--signing-dir or {ENV_SIGNING_DIR} names a folder with it.",
         )
 
 

@@ -192,10 +192,10 @@ def test_an_object_that_was_altered_is_as_good_as_none(
     changes = {
         "cut": data[:-10],
         "altered": data.replace(b'"next":10', b'"next":11'),
-        "other": data.replace(b'"partition": 0', b'"partition": 1'),
+        "other": data.replace(b'"partition":0', b'"partition":1'),
         "empty": b"",
         "text": b"text\n",
-        "newer": data.replace(b'"format": 1', b'"format": 2'),
+        "newer": data.replace(b'"format":1', b'"format":2'),
     }
     assert changes[change] != data
     storage.put(path, changes[change])

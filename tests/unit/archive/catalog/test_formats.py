@@ -46,10 +46,8 @@ def test_a_newer_archive_is_refused_by_its_format(written: Storage) -> None:
     written.put("archive.json", written.read("archive.json").replace(b'"format": 1', b'"format": 2'))
     with pytest.raises(ArchiveMismatch) as caught:
         Archive.open(written)
-    assert caught.value.message.endswith(
-        "archive.json: archive format 2, this version of Logkeep reads and writes format 1."
-    )
-    assert caught.value.hint == "It was written by a newer Logkeep: use that version or a later one."
+    assert caught.value.message.endswith("archive.json: description of an archive of format 2; this version reads 1.")
+    assert caught.value.hint == "Another version of Logkeep has written it: use that one."
 
 
 def _rewrite(storage: Storage, number: int, change: Callable[[dict[str, Any]], None]) -> None:
