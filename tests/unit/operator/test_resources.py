@@ -36,6 +36,14 @@ def run(spec: dict[str, Any], engine: EngineSettings = ENGINE, kafka: KafkaAcces
     return RunToStart(resource("KafkaBackup", spec), "0123456789", typed, typed.storage, spec["storage"], engine, kafka)
 
 
+def restore(storage: dict[str, Any]) -> RunToStart:
+    """A restore from a KafkaBackup with this storage."""
+    spec = restore_spec(source={"backupRef": {"name": "nightly"}})
+    typed, place = parse_restore(spec), ArchiveSpec.model_validate(storage)
+    kafka = KafkaAccess(typed.cluster)
+    return RunToStart(resource("KafkaRestore", spec), "0123456789", typed, place, storage, ENGINE, kafka)
+
+
 def request_of(made: RunToStart) -> RunRequest:
     return RunRequest.from_json(request_config_map(made)["data"][contract.KEY_REQUEST])
 
@@ -142,16 +150,17 @@ def test_keys_to_be_erased_are_mounted_into_the_driver_alone_and_may_be_gone() -
     assert "erasure" not in str(executor)
 
 
-def test_the_keys_that_sign_an_archive_are_mounted_into_the_driver_alone() -> None:
-    signing = {"secretRef": {"name": "archive-keys"}}
-    driver, executor = pods_of(run(backup_spec(storage={"uri": "s3://bucket/prefix", "signing": signing})))
-    assert {"name": "signing", "secret": {"secretName": "archive-keys", "defaultMode": 0o444}} in driver["volumes"]
-    mount = {"name": "signing", "mountPath": "/etc/logkeep/signing", "readOnly": True}
-    assert mount in driver["containers"][0]["volumeMounts"]
-    assert {"name": "LOGKEEP_SIGNING_DIR", "value": "/etc/logkeep/signing"} in driver["containers"][0]["env"]
-    assert "signing" not in str(executor)
-    unsigned, _ = pods_of(run(backup_spec()))
-    assert "signing" not in str(unsigned)
+def test_the_keys_that_sign_an_archive_are_mounted_into_the_driver_and_into_executors_of_restores() -> None:
+    storage = {"uri": "s3://bucket/prefix", "signing": {"secretRef": {"name": "archive-keys"}}}
+    driver, executor = pods_of(run(backup_spec(storage=storage)))
+    assert "signing" not in str(executor)  # they store nothing that is signed
+    for pod in (driver, *pods_of(restore(storage))):
+        assert {"name": "signing", "secret": {"secretName": "archive-keys", "defaultMode": 0o444}} in pod["volumes"]
+        mount = {"name": "signing", "mountPath": "/etc/logkeep/signing", "readOnly": True}
+        assert mount in pod["containers"][0]["volumeMounts"]
+        assert {"name": "LOGKEEP_SIGNING_DIR", "value": "/etc/logkeep/signing"} in pod["containers"][0]["env"]
+    for unsigned in (*pods_of(run(backup_spec())), *pods_of(restore({"uri": "s3://bucket/prefix"}))):
+        assert "signing" not in str(unsigned)
 
 
 def test_the_job_never_has_two_drivers_and_never_repeats_what_cannot_help() -> None:

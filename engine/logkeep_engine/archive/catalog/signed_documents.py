@@ -45,11 +45,11 @@ _SPOOL_BYTES = 4 << 20
 _AT_ONCE = 16
 
 NOT_SIGNED = frozenset({"alive.json", "cluster-state.json", "erasure.json"})
-"""Files of runs that nobody signs: of a lease, which readers without a key have, too, and which only puts deletions
-off; and those whose digest is in a commit."""
+"""These files of runs nobody signs: a lease, which readers without a key have, too, and which only delays deletions; and
+those whose digest is in a commit."""
 
 OF_WRITERS = re.compile(r"runs/[^/]+/((convert-)?plan(-\d+)?|heartbeat|lost-tail-\d+|format-loss)\.json")
-"""What only who writes the archive stores, so that it is signed wherever the catalog is."""
+"""These documents only who writes the archive stores, so they are signed wherever the catalog is."""
 
 
 def is_document(path: str) -> bool:
@@ -57,7 +57,7 @@ def is_document(path: str) -> bool:
     if not path.startswith(names.RUNS):
         return path in (names.ARCHIVE, names.VERIFIED) or path.startswith(names.DIGESTS)
     folder, _, rest = path.removeprefix(names.RUNS).partition("/")
-    # What an import has replaced lies below `original/`, by its names of before.
+    # What an import has replaced lies in a folder `original`, under the names of before.
     return (
         bool(folder and rest) and path.endswith(".json") and rest not in NOT_SIGNED and not rest.startswith("original/")
     )
@@ -236,7 +236,7 @@ class SigningStorage(Storage):
         return self._checked(path, self.under.read(path, most=most + _MOST_OF_END))
 
     def read_range(self, path: str, start: int, end: int | None) -> bytes:
-        """As of any storage; a part of a document must be its beginning, or all of it."""
+        """Do what any storage does; but the part of a document must be its beginning, or all of it."""
         if not is_document(path):
             return self.under.read_range(path, start, end)
         if not self.keys:

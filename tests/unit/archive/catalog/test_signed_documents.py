@@ -79,9 +79,10 @@ def test_a_document_has_its_signature_as_last_keys_and_is_read_without_it(
         assert signing(storage, keys).read(PLAN) == content
         assert signing(storage, keys).read_range(PLAN, 0, None) == content
         assert signing(storage, keys).read_range(PLAN, 0, 8) == content[:8]
-        for in_parts in (lambda place: place.reader(PLAN), lambda place: place.read_into(PLAN, 0, memoryview(b""))):
-            with pytest.raises(ValueError, match="is a document"):
-                in_parts(signing(storage, keys))
+        with pytest.raises(ValueError, match="is a document"):
+            signing(storage, keys).reader(PLAN)
+        with pytest.raises(ValueError, match="is a document"):
+            signing(storage, keys).read_into(PLAN, 0, memoryview(bytearray(1)))
 
 
 def test_openssl_says_that_a_document_is_signed(storage: Storage, tmp_path: Path) -> None:
