@@ -45,8 +45,8 @@ _SPOOL_BYTES = 4 << 20
 _AT_ONCE = 16
 
 NOT_SIGNED = frozenset({"alive.json", "cluster-state.json", "erasure.json"})
-"""These files of runs nobody signs: a lease, which readers without a key have, too, and which only delays deletions; and
-those whose digest is in a commit."""
+"""These files of runs nobody signs: a lease, which readers without a key have, too, and which only delays
+deletions; and those whose digest is in a commit."""
 
 OF_WRITERS = re.compile(r"runs/[^/]+/((convert-)?plan(-\d+)?|heartbeat|lost-tail-\d+|format-loss)\.json")
 """These documents only who writes the archive stores, so they are signed wherever the catalog is."""
@@ -83,7 +83,8 @@ def split(data: bytes) -> tuple[bytes, Signature]:
 
 
 class SigningStorage(Storage):
-    """What lies under it, with documents that are signed. Pickled, it comes back with the keys of the other process.
+    """A storage with signed documents on top of one that knows nothing of signatures. Pickled, it comes back with the
+    keys of the other process.
 
     `before_signing`: nothing in the archive is signed yet, and its owner is about to, so documents are read as they
     are."""
@@ -138,7 +139,7 @@ class SigningStorage(Storage):
         return stored.getvalue()
 
     def _signature_of(self, path: str) -> Callable[[str], bytes]:
-        """What makes the last keys of a document at this path of the SHA-256 of its content."""
+        """A function that makes the last keys of a document at this path, by the SHA-256 of its content."""
 
         def keys(sha256: str) -> bytes:
             signature = self.keys.sign(of_document(self._archive_id, path, sha256))
