@@ -137,7 +137,7 @@ def archive_source(storage: Storage) -> ConvertSource:
             hint="Look at it with `logkeep inspect`.",
         )
     return ConvertSource(
-        storage=storage,
+        storage=archive.storage,
         identity=archive.info.archive_id,
         format=archive.info.segments,
         cluster_id=archive.info.cluster_id,

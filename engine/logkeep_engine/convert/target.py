@@ -50,7 +50,7 @@ def find_target(source: ConvertSource, target: Storage, format_name: FormatName)
             f"is to be made: format {format_name}, cluster {source.cluster_id}.",
             hint="Name a new folder for the target.",
         )
-    made = _other_origin(source, target, archive.load())
+    made = _other_origin(source, archive)
     if made:
         raise ArchiveMismatch(
             f"The archive at {target.uri} was written by {made}: only what was made of the same source can be "
@@ -60,13 +60,14 @@ def find_target(source: ConvertSource, target: Storage, format_name: FormatName)
     return archive
 
 
-def _other_origin(source: ConvertSource, target: Storage, state: ArchiveState) -> str:
+def _other_origin(source: ConvertSource, target: Archive) -> str:
     """Tells who has written the target, other than conversions of this source; "" if nobody has. The last plan is
     enough to tell: each run was held against the plans before it."""
+    state = target.load()
     for run in state.runs.values():
         if not run.is_care and run.kind != KIND:
             return f"run {run.run_id} ({run.kind})"
-    last = next(stored_plans(target, state), None)
+    last = next(stored_plans(target.storage, state), None)
     return "" if last is None or last.source == source.identity else f"a conversion of {last.source}"
 
 

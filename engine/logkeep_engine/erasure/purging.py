@@ -29,7 +29,8 @@ ORIGINALS = "original"
 
 
 def drop_digests(storage: Storage, state: ArchiveState, keys: Collection[Partition]) -> None:
-    """Leave out the digests of records that are none of a segment any more."""
+    """Leave out the digests of records that are none of a segment any more. An object that cannot be read, or that no
+    trusted key has signed, goes as a whole: it may have digests of what was erased."""
     for key in sorted(keys):
         place = DigestsPlace(storage, state.topics[key[0]].name, *key)
         kept = place.load()
@@ -37,6 +38,8 @@ def drop_digests(storage: Storage, state: ArchiveState, keys: Collection[Partiti
         left = {base: found for base, found in kept.items() if there.get(base) == found.digest}
         if len(left) < len(kept):
             place.keep(left.values())
+        elif not kept and storage.version(place.path) is not None:
+            storage.delete([place.path])
 
 
 def unnamed(writer: Writer, topic: str, topic_ids: Collection[str]) -> list[str]:

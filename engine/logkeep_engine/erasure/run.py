@@ -122,6 +122,7 @@ class _ErasureRun(ArchivingRun):
             raise SpecError("there is no key to erase", hint="Name at least one.")
         self._storage.check()
         archive = self._archive = Archive.open(self._storage, self._claim)
+        self._storage = archive.storage
         state = archive.load()
         earlier = state.runs.get(self._run_id)
         if earlier is not None and earlier.kind != ERASURE:
