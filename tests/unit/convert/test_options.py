@@ -116,6 +116,7 @@ IN_PLACE = {
     "output",
     "debug",
     "digest",
+    "signing_dir",
 }
 WITH_TARGET: dict[str, Any] = {
     **KAFKA,
