@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark import SparkContext
 
-from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.claim import ArchiveClaim
@@ -36,6 +35,7 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.process import wait_until
 from tests.data.topics import commit_positions, create_topic, end_transaction, wait_until_led
+from tests.kafka.archived_files import ArchivedFile
 
 WATCH = Timing(heartbeat=0.2, watch=2.0, poll=0.1)
 """How the runs of tests watch others in the archive: those that died are not waited for as long as in production."""
@@ -260,7 +260,9 @@ class Backups:
     def log(self, topic: str, partition: int = 0) -> bytes:
         """The archived batches of a partition, in order."""
         storage = self.storage
-        return b"".join(storage.read(entry.stem(topic) + names.LOG) for entry in self.segments(topic, partition))
+        return b"".join(
+            ArchivedFile.of(storage, topic, entry).read_bytes() for entry in self.segments(topic, partition)
+        )
 
     def records(self, topic: str, partition: int = 0) -> list[Record]:
         """The archived records, those of aborted transactions included."""

@@ -25,6 +25,7 @@ from tests.cluster.s3 import S3Server
 from tests.command import environment, logkeep
 from tests.data.compare import compare_topics
 from tests.data.topics import Record, create_topic, produce, random_records, topic_names
+from tests.kafka.archived_files import files_of
 from tests.kafka.backing_up import FOR_TEST
 from tests.kafka.restores import back_up, backup_spec, restore_spec
 from tests.unit.archive.build import FAST
@@ -299,7 +300,7 @@ class TestDamage:
     def test_verify_names_it_restore_refuses_it_and_skip_goes_around(
         self, kafka: KafkaBroker, archived: Path, orders: str, damage: str
     ) -> None:
-        (log,) = archived.glob("topics/*/*/partition=0/*.log")
+        (log,) = files_of(archived, orders)
         data = bytearray(log.read_bytes())
         if damage == "missing":
             log.unlink()

@@ -20,6 +20,7 @@ from logkeep_engine.storage import Storage, open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.kafka_tools import dump_log_segments
 from tests.cluster.s3 import S3Server
+from tests.kafka.archived_files import ArchivedFile
 from tests.kafka.backing_up import Backups, Topics, numbers
 from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec, transactions
 
@@ -39,7 +40,7 @@ def segments(storage: Storage, topic: str, partition: int = 0) -> list[SegmentEn
 def unpacked(storage: Storage, topic: str, entries: Sequence[SegmentEntry]) -> bytes:
     """The bytes that plain zstd makes of the objects."""
     return b"".join(
-        bytes(cramjam.zstd.decompress(storage.read(entry.stem(topic) + names.LOG_ZST))) for entry in entries
+        bytes(cramjam.zstd.decompress(ArchivedFile.of(storage, topic, entry).read_bytes())) for entry in entries
     )
 
 
@@ -89,7 +90,7 @@ def test_into_s3_with_spark_and_on_with_the_other_setting(
     assert backups.faults() == []
     log = topics.log(unique)
     assert unpacked(backups.storage, unique, [first]) == log[: first.bytes]
-    assert backups.storage.read(second.stem(unique) + names.LOG) == log[first.bytes :]
+    assert ArchivedFile.of(backups.storage, unique, second).read_bytes() == log[first.bytes :]
     run, headers = next(iter(read_from(backups.storage, unique, first, 45_000)))
     assert headers[0][1].base_offset <= 45_000 <= headers[0][1].last_offset
     assert bytes(run) in log
@@ -103,11 +104,11 @@ def test_a_damaged_frame_is_refused_or_costs_its_records_only(
     back_up(backup_spec(kafka, tmp_path, unique, segment=ZSTD))
     storage = open_uri(tmp_path.as_uri())
     (entry,) = segments(storage, unique)
-    path = entry.stem(unique) + names.LOG_ZST
-    data = bytearray(storage.read(path))
+    file = ArchivedFile.of(storage, unique, entry)
+    data = bytearray(file.read_bytes())
     at = len(data) // 2
     data[at : at + 1000] = bytes(1000)
-    storage.put(path, bytes(data))
+    file.write_bytes(data)
     with pytest.raises(ArchiveDamaged, match=r"\.log\.zst .*the zstd frame at byte"):
         bring_back(restore_spec(kafka, tmp_path))
     result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"), "restore-2")
@@ -131,7 +132,7 @@ def test_a_task_that_dies_leaves_no_object_that_counts(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ZstdLogWriter, "commit", die)
-    spec = backup_spec(kafka, tmp_path, unique, segment=ZSTD)
+    spec = backup_spec(kafka, tmp_path, unique, segment={**ZSTD, "packBelow": "0"})
     with pytest.raises(BaseException):  # noqa: B017, PT011 (whatever it becomes on its way through the event loop)
         back_up(spec, "backup-1")
     storage = open_uri(tmp_path.as_uri())
@@ -148,7 +149,7 @@ def test_kafka_s_dump_tool_reads_what_zstd_gives_back(
 ) -> None:
     topics.create(unique)
     topics.produce(unique, numbers(3000), codec="lz4")
-    back_up(backup_spec(kafka, tmp_path, unique, segment=ZSTD))
+    back_up(backup_spec(kafka, tmp_path, unique, segment={**ZSTD, "packBelow": "0"}))
     storage = open_uri(tmp_path.as_uri())
     (entry,) = segments(storage, unique)
     folder = tmp_path / "dump"

@@ -34,6 +34,7 @@ from tests.cluster.kafka import KafkaBroker
 from tests.cluster.s3 import S3Server
 from tests.data.compare import compare_topics
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce, random_records, topic_names
+from tests.kafka.archived_files import ArchivedFile, files_of
 from tests.kafka.backing_up import FOR_TEST, Topics, numbers
 from tests.kafka.raw import batches as whole_batches
 from tests.kafka.raw import eventually
@@ -456,12 +457,12 @@ class TestStartedAgain:
 
 class TestDamagedArchive:
     @pytest.fixture
-    def archived(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> Path:
+    def archived(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> ArchivedFile:
         """300 records in batches of at most ten."""
         create_topic(kafka.bootstrap, unique, 1, NO_RETENTION)
         produce(kafka.bootstrap, unique, numbered(300), config={"batch.num.messages": 10, "linger.ms": 50})
         back_up(backup_spec(kafka, tmp_path, unique))
-        (log,) = tmp_path.glob(f"topics/{unique}/*/partition=0/*.log")
+        (log,) = files_of(tmp_path, unique)
         return log
 
     def refused(self, kafka: KafkaBroker, unique: str, root: Path) -> ArchiveDamaged:
@@ -474,7 +475,7 @@ class TestDamagedArchive:
         return caught.value
 
     def test_a_flipped_byte_costs_its_batch(
-        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: Path
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: ArchivedFile
     ) -> None:
         data = bytearray(archived.read_bytes())
         (first,) = struct.unpack_from(">i", data, 8)
@@ -493,9 +494,9 @@ class TestDamagedArchive:
         assert offset_map(tmp_path, "restore-2", f"{unique}-copy").translate(fact.start) == fact.start
 
     def test_an_object_cut_short_costs_its_tail(
-        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: Path
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: ArchivedFile
     ) -> None:
-        archived.write_bytes(archived.read_bytes()[: archived.stat().st_size // 2])
+        archived.write_bytes(archived.read_bytes()[: archived.place.size // 2])
         assert "the catalog says" in self.refused(kafka, unique, tmp_path).message
         result = bring_back(restore_spec(kafka, tmp_path, onDamagedArchive="Skip"), "restore-2")
         (fact,) = result.loss
@@ -505,7 +506,7 @@ class TestDamagedArchive:
         )
 
     def test_a_missing_object_is_found_by_a_listing(
-        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: Path
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: ArchivedFile
     ) -> None:
         archived.unlink()
         assert "the object is missing" in self.refused(kafka, unique, tmp_path).message
@@ -519,7 +520,7 @@ class TestDamagedArchive:
     ) -> None:
         create_topic(kafka.bootstrap, unique)
         transactions(kafka, unique, [10, -5, 20, -1, 3])
-        back_up(backup_spec(kafka, tmp_path, unique))
+        back_up(backup_spec(kafka, tmp_path, unique, segment={"packBelow": "0"}))
         (index,) = tmp_path.glob(f"topics/{unique}/*/partition=0/*.txnindex")
         index.unlink()
         self.refused(kafka, unique, tmp_path)
@@ -529,7 +530,7 @@ class TestDamagedArchive:
         assert comparison.equal, str(comparison)
 
     def test_damage_after_the_plan_was_made_stops_the_restore(
-        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: Path
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: ArchivedFile
     ) -> None:
         def damage(item: Any) -> None:
             if _restores(item):
@@ -716,8 +717,7 @@ class _Twice(Runner):
         for index, item in enumerate(job.work):
             first = job.function(item, Context(0))
             for task in item:
-                for log in self._root.glob(f"topics/*/*/partition={task.partition}/*.log"):
-                    log.unlink()
+                task.storage.delete({entry.place(task.source, entry.log_suffix).path for entry in task.segments})
             assert job.function(item, Context(1)) == first
             self.repeated += len(item)
             job.on_result(index, first)

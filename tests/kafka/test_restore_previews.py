@@ -12,6 +12,7 @@ from logkeep_engine.errors import TargetUnsuitable
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.data.topics import commit_positions, create_topic, produce, topic_names
+from tests.kafka.archived_files import files_of
 from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec
 from tests.kafka.test_cli import resource
 from tests.kafka.test_drill import drill_spec, drilled, facts_of, outcome_of
@@ -105,8 +106,8 @@ class TestDryRuns:
 class TestDrills:
     @pytest.mark.parametrize("offsets", ["Any", "Same"])
     def test_chosen_partitions_are_drilled(self, kafka: KafkaBroker, source: str, tmp_path: Path, offsets: str) -> None:
-        (damaged,) = (tmp_path / "topics" / source).glob("*/partition=1/*.log")
-        damaged.write_bytes(damaged.read_bytes()[:-9])
+        (damaged,) = files_of(tmp_path, source, 1)
+        damaged.write_bytes(damaged.read_bytes()[:-9] + bytes(9))
         chosen = [{"topic": source, "partition": 0}, {"topic": source, "partition": 2, "target": 1}]
         spec = drill_spec(kafka, tmp_path, f"{source}-drill.", topics={"partitions": chosen}, offsets=offsets)
         result = drilled(spec)

@@ -26,6 +26,7 @@ from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
+from tests.kafka.archived_files import files_of
 from tests.kafka.raw import eventually
 from tests.kafka.restores import ThreadRunner, back_up, backup_spec, bring_back, restore_spec, transactions
 from tests.runners import Job
@@ -109,7 +110,7 @@ class TestRight:
         assert bring_back(spec).verification is None
         assert facts_of(bring_back({**spec, **FULL})).outcome == "Verified"  # the run had succeeded without
         assert report(tmp_path)["segmentsRead"] == 2
-        for path in (tmp_path / "topics").rglob("*.log"):
+        for path in (tmp_path / "packs").rglob("*.pack"):
             path.rename(path.with_suffix(".away"))
         assert facts_of(again(spec)).outcome == "Verified"
         assert report(tmp_path)["segmentsRead"] == 0
@@ -410,7 +411,7 @@ def test_digests_that_were_made_are_kept_although_others_cannot_be_made(
     create_topic(kafka.bootstrap, unique, 3)
     for partition in range(3):
         produce(kafka.bootstrap, unique, numbered(100, partition=partition))
-    back_up(backup_spec(kafka, tmp_path, unique))
+    back_up(backup_spec(kafka, tmp_path, unique, segment={"packBelow": "0"}))
     spec = restore_spec(kafka, tmp_path)
     bring_back(spec)
     (log,) = (tmp_path / "topics").rglob("partition=2/*.log")
@@ -462,7 +463,7 @@ class TestNotVerified:
         for start in (0, 100):
             produce(kafka.bootstrap, unique, numbered(100, start=start))
         back_up(backup_spec(kafka, tmp_path, unique))
-        (log,) = (tmp_path / "topics").rglob("*.log")
+        (log,) = files_of(tmp_path, unique)
         data = bytearray(log.read_bytes())
         data[-5] ^= 1
         log.write_bytes(data)

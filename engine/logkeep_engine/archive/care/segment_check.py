@@ -51,7 +51,8 @@ def missing_or_short(storage: Storage, topic: str, entry: SegmentEntry, listed: 
         if found is None or found < size or (found > size and not shared):
             more = " or more" if shared else ""
             what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}{more}"
-            yield Damage(f"{storage.uri}/{path}", topic, entry.partition, entry.base_offset, what)
+            name = entry.stem(topic) + entry.log_suffix if shared else path
+            yield Damage(f"{storage.uri}/{name}", topic, entry.partition, entry.base_offset, what)
 
 
 def check_segment(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck:

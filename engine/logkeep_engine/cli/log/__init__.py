@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typer
 
-from logkeep_engine.cli.log import diff, dump, index, offsets, recover, timestamps
+from logkeep_engine.cli.log import diff, dump, extract, index, offsets, recover, timestamps
 from logkeep_engine.cli.log.options import EXIT_CODES
 
 _log = typer.Typer(
@@ -21,7 +21,7 @@ _log = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (index, dump, recover, offsets, timestamps, diff):  # as --help lists them
+for command in (index, dump, extract, recover, offsets, timestamps, diff):  # as --help lists them
     command.register(_log)
 
 

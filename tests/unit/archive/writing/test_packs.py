@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.segment_check import check_all
+from logkeep_engine.archive.care.segment_check import check_all, missing_or_short
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.packed import pack, packs_of
@@ -241,6 +241,9 @@ def test_a_missing_pack_is_damage_of_all_of_its_segments(storage: LocalStorage) 
     storage.delete(pack_paths(storage))
     told = faults(storage)
     assert sum("the object is missing" in fault and ".log" in fault for fault in told) == 2
+    entry = Archive.open(storage).load().segments[ID, 1][0]
+    (fault,) = missing_or_short(storage, "orders", entry, {})
+    assert fault.object.endswith(f"pack:{entry.files.position}.log")
 
 
 def test_a_wrong_length_in_the_making_is_refused(storage: LocalStorage) -> None:
