@@ -54,7 +54,7 @@ def count(lines: Iterable[str]) -> dict[str, Counter[str]]:
     for line in lines:
         found = _LINE.search(line)
         if found:
-            counted["segments" if "/topics/" in found[2] else "run"][found[1]] += 1
+            counted["segments" if "/topics/" in found[2] or "/packs/" in found[2] else "run"][found[1]] += 1
     return counted
 
 

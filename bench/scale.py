@@ -34,7 +34,7 @@ from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome, 
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.backup.plan import Piece
 from logkeep_engine.backup.run import run_backup
-from logkeep_engine.backup.task import PieceDone
+from logkeep_engine.backup.task import BackupTask, PieceDone
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_engine.digest import Digest
@@ -130,15 +130,15 @@ class _MadeUpTasks:
 
     def run(
         self,
-        work: Sequence[tuple[Piece, ...]],
+        work: Sequence[BackupTask],
         function: Any,
         on_result: Callable[[int, Any], None],
         on_update: Callable[[PartitionUpdate], None],
         limits: RunLimits = NO_LIMITS,
     ) -> None:
         epoch = function.args[0].epoch
-        for index, pieces in enumerate(work):
-            on_result(index, tuple(PieceDone(piece.number, receipt_of(piece, epoch)) for piece in pieces))
+        for index, task in enumerate(work):
+            on_result(index, tuple(PieceDone(piece.number, receipt_of(piece, epoch)) for piece in task.pieces))
 
 
 def receipt_of(piece: Piece, epoch: int) -> Receipt:

@@ -57,7 +57,9 @@ class Kept:
         self.runs: list[str] = []
 
     def first(self) -> Document:
-        self.saved = self.home.backup(f"{CLICKS}|{STOCK}|{PEOPLE}", spark={}, compactedTopics="Generations")
+        self.saved = self.home.backup(
+            f"{CLICKS}|{STOCK}|{PEOPLE}", spark={}, compactedTopics="Generations", segment={"packBelow": "0"}
+        )
         return self._ended()
 
     def next(self, spec: Mapping[str, Any], *, starts: bool = False) -> Document:

@@ -16,10 +16,11 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Gap, RunOutcome
 from logkeep_engine.archive.catalog.writer import begin_run
+from logkeep_engine.archive.reading.partition import read_file
 from logkeep_engine.backup import making
 from logkeep_engine.backup.pieces.writer import BackupSetting
 from logkeep_engine.backup.plan import REASON_DELETED, REASON_RETENTION, BackupPlan, Piece
-from logkeep_engine.backup.task import PieceDone, archive_pieces
+from logkeep_engine.backup.task import BackupTask, PieceDone, archive_pieces
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ENV_ERASURES_DIR, ExitCode
 from logkeep_engine.contract.run import Progress, RunRequest, RunResult
@@ -92,13 +93,13 @@ def test_second_run_archives_what_is_new_and_a_third_nothing(backups: Backups, t
     topics.create(unique, 2)
     topics.produce(unique, numbers(500))
     first = backups.run(unique)
-    before = {info.path for info in backups.storage.list(names.TOPICS)}
+    before = {info.path for info in backups.storage.list(names.PACKS)}
     topics.produce(unique, numbers(300, first=500))
     second = backups.run(unique)
     third = backups.run(unique)
     assert [run.records for run in (first, second, third)] == [500, 300, 0]
     assert [run.epoch for run in (first, second, third)] == [1, 2, 3]
-    assert before < {info.path for info in backups.storage.list(names.TOPICS)}
+    assert before < {info.path for info in backups.storage.list(names.PACKS)}
     assert [entry.base_offset for entry in backups.segments(unique)] == [0, 500]
     assert backups.log(unique) == topics.log(unique)
     assert backups.faults() == []
@@ -148,7 +149,7 @@ def test_transactions_keep_their_batches_markers_and_aborts(backups: Backups, to
     assert backups.log(unique) == topics.log(unique)
     (segment,) = backups.segments(unique)
     assert (segment.transactional, segment.control, segment.records) == (True, True, 50)
-    ours = read_txn_index(backups.storage.read(segment.stem(unique) + names.TXNINDEX))
+    ours = read_txn_index(read_file(backups.storage, unique, segment, names.TXNINDEX))
     (theirs,) = (topics.data_dir / f"{unique}-0").glob("*.txnindex")
     assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in ours] == [
         (txn.producer_id, txn.first_offset, txn.last_offset) for txn in read_txn_index(theirs.read_bytes())
@@ -169,7 +170,7 @@ def test_run_ends_at_the_oldest_open_transaction_and_knows_what_was_aborted_belo
     first = backups.run(unique)
     assert (first.outcome, first.records) == ("Succeeded", 5)
     (segment,) = backups.segments(unique)
-    (txn,) = read_txn_index(backups.storage.read(segment.stem(unique) + names.TXNINDEX))
+    (txn,) = read_txn_index(read_file(backups.storage, unique, segment, names.TXNINDEX))
     assert (txn.first_offset, txn.last_offset) == (0, 4)
     assert [group.offset for group in backups.state().groups] == [5], "no position past the archived end"
     assert backups.faults() == []
@@ -178,7 +179,7 @@ def test_run_ends_at_the_oldest_open_transaction_and_knows_what_was_aborted_belo
     assert (second.outcome, second.records) == ("Succeeded", 5)
     assert backups.log(unique) == topics.log(unique)
     later = backups.segments(unique)[1]
-    (txn,) = read_txn_index(backups.storage.read(later.stem(unique) + names.TXNINDEX))
+    (txn,) = read_txn_index(read_file(backups.storage, unique, later, names.TXNINDEX))
     assert (txn.first_offset, txn.last_offset) == (0, 10)
 
 
@@ -274,8 +275,11 @@ class WithoutChunk(Runner):
     start: int
 
     def perform(self, job: Job) -> None:
-        others = [tuple(piece for piece in pieces if piece.start != self.start) for pieces in job.work]
-        replace(job, work=[pieces for pieces in others if pieces]).on(self.runner)
+        others = [
+            task._replace(pieces=tuple(piece for piece in task.pieces if piece.start != self.start))
+            for task in job.work
+        ]
+        replace(job, work=[task for task in others if task.pieces]).on(self.runner)
         raise BrokerUnavailable("The broker of one chunk is gone.", hint="It may pass.")
 
 
@@ -354,9 +358,9 @@ class OneByOne(Runner):
     backwards: bool
 
     def perform(self, job: Job) -> None:
-        chunks = [piece for pieces in job.work for piece in pieces]
+        chunks = [piece for task in job.work for piece in task.pieces]
         for piece in sorted(chunks, key=lambda piece: piece.start, reverse=self.backwards):
-            replace(job, work=[(piece,)]).on(self.runner)
+            replace(job, work=[BackupTask(piece.number, (piece,))]).on(self.runner)
             self.act()
 
 

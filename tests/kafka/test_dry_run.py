@@ -203,7 +203,7 @@ class TestWhatWouldBeRefused:
         for name in names:
             create_topic(kafka.bootstrap, name)
             produce(kafka.bootstrap, name, numbered(20))
-        back_up(backup_spec(kafka, tmp_path, f"{unique}.*"))
+        back_up(backup_spec(kafka, tmp_path, f"{unique}.*", segment={"packBelow": "0"}))
         create_topic(kafka.bootstrap, f"{names[0]}-copy")
         (log,) = tmp_path.glob(f"topics/{names[1]}/*/*/*.log")
         data = bytearray(log.read_bytes())

@@ -136,7 +136,7 @@ class Mistaken(Runner):
 
     def perform(self, job: Job) -> None:
         for index, work in enumerate(job.work):
-            job.on_result(index, tuple(self._lost(piece) for piece in work))
+            job.on_result(index, tuple(self._lost(piece) for piece in work.pieces))
 
     def _lost(self, piece: Piece) -> PieceDone:
         gap = Gap(piece.topic_id, piece.partition, piece.start, piece.end, self.reason)

@@ -145,7 +145,7 @@ class Bed:
         """Begin to write an object of the topic, as the owner, and stop."""
         place = self.place
         owner = {"AWS_ACCESS_KEY_ID": place.server.access_key, "AWS_SECRET_ACCESS_KEY": place.server.secret_key}
-        paths = open_at(place.server, place.bucket, ARCHIVE, owner).list(f"topics/{self.topic}/")
+        paths = open_at(place.server, place.bucket, ARCHIVE, owner).list("packs/")
         place.server.begin_upload(place.bucket, f"{ARCHIVE}/{paths[0].path}.left", b"k3")
 
 
@@ -180,10 +180,10 @@ RETENTION = {"maxAge": "1d", "grace": "0s"}
 def retention(bed: Bed) -> None:
     """The older of two segments goes, its objects included."""
     storage = bed.place.opened
-    oldest = storage.list("topics/")[0].path
+    oldest = storage.list("packs/")[0].path
     result = try_backup(bed.spec(retention=RETENTION), f"retention-{time.monotonic_ns()}")
     assert result.outcome == "Succeeded", result
-    assert oldest not in [info.path for info in storage.list("topics/")]
+    assert oldest not in [info.path for info in storage.list("packs/")]
 
 
 def erasure(bed: Bed) -> None:
@@ -294,7 +294,7 @@ def test_what_a_policy_leaves_out_is_refused(policy: str, bed: Bed) -> None:
 
 def test_a_writer_that_may_not_delete_removes_nothing_by_retention(bed: Bed) -> None:
     bed.place.become("writer")
-    before = [info.path for info in bed.place.opened.list("topics/")]
+    before = [info.path for info in bed.place.opened.list("packs/")]
     result = try_backup(bed.spec(retention=RETENTION), "retention")
     assert "was not deleted: AccessDenied" in " ".join((result.message, *result.warnings)), result
-    assert {info.path for info in bed.place.opened.list("topics/")} >= set(before)
+    assert {info.path for info in bed.place.opened.list("packs/")} >= set(before)

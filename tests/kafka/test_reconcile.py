@@ -239,7 +239,7 @@ def test_a_partition_that_cannot_be_read_is_no_pass(
     put(kafka, unique, "one", "two")
     backups.run(unique)
     (entry,) = backups.segments(unique)
-    backups.storage.delete([f"{entry.stem(unique)}.log"])
+    backups.storage.delete(entry.objects(unique))
     report = reconcile(backups, unique)
     assert (report.outcome, only(report).keys) == (KeyVerdict.NOT_COMPARED, None)
     with pytest.raises(NotReconciled, match=f"not compared: topic {unique} partition 0"):

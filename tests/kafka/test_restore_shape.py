@@ -16,6 +16,7 @@ from logkeep_engine.restore.attempt import RestoreTask
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.data.topics import Record, commit_positions, create_topic, produce, topic_names
+from tests.kafka.archived_files import files_of
 from tests.kafka.restores import (
     Only,
     ThreadRunner,
@@ -328,8 +329,8 @@ class TestPartitions:
             produce(kafka.bootstrap, unique, numbered(10 + partition, start=100 * partition, partition=partition))
             commit_positions(kafka.bootstrap, f"{unique}-g", {(unique, partition): 5 + partition})
         back_up(backup_spec(kafka, tmp_path, unique))
-        (damaged,) = (tmp_path / "topics" / unique).glob("*/partition=1/*.log")
-        damaged.write_bytes(damaged.read_bytes()[:-9])
+        (damaged,) = files_of(tmp_path, unique, 1)
+        damaged.write_bytes(damaged.read_bytes()[:-9] + bytes(9))
         return unique
 
     def chosen(self, kafka: KafkaBroker, root: Path, topic: str, *wanted: int, **more: Any) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def test_filters_decide_what_is_read(
     topics.create(other)
     for topic, partition in ((unique, 0), (unique, 1), (other, 0)):
         topics.produce(topic, numbers(3500, size=1000), partition=partition, batch=50)
-    assert backups.run(f"{unique}.*", segment={"maxBytes": "1Mi"}).outcome == "Succeeded"
+    assert backups.run(f"{unique}.*", segment={"maxBytes": "1Mi", "packBelow": "0"}).outcome == "Succeeded"
     segments = {
         (topic, number): backups.segments(topic, number) for topic, number in ((unique, 0), (unique, 1), (other, 0))
     }

@@ -113,8 +113,8 @@ def test_an_archive_of_which_nothing_is_whole_brings_nothing(
 ) -> None:
     create(source, "orders", 10)
     back_up(backup_spec(source, tmp_path))
-    for log in tmp_path.glob("topics/**/*.log"):
-        log.unlink()
+    for pack in tmp_path.glob("packs/*.pack"):
+        pack.unlink()
     with pytest.raises(ArchiveDamaged):
         restored(target, tmp_path)
     with pytest.raises(NothingToRestore, match="damaged"):
