@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("engine/", "operator/", "")
 """Modules are named from here on."""
 
-IN_AN_ARCHIVE = {"catalog/", "digests/", "runs/", "topics/"}
+IN_AN_ARCHIVE = {"catalog/", "digests/", "packs/", "runs/", "topics/"}
 MADE = {"bench/results/", "test-logs/", "run/"}  # when tests and benchmarks run; git does not keep them
 OTHERS = {"group-coordinator/", "logkeep.dev/"}  # a folder of Kafka's sources, and a prefix of labels
 
