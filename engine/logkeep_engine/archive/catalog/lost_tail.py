@@ -28,7 +28,7 @@ from logkeep_engine.archive.catalog.facts import NO_COMMIT, RunOutcome
 from logkeep_engine.archive.catalog.heartbeat import HEARTBEAT, Beat
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.stored import DocumentRefused, StoredDocument
-from logkeep_engine.errors import ObjectMissing, ObjectTooLarge
+from logkeep_engine.errors import ArchiveUnsigned, ObjectMissing, ObjectTooLarge
 from logkeep_engine.storage import NOTE_BYTES, ObjectInfo, Storage
 
 log = logging.getLogger(__name__)
@@ -163,6 +163,9 @@ def _read_beats(storage: Storage, archive_id: str, paths: dict[str, str]) -> dic
         except (ValueError, ObjectTooLarge) as error:
             log.warning("%s/%s is not a heartbeat: %s", storage.uri, path, error)
             return None
+        except ArchiveUnsigned as error:  # also one of an archive that lay here before
+            log.warning("left out: %s", error.message)
+            return None
 
     if not paths:
         return {}
@@ -202,4 +205,7 @@ def _read_record(storage: Storage, path: str) -> list[LostTail]:
         return []
     except DocumentRefused as error:
         log.warning("%s/%s cannot be read: %s", storage.uri, path, error)
+        return []
+    except ArchiveUnsigned as error:
+        log.warning("left out: %s", error.message)
         return []

@@ -19,6 +19,7 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog import cluster_state, signed_documents
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.catalog.lost_tail import store_record
 from logkeep_engine.archive.catalog.signed_documents import SigningStorage, is_document, opened
 from logkeep_engine.archive.catalog.signing import NO_KEYS, SigningKeys
 from logkeep_engine.contract.names import ENV_SIGNING_DIR
@@ -271,17 +272,31 @@ def test_an_altered_archive_json_is_refused(storage: Storage, change: str) -> No
         assert archive_of(storage, NO_KEYS).load().commit == 2  # who has no keys sees nothing
 
 
-def test_a_heartbeat_that_nobody_has_signed_is_refused_by_name(storage: Storage) -> None:
+def test_a_witness_that_nobody_has_signed_is_left_out_by_name(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
     a_run(storage, 0, ALICE)
     beat = json.loads(storage.read("runs/run-0/heartbeat.json")) | {"commit": 99}
     del beat["signer"], beat["signature"]
     storage.put("runs/evil/heartbeat.json", json.dumps(beat).encode())
-    for keys in (READER, ALICE):
-        archive = archive_of(storage, keys)
-        with pytest.raises(ArchiveUnsigned, match=r"runs/evil/heartbeat\.json: it has no signature"):
-            archive.lost_tails(archive.load())
     archive = archive_of(storage, NO_KEYS)
-    assert len(archive.lost_tails(archive.load())) == 1
+    lost = archive.lost_tails(archive.load())
+    assert len(lost) == 1
+    store_record(storage, "evil", 9, lost)
+    for keys in (READER, ALICE):
+        caplog.clear()
+        archive = archive_of(storage, keys)
+        assert archive.lost_tails(archive.load()) == ()
+        assert "runs/evil/heartbeat.json: it has no signature" in caplog.text
+        assert "runs/evil/lost-tail-0000000009.json: it has no signature" in caplog.text
+
+
+def test_an_archive_takes_the_place_of_another_that_was_signed(storage: Storage) -> None:
+    a_run(storage, 0, ALICE)
+    storage.delete([info.path for info in storage.list() if not info.path.startswith("runs/")])
+    a_run(storage, 10, ALICE)  # heartbeats of the other one lie there still
+    archive = archive_of(storage)
+    assert archive.lost_tails(archive.load()) == ()
 
 
 # ---- the beginning of the signing, and another key
@@ -309,7 +324,7 @@ def signers_of_objects(storage: Storage) -> dict[str, str]:
     }
 
 
-def test_another_key_signs_all_anew_so_the_old_one_may_go(storage: Storage) -> None:
+def test_another_key_signs_everything_so_the_old_one_may_go(storage: Storage) -> None:
     a_run(storage, 0, ALICE)
     archive_of(storage, ALICE).storage.put(PLAN, BODY)
     a_run(storage, 10, BOTH)
