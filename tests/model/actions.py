@@ -131,11 +131,13 @@ class Backup(Pasted):
 
 @dataclass(frozen=True, repr=False)
 class Retain(Pasted):
-    """A run of retention alone."""
+    """A run of retention alone. `dies`: before so many writes."""
+
+    dies: int | None = None
 
     def on(self, world: World) -> None:
         if world.runs and world.settings.rules.is_set and world.archive is not None:
-            world.retain()
+            world.retain(self.dies)
 
 
 @dataclass(frozen=True, repr=False)
@@ -322,6 +324,6 @@ _SOMETIMES: tuple[Callable[[Random, Style], list[Any]], ...] = (
     lambda chance, style: [Expire(chance.randrange(style.partitions), chance.choice((1, 2, 4)))],
     lambda chance, style: [SetPolicy(chance.choice(POLICIES))],
     lambda chance, style: [Wait(chance.choice((1, 25, 50, 100)))],
-    lambda chance, style: [Retain()],
+    lambda chance, style: [Retain(chance.randrange(10) if chance.random() < 0.3 else None)],
     lambda chance, style: [HoldRun(chance.choice((-1, 0, 1, 2)))],
 )

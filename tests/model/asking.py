@@ -37,6 +37,8 @@ class Asked:
     run: bool = False
     expects: str = ""
     moment: int = -1
+    since: int | None = None
+    before: int | None = None
     is_branch: bool = False
     ends: dict[Key, int] = field(default_factory=dict)
 
@@ -45,6 +47,8 @@ class Asked:
         point = self.point or {}
         if "asOf" in point:
             return Bounds(line.first_since(self.moment))
+        if "window" in point:
+            return Bounds(since=self.since, before=self.before)
         if "timestamp" in point:
             return Bounds(before=self.moment)
         ends = {item["partition"]: item["offset"] for item in point.get("offsets", ())}

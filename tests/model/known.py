@@ -31,7 +31,7 @@ KNOWN = (
             _has(fault, "branch", "retention", "snapshot")
             and (
                 (fault.kind == "refused" and "no snapshot has what was written to its keys before" in fault.text)
-                or (fault.kind == "wrong keys" and fault.reader.startswith("conversion to"))
+                or fault.kind in ("wrong keys", "taken")
             )
         ),
     ),
@@ -49,7 +49,8 @@ KNOWN = (
         "killed_purge",
         lambda fault: (
             fault.kind == "refused"
-            and _has(fault, "killed", "generation", "retention")
+            and _has(fault, "killed", "retention")
+            and "kept" not in fault.features
             and fault.text.startswith("ArchiveDamaged")
             and fault.text.endswith("the object is missing.")
         ),

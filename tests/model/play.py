@@ -26,13 +26,16 @@ from tests.model.world import World, clock_of
 Wanted = Callable[[Fault], bool]
 
 
-def play(history: History, *, thorough: bool = False) -> Iterator[Fault]:
-    """All faults of a history, as they come. `thorough`: every time and every offset is asked for."""
+def play(history: History, *, thorough: bool = False, counts: Counter[str] | None = None) -> Iterator[Fault]:
+    """All faults of a history, as they come. `thorough`: every time and every offset is asked for. `counts`: what was
+    done how often, and what came of it."""
     logging.disable(logging.CRITICAL)
     world = World(history.settings)
+    world.counts = Counter() if counts is None else counts
     try:
         with clock_of(world):
             for number, action in enumerate(history.actions):
+                world.counts[f"action: {type(action).__name__}"] += 1
                 try:
                     said = action.on(world)
                     if said is not None:
@@ -87,10 +90,10 @@ def _changes(item: Any, keeps: Collection[str] = ()) -> dict[str, Any]:
     return {field.name: field.default for field in own if getattr(item, field.name) != field.default}
 
 
-def found_in(seed: int) -> Counter[str]:
+def found_in(seed: int, counts: Counter[str]) -> Counter[str]:
     """How often each fault comes in the history of a seed; a new one by all that tells it."""
     found: Counter[str] = Counter()
-    for fault in play(random_history(seed)):
+    for fault in play(random_history(seed), counts=counts):
         found[known(fault) or f"NEW: {fault} {sorted(fault.features)}"] += 1
     return found
 
@@ -104,15 +107,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return _show(options.seed)
-    began, histories = time.monotonic(), Counter[str]()
+    began, histories, counts = time.monotonic(), Counter[str](), Counter[str]()
     for seed in range(options.first, options.first + options.count):
-        for name in found_in(seed):
+        for name in found_in(seed, counts):
             histories[name if not name.startswith("NEW") else "NEW"] += 1
             if name.startswith("NEW"):
                 print(f"seed {seed}: {name}", flush=True)
-    print(f"{options.count} histories in {time.monotonic() - began:.0f} s; faults in so many of them:")
+    actions = sum(count for name, count in counts.items() if name.startswith("action: "))
+    print(f"{options.count} histories of {actions} actions in {time.monotonic() - began:.0f} s:")
+    for name, count in sorted(counts.items()):
+        print(f"{count:8d} {name}")
+    print("faults in so many histories:")
     for name, count in histories.most_common():
-        print(f"{count:6d} {name}")
+        print(f"{count:8d} {name}")
     return int("NEW" in histories)
 
 

@@ -7,125 +7,26 @@ fault, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
-from logkeep_engine.errors import ArchiveDamaged, LogkeepError
-from logkeep_engine.log.batch import parse_header
-from logkeep_engine.log.records import decode
-from logkeep_engine.report import Reporter
-from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.partitions import explained
-from logkeep_engine.restore.plan import RestorePlan
+from logkeep_engine.errors import LogkeepError
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.point import plan_point
-from logkeep_engine.restore.state import RestoreState
-from logkeep_engine.restore.task import stream_of
-from logkeep_engine.restore.work import restore_task, with_task
-from logkeep_engine.spark.source import LogkeepReader, SegmentReads
-from logkeep_engine.spark.source_options import SourceOptions
-from logkeep_engine.spark.source_rows import read_rows
 from logkeep_engine.storage import Storage
 from tests.model.asking import Asked, Fault
+from tests.model.others import compared, erased_as_lost, forgotten, spark_filtered, spark_given
+from tests.model.positions import positions_at
 from tests.model.reference import Bounds, Key, Line, Rec, last_values, offset_of
 from tests.model.refusals import Refused, allowed
+from tests.model.restoring import Given, Row, context_of, expected_by_verification, restored, started
 from tests.model.world import Target, World
-from tests.unit.archive.build import CLUSTER
-from tests.unit.erasure.erasing import Inside
-
-Row = tuple[int, int | None, bytes | None, bytes | None]
-"""Offset, time, key, value."""
-Rows = dict[Key, list[Row]]
-_NO_SCHEMA: Any = None
-
-
-class _Nobody:
-    """A cluster without topics."""
-
-    def topics(self) -> list[Any]:
-        return []
-
-    def latest_offsets(self, _: Any) -> dict[Any, int]:
-        return {}
-
-    def group_offsets(self, _: Any) -> dict[Any, Any]:
-        return {}
-
-    def broker_configs(self, _: Any) -> dict[str, str]:
-        return {}
-
-    def check_replicas(self, *_: Any) -> None:
-        pass
-
-    def refusal(self, _: Any) -> None:
-        pass
-
-
-class _Planner(RestorePlanner):
-    """The planner of a cluster that has producer ids enough."""
-
-    def _with_producer_ids(self, plan: RestorePlan) -> RestorePlan:
-        return plan.with_producer_ids(range(100, 200))
-
-
-def _context(storage: Storage, point: Any, topic_id: str | None, run_id: str = "restore-1") -> RestoreContext:
-    source: dict[str, Any] = {"storage": {"uri": storage.uri, "volume": {"claimName": "c"}}}
-    if topic_id is not None:
-        source["topicIds"] = {"orders": topic_id}
-    body = {"source": source, "cluster": {"bootstrapServers": ["127.0.0.1:1"]}, **({"point": point} if point else {})}
-    spec: KafkaRestoreSpec = parse_restore(body)
-    nothing: Any = None
-    control: Any = _Nobody()
-    state = RestoreState(storage, run_id)
-    reporter = Reporter(run_id)
-    return RestoreContext(run_id, spec, Archive.open(storage), state, CLUSTER, control, nothing, Inside, reporter)
-
-
-@dataclass
-class Given:
-    """The records that a reader gives of an incarnation: records by partition."""
-
-    rows: Rows = field(default_factory=dict)
-    topic_id: str = ""
-
-
-def restored(storage: Storage, point: Any = None, topic_id: str | None = None) -> Given:
-    """Plan a restore of the topic without storing it, and take what its tasks would send."""
-    context = _context(storage, point, topic_id)
-    planned = RestorePlanner(context).sketch()
-    return _given(context, Planned(planned.plan.with_producer_ids(range(100, 200)), planned.archived, fresh=True))
-
-
-def started(storage: Storage, asked: Asked, run_id: str) -> Given:
-    """Start a restore, or start it again, and take what its tasks send from the first record on."""
-    context = _context(storage, asked.point, asked.topic_id, run_id)
-    planned = _Planner(context).load_or_make()
-    try:
-        return _given(context, planned)
-    except ArchiveDamaged as error:
-        raise explained(error, context, planned) from error
-
-
-def _given(context: RestoreContext, planned: Planned) -> Given:
-    found = Given(topic_id=planned.plan.topics[0].topic_id)
-    for topic, part in with_task(planned):
-        task = restore_task(context, planned, topic, part)
-        rows = found.rows.setdefault((topic.topic_id, part.partition), [])
-        for item in stream_of(task, 0):
-            assert item.data is not None
-            data = b"".join(item.data)
-            assert parse_header(data).size == item.size == len(data)
-            offsets = [at for first, count in item.source for at in range(first, first + count)]
-            rows += [(at, rec.timestamp, rec.key, rec.value) for at, rec in zip(offsets, decode(data), strict=True)]
-    return found
-
 
 # ---- what is right
 
@@ -218,7 +119,7 @@ def _wrong_keys(
     doubtful: dict[bytes, str] = {}
     for name in sorted({*right, *found}):
         rec, had = right.get(name), found.get(name)
-        if had == rec or (line.cut and had == there.get(name)):
+        if had == rec or ((line.cut or line.shorn) and had == there.get(name)):
             continue
         last = max((rec for rec in written if rec.key == name), key=offset_of, default=None)
         if last is not None and last.offset in gone | line.lost:
@@ -257,9 +158,9 @@ def check(world: World, number: int | None) -> Iterator[Fault]:
         yield from _asked(world, state, world.store, "restore", asked)
     yield from _restores(world)
     yield from _targets(world)
-    yield from _spark(world, state)
-    yield from _erased_ranges(world, state)
-    yield from _forgotten(world, state)
+    yield from _beside(world, state, Random(number))
+    yield from erased_as_lost(world, state)
+    yield from forgotten(world, state)
 
 
 _HOLE = "are neither archived nor recorded as lost"
@@ -271,19 +172,6 @@ def _whole(world: World, archive: Archive, state: ArchiveState) -> Iterator[Faul
     faults = [fault for fault in faults if not (world.died and _HOLE in fault)]
     if faults:
         yield Fault("damaged", "verify", "the archive", faults[0], world.had())
-
-
-def _forgotten(world: World, state: ArchiveState) -> Iterator[Fault]:
-    """Find offsets that the catalog calls kept, and has no segment for."""
-    if world.features & {"generation", "cleaned"}:
-        return
-    for key, line in world.reference.lines.items():
-        has = [(entry.base_offset, entry.next_offset) for entry in state.segments.get(key, ())]
-        kept = [at for at in line.read if any(low <= at < high for low, high in state.kept(*key))]
-        lacks = [at for at in kept if not any(low <= at < high for low, high in has)]
-        if lacks:
-            text = f"partition {key[1]}: offsets {lacks} are in no segment, and do not count as removed"
-            yield Fault("forgotten", "the catalog", "the newest", text, world.had())
 
 
 def _runs(world: World) -> Iterator[Asked]:
@@ -311,11 +199,26 @@ def _moments(world: World, state: ArchiveState, chance: Random | None) -> Iterat
         for moment in moments if chance is None else chance.sample(moments, min(1, len(moments))):
             asked = Asked(kind, lines, {kind: iso(moment)}, moment=moment)
             yield replace(asked, expects=_incarnation_of(state, asked))
+    for low, high in _windows(moments, chance):
+        window = {name: iso(time) for name, time in (("from", low), ("to", high)) if time is not None}
+        point: dict[str, Any] = {"window": window}
+        asked = Asked("a window", lines, point, moment=-1 if high is None else high, since=low, before=high)
+        # Without an end it is the incarnation that the newest state would give.
+        yield replace(asked, expects=_incarnation_of(state, asked) if high else "")
     for key, line in lines.items():
         offsets = range(line.end + 1) if key in state.coverage else ()
         for offset in offsets if chance is None else chance.sample(offsets, min(1, len(offsets))):
             point = {"offsets": [{"topic": "orders", "partition": key[1], "offset": offset}]}
             yield Asked("an offset", lines, point, key[0])
+
+
+def _windows(moments: Sequence[int], chance: Random | None) -> Iterator[tuple[int | None, int | None]]:
+    """Windows of times: one with a beginning at least, or some of each kind."""
+    if not moments:
+        return
+    pairs = [(low, high) for low in moments for high in moments if low < high]
+    some = [*pairs[:: max(1, len(pairs) // 20)], *((low, None) for low in moments)]
+    yield from (some if chance is None else [chance.choice(some)])
 
 
 def _incarnation_of(state: ArchiveState, asked: Asked) -> str:
@@ -330,7 +233,7 @@ def _incarnation_of(state: ArchiveState, asked: Asked) -> str:
 
 
 def _asked(world: World, state: ArchiveState, storage: Storage, reader: str, asked: Asked) -> Iterator[Fault]:
-    features = world.had()
+    features = world.had() | ({"kept"} if asked.kept and asked.run else set())
     try:
         given = restored(storage, asked.point, asked.topic_id)
     except LogkeepError as error:
@@ -340,6 +243,10 @@ def _asked(world: World, state: ArchiveState, storage: Storage, reader: str, ask
             yield Fault("refused", reader, asked.name, f"{error.code}: {error.message}", features)
         return
     faults = list(judge(world, state, reader, asked, given))
+    if not faults and reader == "restore":
+        faults = list(_positions(world, asked, given))
+        if not faults and next(world.turns) % 4 == 0:  # it costs as much as the restore
+            faults = list(_verified(world, asked, given))
     if faults and asked.point is None and faults[0].kind in _OF_STATES and _warned(storage, asked):
         world.counts[f"{reader}: not exact, and says so"] += 1
         return
@@ -351,9 +258,27 @@ _OF_STATES = ("wrong keys", "never read")
 """What is wrong where a restore warns that the state of a compacted topic is not exact."""
 
 
+def _positions(world: World, asked: Asked, given: Given) -> Iterator[Fault]:
+    """The positions of groups at a point."""
+    right = {where: offset for where, offset in positions_at(world, asked).items() if where[1] == given.topic_id}
+    if given.groups != right and not asked.is_branch:
+        yield Fault("positions", "restore", asked.name, f"{given.groups} instead of {right}", world.had())
+
+
+def _verified(world: World, asked: Asked, given: Given) -> Iterator[Fault]:
+    """What a verification would expect in the target of a restore is what the restore sends."""
+    expected = expected_by_verification(world.store, asked.point, asked.topic_id)
+    for key in {*expected, *given.rows}:
+        times = [time for _, time, _, _ in given.rows.get(key, ()) if time is not None]
+        sent = (len(times), min(times, default=-1), max(times, default=-1))
+        if expected.get(key, (0, -1, -1)) != sent:
+            text = f"partition {key[1]}: records, first and last time {expected.get(key)}, and sent are {sent}"
+            yield Fault("verification", "restore", asked.name, text, world.had())
+
+
 def _warned(storage: Storage, asked: Asked) -> bool:
     """Whether a restore without a point says that its state is not exact."""
-    context = _context(storage, asked.point, asked.topic_id)
+    context = context_of(storage, asked.point, asked.topic_id)
     seen = RestorePlanner(context).sketch()
     topics = [seen.archived.topics[topic.topic_id] for topic in seen.plan.topics]
     return any(
@@ -400,8 +325,8 @@ def _restores(world: World) -> Iterator[Fault]:
     for begun in world.restores:
         since, removed = set(world.erased[begun.erased :]), begun.removals != _removals(world)
         erased = bool(since & begun.keys)
-        features = frozenset({*world.had(), *(["erased since"] if erased else [])})
-        asked = replace(begun.asked, kept=begun.asked.run and begun.asked.point["run"] in world.kept)
+        asked = replace(begun.asked, kept=begun.asked.run and (begun.asked.point or {}).get("run") in world.kept)
+        features = world.had() | ({"erased since"} if erased else set()) | ({"kept"} if asked.kept else set())
         try:
             again = started(world.store, begun.asked, begun.run_id)
         except LogkeepError as error:
@@ -440,46 +365,21 @@ def _target(world: World, name: str, target: Target) -> Iterator[Fault]:
         yield from _asked(world, world.state(), target.store, f"conversion to {name}", asked)
 
 
-class _Reader(LogkeepReader):
-    """A reader of a storage in memory."""
-
-    store: Storage
-
-    def _storage(self) -> Storage:
-        return self.store
-
-
-def _spark(world: World, state: ArchiveState) -> Iterator[Fault]:
-    """The rows of the Spark reader: the newest state, of every incarnation."""
-    lines = world.reference.seen
-    for topic_id in dict.fromkeys(key[0] for key in lines):
-        asked = Asked("the newest", lines, None, topic_id)
-        reader = _Reader(SourceOptions.parse({"path": world.store.uri, "topicId": topic_id}), _NO_SCHEMA)
-        reader.store = world.store
-        given = Given(topic_id=topic_id)
-        for group in reader.partitions():
-            assert isinstance(group, SegmentReads)
-            for read in group.reads:
-                key = (topic_id, read.entry.partition)
-                for rows in read_rows(world.store, read):
-                    found = [(rec.offset, rec.timestamp, rec.key, rec.value) for rec in rows[0]]
-                    given.rows.setdefault(key, []).extend(found)
-        world.store.delete([info.path for info in world.store.list("runs/reading.spark-")])  # it has ended
+def _beside(world: World, state: ArchiveState, chance: Random) -> Iterator[Fault]:
+    """What Spark's source and the toolbox see of the newest state."""
+    wholes = {}
+    for topic_id in dict.fromkeys(key[0] for key in world.reference.seen):
+        asked = Asked("the newest", world.reference.seen, None, topic_id)
+        given = wholes[topic_id] = spark_given(world, topic_id)
         faults = list(judge(world, state, "Spark", asked, given))
-        if faults and not _warned(world.store, asked):
+        if faults and not (faults[0].kind in _OF_STATES and _warned(world.store, asked)):
             yield from faults
-
-
-def _erased_ranges(world: World, state: ArchiveState) -> Iterator[Fault]:
-    """A reconciliation must not count what was erased as lost."""
-    if "generation" in world.features:  # what it has read again since counts, and the cluster has erased it, too
-        return
-    for key, offsets in world.reference.erased.items():
-        end = state.accounted_for(*key)[-1][1] if state.accounted_for(*key) else 0
-        ranges = erased_ranges(state, key, end)
-        snapshots = [(0, snapshot.end) for snapshot in state.snapshots.get(key, ())]
-        there = [at for at in offsets if any(low <= at < high for low, high in (*state.kept(*key), *snapshots))]
-        told = [at for at in there if not any(low <= at < high for low, high in ranges)]
-        if told:
-            text = f"offsets {told} were erased, and count as lost: only {ranges} are known"
-            yield Fault("false loss", "reconciliation", "the newest", text, world.had())
+        else:
+            world.counts[f"Spark: {'not exact, and a restore says so' if faults else 'equal'}"] += 1
+        yield from spark_filtered(world, given, chance)
+    if not world.died:  # the toolbox shows what runs have archived that did not succeed, too
+        newest = ""
+        with suppress(LogkeepError):
+            newest = restored(world.store).topic_id
+        if newest in wholes:
+            yield from compared(world, world.store, wholes[newest])

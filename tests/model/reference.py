@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 Key = tuple[str, int]
 """Topic id and partition."""
 
+Positions = dict[tuple[str, str, int], int]
+"""Positions of consumer groups, by group, topic id and partition."""
+
 HOUR = 3_600_000
 
 
@@ -134,6 +137,7 @@ class Line:
     gone: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
     cut: bool = False
+    shorn: bool = False  # the cluster had lost the end of the log before: what it had overwritten is in no archive
 
     def take(self, log: Log, start: int, end: int) -> None:
         """Read a range of the log."""
@@ -145,7 +149,7 @@ class Line:
 
     def stand(self, log: Log, end: int) -> None:
         """Note what the log is at the end of a run."""
-        self.end = end
+        self.end, self.shorn = end, log.leader > 0
         self.written = {at: rec for at, rec in log.written.items() if at < end}
         self.log = {rec.offset: rec for rec in log.records() if rec.offset < end}
 
@@ -257,6 +261,8 @@ class Reference:
     points: dict[str, dict[Key, Line]] = field(default_factory=dict)
     seen: dict[Key, Line] = field(default_factory=dict)
     successes: list[tuple[str, int]] = field(default_factory=list)
+    positions: dict[str, Positions] = field(default_factory=dict)
+    """The positions that the point of a run has."""
     held: str = ""
     erased: dict[Key, set[int]] = field(default_factory=dict)
     taken: dict[Key, set[int]] = field(default_factory=dict)
@@ -272,8 +278,11 @@ class Reference:
         self.branches.setdefault(branch_id, {})[key] = self.line(key).copy()
         self.lines[key] = self.line(key).below(offset)
 
-    def ended(self, run_id: str, time: int, *, succeeded: bool) -> None:
-        """Note that a run has ended so that restores see what it has left."""
+    def ended(self, run_id: str, time: int, positions: Positions, *, succeeded: bool) -> None:
+        """Note that a run has ended so that restores see what it has left. One that failed has the positions of the
+        last success."""
+        last = self.positions[self.successes[-1][0]] if self.successes else {}
+        self.positions[run_id] = positions if succeeded else last
         if succeeded:
             self.successes.append((run_id, time))
         self.seen = {key: line.copy() for key, line in self.lines.items()}

@@ -157,6 +157,10 @@ DELETED_INCARNATION = history(
     Recreate(),
     Backup(),
 )
+# A comparison of two archives sees what only a snapshot has.
+DIFF_SNAPSHOT = history(
+    Settings("compact", keep_runs=1), Write("ab"), Backup(snapshots=True, retains=True), Write("c"), Backup()
+)
 
 
 def faulty(name: str, known: History) -> object:
@@ -186,6 +190,7 @@ def faulty(name: str, known: History) -> object:
         pytest.param(ERASED_INCARNATION, id="erased_incarnation"),
         pytest.param(ABORTED_INCARNATION, id="aborted_incarnation"),
         pytest.param(DELETED_INCARNATION, id="deleted_incarnation"),
+        pytest.param(DIFF_SNAPSHOT, id="diff_snapshot"),
     ],
 )
 def test_a_history_is_right(known: History) -> None:

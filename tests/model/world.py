@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -28,6 +29,7 @@ from logkeep_engine.archive.catalog.facts import (
     Gap,
     GenerationChange,
     GenerationStep,
+    GroupEntry,
     Receipt,
     RunOutcome,
     TopicEntry,
@@ -55,7 +57,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.report import Reporter
-from tests.model.reference import HOUR, Batch, Key, Line, Log, Reference
+from tests.model.reference import HOUR, Batch, Key, Line, Log, Positions, Reference
 from tests.model.retention import Item, Limits, may_go
 from tests.model.store import MemoryStore
 from tests.unit.archive.build import CLUSTER, write_segment
@@ -138,6 +140,7 @@ class World:
         self.removals = 0
         self.retained = False
         self.counts: Counter[str] = Counter()
+        self.turns = count()
 
     def _store(self, name: str) -> MemoryStore:
         """A storage whose objects are as old as the world says."""
@@ -158,6 +161,12 @@ class World:
         """A partition's log. A number that is too high is that of the last one."""
         key = (self.topic_id, min(partition, self.partitions - 1))
         return key, self.reference.logs.setdefault(key, Log())
+
+    def positions(self) -> Positions:
+        """The positions of a consumer group and a share group, which is slower."""
+        ends = dict(map(self.log, range(self.partitions)))
+        found = {("billing", *key): log.end for key, log in ends.items()}
+        return found | {("share", *key): max(log.start, log.end - 2) for key, log in ends.items()}
 
     def cut_off(self, partition: int, batches: int) -> None:
         """Let the cluster lose the end of a log."""
@@ -188,6 +197,10 @@ class World:
         except ArchiveMissing:
             return None
 
+    def writes(self) -> int:
+        """The number of changes to the archive and to what it was converted to."""
+        return self.store.writes + sum(target.store.writes for target in self.targets.values())
+
     @contextmanager
     def dying(self, at: int | None) -> Iterator[None]:
         """Die at a write, if one is said."""
@@ -214,7 +227,11 @@ class World:
             if asked.end == "Failed":
                 writer.end(RunOutcome.FAILED, "records were lost", partial=True)
             else:
-                writer.end(RunOutcome.SUCCEEDED)
+                groups = [
+                    GroupEntry(name, "orders", topic_id, partition, offset, share=name == "share")
+                    for (name, topic_id, partition), offset in self.positions().items()
+                ]
+                writer.end(RunOutcome.SUCCEEDED, groups=groups)
                 self._note(writer.state, pending)
                 self._care(writer, asked)
         self._settle(run_id, pending)
@@ -376,7 +393,7 @@ class World:
                 self.forks.pop(key, None)
                 if key in state.coverage or key in self.reference.lines:
                     self.reference.line(key).stand(log, log.end)
-            self.reference.ended(run_id, self.time, succeeded=run.outcome is RunOutcome.SUCCEEDED)
+            self.reference.ended(run_id, self.time, self.positions(), succeeded=run.outcome is RunOutcome.SUCCEEDED)
             for item in self._may_go(state):  # a point has what the limits left when it ended, also if nothing went
                 line = self.reference.points[run_id].get((item.topic_id, item.partition))
                 if line is not None and not (item.branch or item.is_snapshot or item.topic_id in _compacted(state)):
@@ -474,10 +491,10 @@ class World:
             writer.hold(holds)
             writer.end(RunOutcome.SUCCEEDED)
 
-    def retain(self) -> None:
+    def retain(self, dies: int | None) -> None:
         """Run retention alone."""
         self.runs += 1
-        with suppress(BackupUnfinished), self._watched(self.state()):
+        with suppress(BackupUnfinished), self.dying(dies), self._watched(self.state()):
             held = RetentionHold(runs=tuple(hold.name for hold in self.state().retention_holds))
             run_retention(Archive.open(self.store), f"retention-{self.runs}", self.settings.rules, held)
 
@@ -512,9 +529,11 @@ class World:
         if done is not None and done.outcome == "Succeeded":
             state = Archive.open(target.store).load()
             target.died, target.lines, target.ends = "", seen, {}
+            if target.planned is not None:  # a run that goes on does not look for more partitions
+                target.lines = {key: line for key, line in seen.items() if key in target.planned or key in before}
             for key, line in target.lines.items():
                 line.add_erased(before.get(key))
-                accounted = state.accounted_for(*key)
+                accounted = state.accounted_for(*key) or [(0, 0)]
                 # A run that goes on has what it has planned, and what else it needs to be exact.
                 if (target.planned or {}).get(key, line.end) <= accounted[-1][1] < line.end:
                     target.ends[key] = accounted[-1][1]

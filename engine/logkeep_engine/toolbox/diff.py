@@ -136,9 +136,15 @@ class ArchiveSide:
         self._state = source.state
         self._partitions: dict[Partition, list[ToolboxSegment]] = {}
         taken = source.taken()
-        found = taken.partitions()
+        # A snapshot lies in a folder of its own, and is in the source where the log is gone.
+        found = taken.partitions(checkpoints=self._state is not None)
         for log in found:
-            if other := self._partitions.get((log.topic, log.partition)):
+            other = self._partitions.get((log.topic, log.partition))
+            if other and self._state is not None:
+                other += found[log]
+                other.sort(key=lambda segment: segment.entry.base_offset if segment.entry is not None else -1)
+                continue
+            if other:
                 folders = " and ".join(display(source.storage, folder) for folder in (other[0].folder, log.folder))
                 raise Refused(
                     f"partition {log.partition} of topic {log.topic} lies in {folders}.",

@@ -1,0 +1,140 @@
+"""Restores of the model's archives: planned by the product, and read as their tasks would send them, to no target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from logkeep_engine.archive.care.record_digests import unpacked_stretches
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
+from logkeep_engine.errors import ArchiveDamaged
+from logkeep_engine.log.batch import parse_header
+from logkeep_engine.log.records import decode
+from logkeep_engine.report import Reporter
+from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.partitions import explained
+from logkeep_engine.restore.plan import RestorePlan
+from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.state import RestoreState
+from logkeep_engine.restore.task import stream_of
+from logkeep_engine.restore.verification.expected import expected_records
+from logkeep_engine.restore.work import restore_task, with_task
+from logkeep_engine.storage import Storage
+from tests.model.asking import Asked
+from tests.model.reference import Key
+from tests.unit.archive.build import CLUSTER
+from tests.unit.erasure.erasing import Inside
+
+Row = tuple[int, int | None, bytes | None, bytes | None]
+"""Offset, time, key, value."""
+Rows = dict[Key, list[Row]]
+
+
+class _Nobody:
+    """A cluster without topics."""
+
+    def topics(self) -> list[Any]:
+        return []
+
+    def latest_offsets(self, _: Any) -> dict[Any, int]:
+        return {}
+
+    def group_offsets(self, _: Any) -> dict[Any, Any]:
+        return {}
+
+    def broker_configs(self, _: Any) -> dict[str, str]:
+        return {}
+
+    def check_replicas(self, *_: Any) -> None:
+        pass
+
+    def refusal(self, _: Any) -> None:
+        pass
+
+
+class _Planner(RestorePlanner):
+    """The planner of a cluster that has producer ids enough."""
+
+    def _with_producer_ids(self, plan: RestorePlan) -> RestorePlan:
+        return plan.with_producer_ids(range(100, 200))
+
+
+def context_of(storage: Storage, point: Any, topic_id: str | None, run_id: str = "restore-1") -> RestoreContext:
+    source: dict[str, Any] = {"storage": {"uri": storage.uri, "volume": {"claimName": "c"}}}
+    if topic_id is not None:
+        source["topicIds"] = {"orders": topic_id}
+    body = {"source": source, "cluster": {"bootstrapServers": ["127.0.0.1:1"]}, **({"point": point} if point else {})}
+    spec: KafkaRestoreSpec = parse_restore(body)
+    nothing: Any = None
+    control: Any = _Nobody()
+    state = RestoreState(storage, run_id)
+    reporter = Reporter(run_id)
+    return RestoreContext(run_id, spec, Archive.open(storage), state, CLUSTER, control, nothing, Inside, reporter)
+
+
+@dataclass
+class Given:
+    """The records that a reader gives of an incarnation: records by partition."""
+
+    rows: Rows = field(default_factory=dict)
+    topic_id: str = ""
+    groups: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """Positions by group, topic id and partition."""
+
+
+def restored(storage: Storage, point: Any = None, topic_id: str | None = None) -> Given:
+    """Plan a restore of the topic without storing it, and take what its tasks would send."""
+    return _given(*sketched(storage, point, topic_id))
+
+
+def sketched(storage: Storage, point: Any = None, topic_id: str | None = None) -> tuple[RestoreContext, Planned]:
+    """Plan a restore of the topic without storing it."""
+    context = context_of(storage, point, topic_id)
+    planned = RestorePlanner(context).sketch()
+    return context, Planned(planned.plan.with_producer_ids(range(100, 200)), planned.archived, fresh=True)
+
+
+def expected_by_verification(storage: Storage, point: Any, topic_id: str | None) -> dict[Key, tuple[int, int, int]]:
+    """Tell what the verification of a restore expects in each partition: records, lowest and highest time. It keeps
+    digests in the archive, as one does."""
+    context, planned = sketched(storage, point, topic_id)
+    tasks = [
+        restore_task(context, planned, topic, part)
+        for topic, part in with_task(planned)
+        if planned.segments(topic, part.partition)
+    ]
+    found = {}
+    for task, expected in zip(tasks, expected_records(context, tasks, 16), strict=True):
+        parts = [item for item in unpacked_stretches(expected.stretches) if item.records]
+        lowest, highest = min((i.lowest for i in parts), default=-1), max((i.highest for i in parts), default=-1)
+        key = (planned.plan.topics[0].topic_id, task.target_partition)
+        found[key] = (sum(item.records for item in parts), lowest, highest)
+    return found
+
+
+def started(storage: Storage, asked: Asked, run_id: str) -> Given:
+    """Start a restore, or start it again, and take what its tasks send from the first record on."""
+    context = context_of(storage, asked.point, asked.topic_id, run_id)
+    planned = _Planner(context).load_or_make()
+    try:
+        return _given(context, planned)
+    except ArchiveDamaged as error:
+        raise explained(error, context, planned) from error
+
+
+def _given(context: RestoreContext, planned: Planned) -> Given:
+    found = Given(topic_id=planned.plan.topics[0].topic_id)
+    for group in planned.archived.groups:
+        if group.topic_id == found.topic_id:
+            found.groups[group.group_id, group.topic_id, group.partition] = group.offset
+    for topic, part in with_task(planned):
+        task = restore_task(context, planned, topic, part)
+        rows = found.rows.setdefault((topic.topic_id, part.partition), [])
+        for item in stream_of(task, 0):
+            assert item.data is not None
+            data = b"".join(item.data)
+            assert parse_header(data).size == item.size == len(data)
+            offsets = [at for first, count in item.source for at in range(first, first + count)]
+            rows += [(at, rec.timestamp, rec.key, rec.value) for at, rec in zip(offsets, decode(data), strict=True)]
+    return found
