@@ -43,6 +43,6 @@ def test_known_faults_have_names_of_their_own() -> None:
 def test_a_reader_that_leaves_records_out_is_found_and_made_short(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = play(history(Settings(), Write("abc"), Backup()))
     assert list(whole) == []
-    monkeypatch.setattr("tests.model.readers.stream_of", lambda task, done: iter(()))
+    monkeypatch.setattr("tests.model.restoring.stream_of", lambda task, done: iter(()))
     short = shrunk(history(Settings(max_age=3), Write("ab"), Write("c"), Backup(), Erase("d"), Backup()), is_new)
     assert str(short) == str(history(Settings(), Write(), Backup()))
