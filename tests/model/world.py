@@ -20,7 +20,8 @@ from unittest.mock import patch
 from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.retaining import RetentionRules, retain, run_retention
-from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
+from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog import commits
 from logkeep_engine.archive.catalog import writer as writing
 from logkeep_engine.archive.catalog.archive import Archive
@@ -44,7 +45,6 @@ from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.backup.generations import (
     GenerationPolicy,
     activation,
-    is_held,
     open_changes,
     to_read,
     whole_generations,
@@ -287,7 +287,7 @@ class World:
     ) -> tuple[list[tuple[int, int]], int]:
         """Begin a generation, or go on with one: the ranges that are to be read, and its number."""
         state = writer.state
-        whole = not forked and key not in state.branches and not log.start
+        whole = not forked and not log.start
         cycle = 0 if asked.generation else None
         policy = GenerationPolicy(cycle, self.time)
         changes = policy.changes(state, key, log.start, compacted=self.policy == "compact", whole=whole)
@@ -324,8 +324,7 @@ class World:
 
     def _activate(self, writer: Writer, asked: Any, pending: list[tuple[Key, int, int]]) -> None:
         """Make generations active that are whole and have caught up: nothing was cleaned since the last piece."""
-        free = set() if is_held(writer.state, self.topic_id) else {self.topic_id}
-        for key in whole_generations(writer.state, free):
+        for key in whole_generations(writer.state, {self.topic_id}):
             _, log = self.log(key[1])
             read = [(low, high) for where, low, high in pending if where == key]
             if not all(log.is_dense(low, high) for low, high in read):

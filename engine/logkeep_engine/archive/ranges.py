@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 Range = tuple[int, int]
 """Offsets [start, end)."""
@@ -45,6 +45,13 @@ def without(start: int, end: int, ranges: Sequence[Range]) -> list[Range]:
     if at < end:
         left.append((at, end))
     return left
+
+
+def inside(ranges: Iterable[Range], start: int, end: int) -> Iterator[Range]:
+    """The parts of ranges that lie in [start, end)."""
+    for low, high in ranges:
+        if max(low, start) < min(high, end):
+            yield max(low, start), min(high, end)
 
 
 def cut(ranges: Sequence[Range], offset: int) -> tuple[list[Range], list[Range]]:

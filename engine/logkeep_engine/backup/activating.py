@@ -6,7 +6,7 @@
 A log is read on after the rest was read: its end is asked for, and archived. If a record or a marker came at every
 offset of that, no compaction has been there, and the generation is exact from its end on
 (`archive.catalog.generations`). If offsets were missing the run asks for the end again, some times. What is not proved
-then stays passive, and the next run goes on with it. So does what would replace records under a hold.
+then stays passive, and the next run goes on with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from operator import itemgetter
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.backup.generations import activation, is_held, whole_generations
+from logkeep_engine.backup.generations import activation, whole_generations
 from logkeep_engine.backup.plan import BackupPlan, Piece, open_pieces
 from logkeep_engine.backup.planner import BackupPlanner
 from logkeep_engine.backup.task import PieceDone
@@ -52,9 +52,8 @@ class Activating:
         """Make active what can be; returns the plan with what was archived for it. `archive` archives what is open of a
         plan, and tells whether that went well. Nothing is done with partitions that are `left_out`."""
         topic_ids = {topic.topic_id for topic in plan.topics}
-        free = {topic_id for topic_id in topic_ids if not is_held(writer.state, topic_id)}
         for _ in range(CATCH_UPS):
-            left = [key for key in whole_generations(writer.state, free) if key not in left_out]
+            left = [key for key in whole_generations(writer.state, topic_ids) if key not in left_out]
             if not left:
                 break
             caught = planner.catch_up(plan, writer.state, left)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from logkeep_engine.archive.care.growth import growth
 from logkeep_engine.archive.care.points import kept_points
 from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules
-from logkeep_engine.archive.care.retention import object_bytes
+from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.held_tables import removed_tables
 from logkeep_engine.archive.catalog.snapshots import NO_TIME

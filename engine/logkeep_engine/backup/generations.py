@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from logkeep_engine.archive.care.topics_on_hold import hold_on
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
 from logkeep_engine.archive.catalog.generations import (
     NOWHERE,
@@ -107,11 +106,6 @@ def whole_generations(state: ArchiveState, topic_ids: Collection[str]) -> list[P
     ]
 
 
-def is_held(state: ArchiveState, topic_id: str) -> bool:
-    """Whether a hold keeps what a new generation of the topic would replace."""
-    return bool(state.retention_holds) and topic_id in state.topics and hold_on(state, topic_id) is not None
-
-
 def activation(state: ArchiveState, key: Partition) -> GenerationChange:
     """The step by which the passive generation of a partition becomes active: it is exact from the archived end on."""
     passive = passive_of(state, key)
@@ -133,8 +127,6 @@ def _why_passive(state: ArchiveState, key: Partition, passive: PassiveGeneration
     left = unread(state, key, passive)
     if left:
         return f"offsets {left[0][0]} to {left[-1][1] - 1} are not read yet"
-    if is_held(state, key[0]):
-        return "a hold keeps what it would replace"
     return "its log was compacted faster than its end could be read"
 
 
@@ -173,7 +165,7 @@ def generation_warnings(plan: BackupPlan, state: ArchiveState) -> list[str]:
             told.append(
                 f"Topic {names[topic_id]!r} partition {partition}: the log was cut off below offset {known.exact}, and "
                 f"with it went records that had overwritten what generation {known.number} lacks. Keys may be missing "
-                "at all points but those of runs before. The topic is whole again in an archive at another storage.uri."
+                "at all points but those of runs before, until a later run has read the log again."
             )
     for change in plan.generations:
         if change.step is GenerationStep.BEGIN and change.start:

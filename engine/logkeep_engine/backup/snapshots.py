@@ -25,12 +25,11 @@ from functools import partial
 from typing import Any
 
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.generations import NOWHERE, generation_of
-from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments
+from logkeep_engine.archive.catalog.generations import NOWHERE
 from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.history.compacted import not_exact, snapshot_of
+from logkeep_engine.archive.history.compacted import known_generation, not_exact, snapshot_of
 from logkeep_engine.archiving import COMMIT_SECONDS
 from logkeep_engine.compaction.partition import (
     NO_PROGRESS,
@@ -129,7 +128,7 @@ def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[Co
         last = snapshot_of(state, key)
         entries = state.segments[key]
         first = 0 if last is None else entries.position(last.end)
-        dirty = PackedSegments(key, entries.packed[first * ROW_BYTES :])
+        dirty = entries.from_number(first)
         size = dirty.sums()[1]
         whole = size + (0 if last is None else last.parts(key).sums()[1])
         if size < limits.max_record_bytes_int or size < limits.min_cleanable_ratio * whole or not size:
@@ -155,7 +154,7 @@ def due(state: ArchiveState, limits: Snapshots, notes: list[str]) -> Iterator[Co
 def _why_not(state: ArchiveState, key: Partition, gone: set[Partition]) -> str:
     """The reason why a partition that is due cannot have a snapshot, empty if it can."""
     accounted = state.accounted_for(*key)
-    if generation_of(state, key).exact_from == NOWHERE:
+    if known_generation(state, key).exact_from == NOWHERE:
         return "its log was cut off, and with it went records that had overwritten what the archive lacks"
     if key in gone:
         return "retention has removed a part of its log of which no snapshot holds the keys"

@@ -184,8 +184,7 @@ def _points(found: RetentionPreview) -> Table:
 
 
 def _waiting(found: RetentionPreview) -> Table:
-    shown = table("removed by commit", "at", "segments", "size", "needed by")
+    shown = table("removed by commit", "at", "segments", "size")
     for item in found.waiting:
-        needed = ", ".join(item.needed_by) or "-"
-        shown.add_row(str(item.commit), item.time, str(item.segments), byte_count(item.bytes), needed)
+        shown.add_row(str(item.commit), item.time, str(item.segments), byte_count(item.bytes))
     return shown

@@ -35,10 +35,10 @@ TASK_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class MovedSegment:
-    """A segment to be copied: the name of its topic, and the branch that has it ("": none)."""
+    """A segment to be copied: the name of its topic, and the number of the line on which it lies."""
 
     topic: str
-    branch_id: str
+    line: int
     entry: SegmentEntry
 
     @property
@@ -49,10 +49,11 @@ class MovedSegment:
 
 @dataclass(frozen=True, slots=True)
 class MoveWork:
-    """Some segments that one task copies. No two tasks have the same `number`. `lane` as in `ErasureWork`."""
+    """Some segments that one task copies, all on the same `line` of their partitions. No two tasks have the same
+    `number`."""
 
     number: int
-    lane: int
+    line: int
     segments: tuple[MovedSegment, ...]
 
 
@@ -104,21 +105,21 @@ def dropped(state: ArchiveState, packs: Collection[PackId]) -> list[GenerationCh
 
 def moves_out_of(state: ArchiveState, packs: Collection[PackId]) -> list[MoveWork]:
     """The tasks that copy all segments of the archive that lie in these packs."""
-    lanes: dict[int, list[MovedSegment]] = {}
-    for key, branch_id, lane, segments in tables_of(state):
+    lines: dict[int, list[MovedSegment]] = {}
+    for key, line, segments in tables_of(state):
         if packs_of(segments.packed).isdisjoint(packs):
             continue
         topic = state.topics[key[0]].name
         for entry in segments:
             files = entry.pack_files
             if files is not None and (entry.epoch, files.pack_task, entry.attempt, files.pack_number) in packs:
-                lanes.setdefault(lane, []).append(MovedSegment(topic, branch_id, entry))
+                lines.setdefault(line, []).append(MovedSegment(topic, line, entry))
     found: list[MoveWork] = []
-    for lane, some in sorted(lanes.items()):
+    for line, some in sorted(lines.items()):
         # In the order in which they lie there, so that a task reads few packs, and each from front to back.
         some.sort(key=_place)
         for group in in_groups(some, lambda item: item.size, TASK_BYTES):
-            found.append(MoveWork(len(found), lane, tuple(group)))
+            found.append(MoveWork(len(found), line, tuple(group)))
     return found
 
 
@@ -132,7 +133,7 @@ def move_task(place: RewritePlace, work: MoveWork, context: TaskContext) -> Move
     """Copy some segments into packs of this task, which are there when this returns. Each is checked first: the copy of
     what is damaged would hide it. Raises what the storage raises."""
     storage = NeighbouringReads(place.storage)
-    packs = TaskPacks(place.storage, place.epoch, work.number, work.lane * ATTEMPTS + context.attempt)
+    packs = TaskPacks(place.storage, place.epoch, work.number, work.line * ATTEMPTS + context.attempt)
     exchanges: list[Exchange] = []
     faults: list[str] = []
     try:
@@ -141,7 +142,7 @@ def move_task(place: RewritePlace, work: MoveWork, context: TaskContext) -> Move
                 faults.append(str(damage[0]))
                 continue
             copy = _copy(storage, packs, item.topic, item.entry)
-            exchanges.append(Exchange(item.entry, copy, item.branch_id))
+            exchanges.append(Exchange(item.entry, copy, item.line))
         packs.commit()
         return MoveDone(tuple(exchanges), tuple(faults))
     finally:

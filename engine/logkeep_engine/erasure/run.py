@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 
 from logkeep_engine.archive.care.removal import purge, write_indexes
 from logkeep_engine.archive.care.rewriting import RewritePlace
@@ -30,13 +29,10 @@ from logkeep_engine.archive.catalog.facts import (
     RunOutcome,
 )
 from logkeep_engine.archive.catalog.generations import passive_of
-from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
-from logkeep_engine.archive.catalog.packed import PackId, packs_of
+from logkeep_engine.archive.catalog.packed import PackId
 from logkeep_engine.archive.catalog.replacements import Exchange
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer, begin_run
-from logkeep_engine.archive.history.earlier import identities_of, named
-from logkeep_engine.archive.reading import view
 from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.run import RunResult
@@ -48,7 +44,6 @@ from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveDamaged,
     ArchiveFenced,
-    BackupUnfinished,
     NoTopicMatches,
     SpecError,
     StorageRefused,
@@ -176,7 +171,7 @@ class _ErasureRun(ArchivingRun):
         def on_result(index: int, done: ErasureDone) -> None:
             work = works[index]
             faults.extend(done.faults)
-            self._waiting += (Exchange(item.entry, item.left, work.branch_id) for item in done.rewritten)
+            self._waiting += (Exchange(item.entry, item.left, work.line) for item in done.rewritten)
             records, size = work.segments.sums()
             self._reporter.done(work.number, records, size)
             late = time.monotonic() - self._committed > COMMIT_SECONDS
@@ -337,7 +332,6 @@ def topic_ids_of(archive: Archive, state: ArchiveState, topic: str) -> tuple[str
 
 def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
     """Raises if the archive is in no state in which records can be erased."""
-    _refuse_needed(archive, state, topic_ids)
     lost = archive.lost_tails(state, thorough=True)
     if lost:
         raise ArchiveDamaged(
@@ -352,26 +346,3 @@ def refuse(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) ->
                 f"{state.topics[topic_id].name!r} is erased",
                 hint="Release the hold first: `logkeep hold URI` lists all.",
             )
-
-
-def _refuse_needed(archive: Archive, state: ArchiveState, topic_ids: tuple[str, ...]) -> None:
-    """Raises BackupUnfinished if restores still need objects that an erasure would delete: a run that has not come to
-    its end has replaced them, and restores see the archive as the run before it has left it."""
-    removed = list(removed_tables(state, topic_ids))
-    tables = (*held_tables(state, topic_ids), *removed)
-    packs = {pack for table in tables for pack in packs_of(table.segments.packed)}
-    others = (table for table in removed_tables(state) if table.key[0] not in topic_ids)
-    removed += (table for table in others if not packs_of(table.segments.packed).isdisjoint(packs))
-    if not removed:
-        return
-    seen = view.choose(archive).state
-    wanted = {key: set(named(seen, key)) for key in {table.key for table in removed}}
-    needed = sum(len(wanted[table.key].intersection(identities_of(table.segments))) for table in removed)
-    if needed:
-        unfinished = max((run for run in state.runs.values() if not run.is_care), key=attrgetter("epoch"))
-        raise BackupUnfinished(
-            f"An erasure of the archive at {archive.storage.uri} waits: run {unfinished.run_id} has not come to its "
-            f"end, and restores still need {so_many(needed, 'segment')} that it has replaced.",
-            hint="Let a backup come to its end, be it that it fails when it has tried everything: it leaves the "
-            "archive whole.",
-        )

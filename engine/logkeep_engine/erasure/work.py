@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive.care.rewriting import RewritePlace, Rewritten, SnapshotFrame, without_keys
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged
@@ -17,7 +16,7 @@ from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress, in_
 TASK_BYTES = 256 << 20
 TASK_SEGMENTS = 256
 ATTEMPTS = 1000
-"""Names of the newest log and of its branches must differ, and a task has fewer attempts."""
+"""Lines may have segments of the same base offset, so their names must differ, and a task has fewer attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +29,13 @@ class ErasureSetting:
 
 @dataclass(frozen=True, slots=True)
 class ErasureWork:
-    """Some segments, packed, of the partition or of a branch of it. `lane` is the number of the branch from 1 on, 0 for
-    the newest log: a copy of a segment has the offsets of the segment, and gets another name by it. `time`: the
-    segments are all parts of a snapshot of that time."""
+    """Some segments, packed, of a line of the partition. `time`: the segments are all parts of a snapshot of that
+    time."""
 
     number: int
     topic: str
     key: Partition
-    branch_id: str
-    lane: int
+    line: int
     rows: bytes
     time: int | None = None
 
@@ -62,7 +59,7 @@ def erase_task(setting: ErasureSetting, work: ErasureWork, context: TaskContext)
     rewritten: list[Rewritten] = []
     faults: list[str] = []
     records = size = 0
-    attempt = work.lane * ATTEMPTS + context.attempt
+    attempt = work.line * ATTEMPTS + context.attempt
     last = len(work.segments) - 1
     for number, entry in enumerate(work.segments):
         frame = None if work.time is None else SnapshotFrame(work.time, number == last)
@@ -78,35 +75,25 @@ def erase_task(setting: ErasureSetting, work: ErasureWork, context: TaskContext)
 
 
 def works_of(state: ArchiveState, topic: str, topic_ids: Iterable[str]) -> list[ErasureWork]:
-    """The tasks for all segments of these incarnations of a topic, those of branches too."""
+    """The tasks for all segments of these incarnations of a topic, on all lines."""
     wanted = set(topic_ids)
     found: list[ErasureWork] = []
-    for key, branch_id, lane, segments in tables_of(state):
+    for key, line, segments in tables_of(state):
         if key[0] in wanted:
             for rows in _groups(segments):
-                found.append(ErasureWork(len(found), topic, key, branch_id, lane, rows))
-    for key, branch_id, lane, snapshot in _snapshots(state):
-        if key[0] in wanted:
-            work = ErasureWork(len(found), topic, key, branch_id, lane, snapshot.rows, snapshot.time)
-            found.append(work)
+                found.append(ErasureWork(len(found), topic, key, line, rows))
+    for key in sorted(key for key in {*state.segments, *state.snapshots, *state.lines} if key[0] in wanted):
+        for line, own in enumerate(state.own_facts(key)):
+            for snapshot in own.snapshots:
+                found.append(ErasureWork(len(found), topic, key, line, snapshot.rows, snapshot.time))
     return found
 
 
-def tables_of(state: ArchiveState) -> Iterator[tuple[Partition, str, int, PackedSegments]]:
-    """The segments of each partition, and of each branch: partition, id of the branch, lane, segments."""
-    for key in sorted(state.segments):
-        yield key, "", 0, state.segments[key]
-    for key in sorted(state.branches):
-        for lane, branch in enumerate(state.branches[key], start=1):
-            yield key, branch.id, lane, branch.segments
-
-
-def _snapshots(state: ArchiveState) -> Iterator[tuple[Partition, str, int, HeldSnapshot]]:
-    for key in sorted(state.snapshots):
-        yield from ((key, "", 0, snapshot) for snapshot in state.snapshots[key])
-    for key in sorted(state.branches):
-        for lane, branch in enumerate(state.branches[key], start=1):
-            yield from ((key, branch.id, lane, snapshot) for snapshot in branch.held.snapshots)
+def tables_of(state: ArchiveState) -> Iterator[tuple[Partition, int, PackedSegments]]:
+    """The segments on each line of each partition: partition, number of the line, segments."""
+    for key in sorted({*state.segments, *state.lines}):
+        for line, own in enumerate(state.own_facts(key)):
+            yield key, line, PackedSegments(key, own.rows)
 
 
 def _groups(segments: PackedSegments) -> Iterator[bytes]:

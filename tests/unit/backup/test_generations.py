@@ -14,13 +14,11 @@ import pytest
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, GenerationStep, PassiveFacts
 from logkeep_engine.archive.catalog.generations import generation_of
-from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.generations import (
     GenerationPolicy,
     activation,
     generation_warnings,
-    is_held,
     may_have_stale_keys,
     open_changes,
     to_read,
@@ -138,20 +136,6 @@ def values(records: list[Record]) -> dict[int, int]:
 
 
 @pytest.mark.deep
-def test_a_generation_stays_passive_under_a_hold() -> None:
-    state = begun()
-    archive(state, 0, 100, 1)
-    assert not is_held(state, KEY[0])
-    for hold, held in (
-        (Hold(HoldKind.TOPIC, "pay.*", HoldOrigin.SPEC), False),
-        (Hold(HoldKind.TOPIC, "ord.*", HoldOrigin.SPEC), True),
-        (Hold(HoldKind.RUN, "none", HoldOrigin.COMMAND), False),
-        (Hold(HoldKind.RUN, next(iter(state.runs)), HoldOrigin.COMMAND), True),
-    ):
-        commit(state, holds=(hold,))
-        assert is_held(state, KEY[0]) is held, hold
-
-
 @pytest.mark.parametrize("seed", range(number(60, deep=2000)))
 def test_a_generation_that_became_active_has_every_key_as_it_was_at_its_end(seed: int) -> None:
     model, activated = Model(Random(seed)), 0

@@ -18,14 +18,13 @@ from logkeep_engine.archive.catalog.facts import (
     branch_id,
 )
 from logkeep_engine.archive.catalog.generations import generation_of
-from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import begin_run
 from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.reading.view import choose
 from logkeep_engine.backup.generations import GenerationPolicy, activation
 from logkeep_engine.backup.reconcile.comparing import ComparedKeys
-from logkeep_engine.backup.reconcile.healing import BRANCHED, CHANGED, FIRST, HELD, WRONG, make_due, why_not
+from logkeep_engine.backup.reconcile.healing import CHANGED, FIRST, WRONG, make_due, why_not
 from logkeep_engine.backup.reconcile.report import ReconcileReport
 from logkeep_engine.backup.reconcile.task import ReconciledPartition
 from logkeep_engine.backup.snapshots import due
@@ -137,13 +136,11 @@ def test_partitions_that_cannot_have_another_generation_are_told() -> None:
     state = hundred(stale=False)
     assert why_not(state, state, KEY) == ""
     assert why_not(ArchiveState(), state, KEY) == FIRST
-    state.retention_holds = (Hold(HoldKind.TOPIC, ORDERS.name, HoldOrigin.SPEC),)
-    assert why_not(state, state, KEY) == HELD
     other = hundred()
     heal(other)
     assert why_not(other, state, KEY) == CHANGED
     commit(state, branchings=(Branching(*KEY, branch_id(KEY[0], 1), 50),))
-    assert why_not(state, state, KEY) == BRANCHED
+    assert why_not(state, state, KEY) == ""
 
 
 def test_a_commit_behind_the_end_of_the_backup_says_that_it_is_due_and_the_report_says_so(storage: Storage) -> None:

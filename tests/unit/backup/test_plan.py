@@ -11,9 +11,10 @@ from types import MappingProxyType
 
 import pytest
 
-from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Receipt, TopicEntry, branch_id
+from logkeep_engine.archive.catalog.held_lines import HeldLine, PartitionFacts
 from logkeep_engine.archive.catalog.lineage import Fork, LeaderSeen, LogStanding
+from logkeep_engine.archive.catalog.lines import FOREVER, Line
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.names import records_stem, segment_stem
@@ -250,9 +251,18 @@ def test_whatever_brokers_answer_the_plan_has_each_offset_once_and_no_empty_rang
         assert gaps == [offset for offset in range(first, start) if offset not in kept]
 
 
+def cut_off(state: ArchiveState, key: tuple[str, int], offset: int, held: PartitionFacts) -> None:
+    """Let the log of a partition, which was as `held` says, go on at an offset with what the state has."""
+    log = state.held(key)
+    old = HeldLine(Line(), held, branch_id=branch_id(key[0], 1))
+    state.lines[key] = [old, HeldLine(Line(0, offset), log.within(offset, FOREVER))]
+    old.held.coverage = list(log.within(0, offset).coverage)
+    state.show(key)
+
+
 def test_branches_of_a_topic_are_counted() -> None:
     state = archived((0, 1500))
-    state.branches["a" * 22, 1] = [Branch(("a" * 22, 1), branch_id("a" * 22, 1), 5, PartitionFacts())]
+    cut_off(state, ("a" * 22, 1), 5, PartitionFacts())
     assert branched(state, 1000).forks[0].branch_id == branch_id("a" * 22, 2)
 
 
@@ -278,7 +288,7 @@ def test_position_in_an_old_end_goes_back_to_where_the_logs_part(offset: int, ep
     assert [entry.offset for entry in plan.groups] == [expected]
     held = PartitionFacts(epochs=[(3, 0), (5, 700)], leader=6)
     later = archived((0, 5000))
-    later.branches["a" * 22, 0] = [Branch(("a" * 22, 0), branch_id("a" * 22, 1), 1000, held)]
+    cut_off(later, ("a" * 22, 0), 1000, held)
     plan = planned(later, end=9000, standings={WHERE: LogStanding(7)}, groups=(group,))
     assert [entry.offset for entry in plan.groups] == [expected]
 

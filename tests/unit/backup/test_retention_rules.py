@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.removal import purge
-from logkeep_engine.archive.care.retaining import retain, run_retention
+from logkeep_engine.archive.care.points import KeepRules
+from logkeep_engine.archive.care.retaining import RetentionRules, retain, run_retention
+from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.care.retention_report import planned_retention, preview
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
@@ -104,9 +105,9 @@ def test_points_of_unchosen_topics_keep_what_a_generation_has_replaced(tmp_path:
         writer.end(RunOutcome.SUCCEEDED)
     reread(storage, "again", 20)
     archive = Archive.open(storage)
-    assert len(archive.load().unpurged) == 1
+    assert archive.load().unpurged == ()
     with begin(storage, "other") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        assert retain(writer, retention_rules(spec("planes"))).purged.segments == 0
-        assert len(writer.state.unpurged) == 1, "another spec may keep the point"
-        assert purge(writer).segments == 1, "the owner's rules, with no points but the last, do not"
+        assert retain(writer, retention_rules(spec("planes"))).removed.segments == 0, "another spec may keep the point"
+        done = retain(writer, RetentionRules(RetentionLimits(), KeepRules(), 0))
+        assert done.removed.segments == 1, "the owner's rules, with no points but the last, do not"

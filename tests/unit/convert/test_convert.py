@@ -825,8 +825,7 @@ def test_a_source_without_an_exact_point_says_so_of_the_target(tmp_path: Path, b
     compacted_source(source)
     if branched:
         with begin(source, "run-3") as writer:
-            copy = write_segment(source, [Batch(0, 5).encode(), Batch(20, 10).encode()], epoch=writer.epoch)
-            writer.branch([Branching(ORDERS.topic_id, 0, branch_id(ORDERS.topic_id, 1), 30)], [copy])
+            writer.branch([Branching(ORDERS.topic_id, 0, branch_id(ORDERS.topic_id, 1), 30)])
             writer.commit(receipts=[chunk(source, 30, 60, epoch=writer.epoch)])
             writer.end(RunOutcome.SUCCEEDED)
     else:

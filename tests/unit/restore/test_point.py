@@ -33,7 +33,7 @@ from logkeep_engine.restore import point as points
 from logkeep_engine.restore.plan import PointPlan
 from logkeep_engine.restore.selection import Choice, with_branches
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, Batch, begin, chunk, reread, write_segment
+from tests.unit.archive.build import CLUSTER, FAST, ORDERS, TIME, begin, chunk, reread, write_segment
 from tests.unit.backup.compacted_topic import CompactedTopic, last_values, spec_of
 from tests.unit.erasure.erasing import erased
 from tests.unit.log.batches import NOON, batch, marker
@@ -119,14 +119,22 @@ def test_what_retention_has_removed_since_is_not_in_the_state_of_a_run(storage: 
     assert held(again) == [(10, 20)]
 
 
+def remove_front(storage: Storage) -> None:
+    """Retention removes what another generation has taken the place of."""
+    with begin(storage, "retention") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove([RemovedSegment(*KEY, 0, 0)])
+
+
 def test_what_was_erased_since_a_generation_is_there_as_the_erasure_has_left_it(storage: Storage) -> None:
-    """The restore keeps the catalog up to the commit before the generation. It does not take segments from there."""
+    """The restore keeps the catalog up to the commit before the removal. It does not take segments from there."""
     run(storage, "one", 0, 10)
     other = replace(ORDERS, name="other", topic_id="b" * 21 + "_")
     with begin_run(Archive.open(storage), "two", wait=FAST) as writer:
         writer.commit(topics=[other], receipts=[chunk(storage, 0, 20, epoch=writer.epoch, topic=other)])
         writer.end(RunOutcome.SUCCEEDED)
     reread(storage, "three", 10)
+    remove_front(storage)
     archive = Archive.open(storage)
     (gone,) = archive.load().segments[other.topic_id, 0]
     with begin_run(archive, "erasure-one", kind="Erasure", wait=FAST) as writer:
@@ -174,12 +182,13 @@ def test_a_later_start_has_what_the_plan_had_whatever_was_deleted_before_and_beh
             writer.remove([RemovedSegment(other.topic_id, 0, base)])
             purge(writer, topic_ids={other.topic_id})
 
+    remove_front(storage)
     delete("four", 0)
     archive, wanted = Archive.open(storage), point(run="two")
     state = points.choose(archive, wanted).state
     plan = points.plan_point(archive, state, [ORDERS, other], wanted).plan
     assert plan is not None
-    assert plan.seen < plan.newest, "a generation was replaced, and its objects are there still"
+    assert plan.seen < plan.newest, "the line of before is removed, and its objects are there still"
     first = points.state_at_point(archive, state, wanted, plan).segments
     delete("five", 10)
     again = points.state_at_point(archive, points.choose(archive, wanted).state, wanted, plan).segments
@@ -191,8 +200,7 @@ def test_a_log_that_was_cut_off_later_is_still_the_one_of_the_run(storage: Stora
     run(storage, "one", 0, 10)
     run(storage, "two", 10, 30)
     with begin_run(Archive.open(storage), "three", wait=FAST) as writer:
-        copy = write_segment(storage, [Batch(10).encode()], epoch=writer.epoch)
-        writer.branch([Branching(*KEY, branch_id(ORDERS.topic_id, 1), 20)], [copy])
+        writer.branch([Branching(*KEY, branch_id(ORDERS.topic_id, 1), 20)])
         writer.commit(receipts=[chunk(storage, 20, 50, epoch=writer.epoch)])
         writer.end(RunOutcome.SUCCEEDED)
     state = seen(storage, point(run="two"))
@@ -206,8 +214,7 @@ def test_positions_of_a_point_are_those_in_the_branch_that_is_restored(storage: 
     run(storage, "two", 10, 40, group(12))
     branch = branch_id(ORDERS.topic_id, 1)
     with begin_run(Archive.open(storage), "three", wait=FAST) as writer:
-        copy = write_segment(storage, [Batch(10).encode()], epoch=writer.epoch)
-        writer.branch([Branching(*KEY, branch, 20)], [copy])
+        writer.branch([Branching(*KEY, branch, 20)])
         writer.commit(receipts=[chunk(storage, 20, 50, epoch=writer.epoch)])
         writer.end(RunOutcome.SUCCEEDED, groups=[group(35)])
     archive = Archive.open(storage)

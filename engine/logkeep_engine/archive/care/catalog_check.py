@@ -19,7 +19,7 @@ from logkeep_engine.archive.catalog.comparison import CheckpointComparison
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import PASSIVE
-from logkeep_engine.archive.catalog.held_tables import all_branches
+from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes
@@ -221,12 +221,10 @@ def check_continuity(
             yield Damage(folder, topic, partition, start, f"offsets [{start}, {end}) are {NOT_ACCOUNTED_FOR}")
         coverage = state.coverage.get((topic_id, partition), [])
         yield from _verify_order(storage, topic, coverage, state.segments.get((topic_id, partition), ()))
-    for branch in all_branches(state):
-        if branch.key[0] in chosen:
-            # A segment across the offset at which the log was cut off belongs to the branch as a whole.
-            first = [(entry.base_offset, branch.offset) for entry in branch.segments[:1]]
-            coverage = [item for item in first if item[0] < item[1]] + branch.held.coverage
-            yield from _verify_order(storage, chosen[branch.key[0]], coverage, branch.segments)
+    for key in sorted(state.lines):
+        if key[0] in chosen:
+            for own in state.own_facts(key):
+                yield from _verify_order(storage, chosen[key[0]], own.coverage, PackedSegments(key, own.rows))
     yield from _check_passive(storage, state, chosen)
 
 

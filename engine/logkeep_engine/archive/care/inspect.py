@@ -15,16 +15,16 @@ from typing import Any
 
 from logkeep_engine.archive.care.as_json import AsJson
 from logkeep_engine.archive.catalog.anchor import newest
-from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.archive.catalog.documents import FORMAT, ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Partition, RunEntry, TopicEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, unread
+from logkeep_engine.archive.catalog.held_lines import Branch, branches_of
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lost_tail import LostTail
 from logkeep_engine.archive.catalog.packed import digests_of
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.totals import SegmentTotals, totals_of
+from logkeep_engine.archive.catalog.totals import SegmentTotals, totals_of, totals_of_segments
 from logkeep_engine.archive.history.compacted import first_exact
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.beginnings import holes
@@ -376,7 +376,8 @@ class _Making:
         count = max(topic.partitions, archived)
         totals = SegmentTotals()
         for partition in range(count):
-            totals.add_rows(state.segments.rows((topic_id, partition)))
+            if (topic_id, partition) in state.segments:
+                totals.add(totals_of_segments(state.segments[topic_id, partition]))
         complete = self.complete.get(topic_id, -1)
         return InspectedTopic(
             name=topic.name,
@@ -398,7 +399,7 @@ class _Making:
             branches=tuple(
                 _branch(branch)
                 for partition in range(count)
-                for branch in state.branches.get((topic_id, partition), ())
+                for branch in branches_of((topic_id, partition), state.lines.get((topic_id, partition), ()))
             ),
         )
 
@@ -421,7 +422,8 @@ def _branch(branch: Branch) -> BranchInfo:
 def _partition(
     state: ArchiveState, beginnings: Mapping[Partition, int], topic_id: str, partition: int
 ) -> InspectedPartition:
-    totals = totals_of(state.segments.rows((topic_id, partition)))
+    segments = state.segments.get((topic_id, partition))
+    totals = SegmentTotals() if segments is None else totals_of_segments(segments)
     accounted = state.accounted_for(topic_id, partition)
     first = first_exact(state, (topic_id, partition)) if topic_id in state.topics else None
     return InspectedPartition(

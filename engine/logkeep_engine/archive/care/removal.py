@@ -10,9 +10,9 @@ the catalog's word that they may be there: a later run that succeeds deletes the
 since the catalog still accounts for their offsets. So a deletion that comes late, even by a run that another has
 overtaken, deletes nothing else.
 
-Objects are deleted when their removal is older than the grace, no running reader began before it (see `leases`), and no
-kept point needs them (see `kept_fronts`). A pack is deleted when all segments in it are such. Until then the catalog
-keeps its word for each removal that names the pack, so it always knows everything that a pack holds.
+Objects are deleted when their removal is older than the grace, and no running reader began before it (see `leases`). A
+pack is deleted when all segments in it are such. Until then the catalog keeps its word for each removal that names the
+pack, so it always knows everything that a pack holds.
 The time of a removal is that of the commit's object by the store's clock, or the one that the commit tells, whichever
 is later and not in the future. If the clocks are doubtful, nothing is deleted.
 """
@@ -25,14 +25,14 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.clock import checked_now
-from logkeep_engine.archive.care.kept_fronts import points_with
 from logkeep_engine.archive.care.leases import running_readers
-from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules, kept_points
-from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
+from logkeep_engine.archive.care.points import LAST_ONLY, KeepRules
+from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired
+from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment
 from logkeep_engine.archive.catalog.held_tables import held_tables
-from logkeep_engine.archive.catalog.packed import PackId, packs_of
+from logkeep_engine.archive.catalog.packed import PackedSegments, PackId, packs_of
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import Unpurged
@@ -44,7 +44,6 @@ from logkeep_engine.storage import LockedObject, Storage
 
 log = logging.getLogger(__name__)
 
-_EVERY_RUN = KeepRules(runs=1 << 31)
 SEGMENTS_AT_ONCE = 1000  # a commit, and four requests of S3's DeleteObjects
 
 
@@ -64,8 +63,8 @@ class Removed:
 @dataclass(frozen=True, slots=True)
 class Purged:
     """The removed segments whose objects were deleted, and the `bytes` of these. `waiting` are those that are there
-    still: for their grace, for the runs `readers`, which may read them, for objects that the store keeps `locked`, for
-    kept points from before a new generation, or for other segments in the same packs.
+    still: for their grace, for the runs `readers`, which may read them, for objects that the store keeps `locked`, or
+    for other segments in the same packs.
     """
 
     segments: int = 0
@@ -105,15 +104,11 @@ def purge(
     writer: Writer,
     grace: int = 0,
     topic_ids: Collection[str] | None = None,
-    keep: KeepRules = LAST_ONLY,
-    spared: Collection[str] = (),
     packs: Collection[PackId] = (),
 ) -> Purged:
-    """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs, nor
-    a point that these rules, or a hold, keep. `topic_ids`: only those of these topics and `packs`, and what else was
-    removed that shares a pack with them; what one commit has removed of others stays, and so does the catalog's word
-    for it. What a commit has removed of `spared` topics stays as long as any run's point needs it: who keeps such
-    points is not for these rules to know.
+    """Delete the objects of segments that were removed `grace` ms ago or earlier, and that no running reader needs.
+    `topic_ids`: only those of these topics and `packs`, and what else was removed that shares a pack with them; what
+    one commit has removed of others stays, and so does the catalog's word for it.
 
     Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and nobody knows whether it is over.
     """
@@ -124,16 +119,7 @@ def purge(
     over = _with_grace_over(writer, removals, grace) if removals else []
     readers = running_readers(writer.archive.storage, writer.store_time()) if over else []
     held = {item.commit: [reader.run_id for reader in readers if reader.needs(item.commit)] for item in over}
-    points = kept_points(writer.state, keep)
-    every = kept_points(writer.state, _EVERY_RUN) if spared else points
-    due = [
-        item
-        for item in over
-        if not held[item.commit]
-        and not points_with(
-            writer.archive, writer.state, item, every if any(key[0] in spared for key in item.segments) else points
-        )
-    ]
+    due = [item for item in over if not held[item.commit]]
     staying = _staying_packs(writer.state, due, keys_of)
     stuck = {item.commit for item in due if not staying.isdisjoint(_packs_among(item, keys_of[item.commit]))}
     if stuck:  # an earlier run may have deleted the others
@@ -145,8 +131,8 @@ def purge(
     if whole:
         writer.purged([item.commit for item in whole])
     return Purged(
-        sum(item.segments.count for item in done),
-        sum(object_bytes(entry) for item in done for entries in item.segments.values() for entry in entries),
+        sum(len(item.segments[key]) for item in done for key in keys_of[item.commit]),
+        sum(object_bytes(entry) for item in done for key in keys_of[item.commit] for entry in item.segments[key]),
         sum(item.segments.count for item in removals if item not in done),
         tuple(sorted({run_id for run_ids in held.values() for run_id in run_ids})),
         tuple(found for some in locked.values() for found in some),
@@ -252,9 +238,7 @@ def _delete_objects(
 def _not_named(state: ArchiveState, key: Partition, entries: Iterable[SegmentEntry]) -> Iterator[str]:
     """The objects of segments that no segment of the archive has. In formats whose names have no epoch another one may
     have taken the place of a removed one."""
-    tables = [branch.segments for branch in state.branches.get(key, ())]
-    if key in state.segments:
-        tables.append(state.segments[key])
+    tables = [PackedSegments(key, own.rows) for own in state.own_facts(key)]
     topic = state.topics[key[0]].name
     for entry in entries:
         places = [(table, table.position(entry.base_offset)) for table in tables]

@@ -105,7 +105,7 @@ def retain(writer: Writer, rules: RetentionRules) -> RetentionDone:
     removed = remove_expired(writer, limits, now, rules.keep, spared)
     purged = Purged()
     try:
-        purged = purge(writer, rules.grace, keep=rules.keep, spared=spared)
+        purged = purge(writer, rules.grace)
     except ClockDoubtful as error:
         notes.append(f"objects of what was removed are not deleted yet: {error.message}")
     except ArchiveFenced:

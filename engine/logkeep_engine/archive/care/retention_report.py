@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass
 
 from logkeep_engine.archive.care.as_json import AsJson
-from logkeep_engine.archive.care.kept_fronts import points_with
 from logkeep_engine.archive.care.points import KeptPoint, kept_points
 from logkeep_engine.archive.care.retaining import RetentionRules, with_spec_holds
-from logkeep_engine.archive.care.retention import Judged, judged, object_bytes
+from logkeep_engine.archive.care.retention import Judged, judged
+from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import exact_by_snapshots
@@ -40,12 +40,13 @@ class JudgedTopic(AsJson):
 
 @dataclass(frozen=True)
 class GoingItem(AsJson):
-    """A segment (by its base offset) or a snapshot (by its end) that would go. `branch_id` "": of the newest log."""
+    """A segment (by its base offset) or a snapshot (by its end) that would go. `line`: the number of
+    the line on which it lies."""
 
     topic: str
     topic_id: str
     partition: int
-    branch_id: str
+    line: int
     offset: int
     snapshot: bool
     bytes: int
@@ -67,14 +68,12 @@ class RestorablePoint(AsJson):
 
 @dataclass(frozen=True)
 class WaitingRemoval(AsJson):
-    """Segments that a commit has removed, and whose objects are there still. `needed_by`: the kept points that have
-    them, which a new generation has replaced."""
+    """Segments that a commit has removed, and whose objects are there still."""
 
     commit: int
     time: str
     segments: int
     bytes: int
-    needed_by: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,6 @@ def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> Ret
                 moment(item.time),
                 item.segments.count,
                 sum(object_bytes(entry) for entries in item.segments.values() for entry in entries),
-                tuple(map(str, points_with(archive, state, item, points))),
             )
             for item in state.unpurged
         ),
@@ -176,7 +174,7 @@ def _going(state: ArchiveState, found: Judged) -> GoingItem:
     item = found.item
     topic = state.topics[item.topic_id].name
     return GoingItem(
-        topic, item.topic_id, item.partition, item.branch_id, item.offset, item.is_snapshot, item.bytes, found.why
+        topic, item.topic_id, item.partition, item.line, item.offset, item.is_snapshot, item.bytes, found.why
     )
 
 

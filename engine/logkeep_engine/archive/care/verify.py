@@ -32,7 +32,7 @@ sizes of their objects, and what shows in all segments of a partition together i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -46,12 +46,11 @@ from logkeep_engine.archive.care.catalog_check import (
     lost_tails,
 )
 from logkeep_engine.archive.care.increments import VerifyCycle
-from logkeep_engine.archive.care.kept_fronts import kept_tables
 from logkeep_engine.archive.care.segment_check import SegmentCheck, check_all, missing_or_short
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.held_tables import HeldTable, held_tables, removed_tables
+from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
 from logkeep_engine.archive.catalog.packed import pack, sums_of_segments
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -142,9 +141,7 @@ def verify(
     chosen = {topic_id: topic.name for topic_id, topic in state.topics.items() if topics is None or topics(topic.name)}
     faults.extend(lost_tails(archive, state))
     faults.extend(check_continuity(archive.storage, state, chosen, missing_beginnings(archive, state)))
-    kept, unread_commits = _kept_tables(archive, state, chosen)
-    faults.extend(unread_commits)
-    tables: list[Sequence[SegmentEntry]] = [item.segments for item in chain(held_tables(state, chosen), kept)]
+    tables: list[Sequence[SegmentEntry]] = [item.segments for item in held_tables(state, chosen)]
     left_out: list[SegmentEntry] = []
     if cycle is not None and not cycle.is_first:
         tables, left_out = _chosen_by(cycle, tables)
@@ -313,19 +310,7 @@ def _still_named(
     topic_ids = {entry.topic_id for entry, _ in damaged}
     try:
         newest = archive.load()
-        tables = [*held_tables(newest, topic_ids), *kept_tables(archive, newest, topic_ids)]
     except (ArchiveDamaged, ArchiveMismatch):
         return damaged
-    named = {pack(entry) for table in tables for entry in table.segments}
+    named = {pack(entry) for table in held_tables(newest, topic_ids) for entry in table.segments}
     return [item for item in damaged if pack(item[0]) in named]
-
-
-def _kept_tables(
-    archive: Archive, state: ArchiveState, topic_ids: Collection[str]
-) -> tuple[list[HeldTable], list[Damage]]:
-    """The removed segments that must be there, see `kept_fronts`. If a commit cannot be read that tells them, that is
-    damage: an incremental verification has not read all commits."""
-    try:
-        return list(kept_tables(archive, state, topic_ids)), []
-    except ArchiveDamaged as error:
-        return [], [Damage(archive.storage.uri, "", -1, None, error.message)]

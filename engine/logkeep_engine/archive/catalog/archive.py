@@ -412,8 +412,8 @@ class SinceCheckpoint:
 def _impossible(state: ArchiveState) -> str:
     """Tell what of a state no archive can hold: facts about topics that it does not know, or more partitions than
     clusters have. Empty if there is nothing of that."""
-    tables = (state.segments, state.coverage, state.gaps, state.epochs, state.leaders, state.branches, state.snapshots)
-    strange = {topic_id for table in (*tables, state.generations) for topic_id, _ in table} - state.topics.keys()
+    tables = (state.segments, state.coverage, state.gaps, state.epochs, state.leaders, state.lines, state.snapshots)
+    strange = {topic_id for table in (*tables, state.next_generations) for topic_id, _ in table} - state.topics.keys()
     if strange:
         return f"it has records of topic id {min(strange)!a}, and no such topic"
     count = sum(topic.partitions for topic in state.topics.values())

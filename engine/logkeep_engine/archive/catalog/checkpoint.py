@@ -8,17 +8,18 @@ A checkpoint is a line of JSON, then zstd frames, each complete (`tail -n +2 | z
                    "rowLayout":"<9q…","rowColumns":[…],"partitions":<n>,"topics":{…},"groups":{…},"runs":{…},"holds":{…}}
     other frames   [<partition>,…] and a line feed, then the rows of their segments, packed as `packed` says
 
-    partition      [topicId,partition,<facts>…,[[branch id,offset,<facts>…],…],[[commit,<segments>],…] unpurged,
-                   […] replaced, <generation>]
+    partition      [topicId,partition,<facts>…,[<line>,…] lines from 1 on,[[commit,<segments>],…] unpurged,
+                   […] replaced,<next generation>]
     facts          <segments>,[[start,end],…] archived,[[start,end,reason],…] gaps,[[start,end],…] removed,
                    [[epoch,start],…],leader (-1: none),[[end,leader epoch,time,<parts>],…] snapshots
-    generation     null or {"number":…,"began":…,"since":…,"epoch":…,"exact":…,"last":…,"parted":…,"due":…,
-                   "passive":null or [number,began,start,end,<facts>…]}
+    line           [start,end,again,epoch,branch id of the line before,dense,
+                   null or [generation,began,since,exact],<facts>…]
+    next generation  null or [last,due,null or [number,began,start,end,<facts>…]]
 
 `sha256` is that of all frames. Tables of frame 0 are those of commits: one without rows is not written. `removals` are
 the commits that have removed segments whose objects may be there still. The rows of a partition lie in the order in
-which its item counts them: its segments, the parts of its snapshots, those of its branches, what is unpurged, what
-stands in the place of replaced segments (see `replacements`), and the passive generation.
+which its item counts them: the segments of line 0 and the parts of its snapshots, those of its other lines, what is
+unpurged, what stands in the place of replaced segments (see `replacements`), and the passive generation.
 
 Frames are made and read one after another, so neither side holds the state a second time.
 """
@@ -28,15 +29,15 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import cramjam
 
 from logkeep_engine.archive.catalog import documents, fields, packed, tables
-from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Gap, Partition
-from logkeep_engine.archive.catalog.generations import PASSIVE, Generation, PassiveGeneration
+from logkeep_engine.archive.catalog.generations import PASSIVE, NextGeneration, PassiveGeneration, passive_of
+from logkeep_engine.archive.catalog.held_lines import HeldLine, PartitionFacts, Rereading
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.kinds import (
     COUNT,
@@ -53,6 +54,7 @@ from logkeep_engine.archive.catalog.kinds import (
     ranges_of,
 )
 from logkeep_engine.archive.catalog.lineage import UNKNOWN
+from logkeep_engine.archive.catalog.lines import Line
 from logkeep_engine.archive.catalog.replacements import replacements_in, replacements_out
 from logkeep_engine.archive.catalog.signing import NO_KEYS, SigningKeys, of_checkpoint, unsigned
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -75,7 +77,6 @@ _TABLES: dict[str, tables.Table[Any]] = {
     "holds": tables.HOLDS,
 }
 _ROW_FORM: dict[str, Any] = {"rowLayout": fields.ROW_LAYOUT, "rowColumns": list(fields.ROW_COLUMNS)}
-_NUMBERS = ("number", "began", "since", "epoch", "exact", "last", "parted")  # of a generation
 _FACTS = 7  # items
 _BETWEEN = "\0"
 _SPLIT = b',"\\u0000",'  # no JSON of an item has this: a quotation mark within a string is escaped
@@ -103,8 +104,8 @@ def dump(state: ArchiveState, archive_id: str, signing: SigningKeys = NO_KEYS) -
 
 def keys_of(state: ArchiveState) -> list[Partition]:
     """The partitions of a checkpoint, in its order."""
-    logs = {*state.partitions(), *state.epochs, *state.leaders, *state.branches}
-    return sorted({*logs, *state.snapshots, *state.generations})
+    logs = {*state.partitions(), *state.epochs, *state.leaders, *state.lines}
+    return sorted({*logs, *state.snapshots, *state.next_generations})
 
 
 def _contents(state: ArchiveState, keys: list[Partition]) -> Iterator[bytes]:
@@ -141,35 +142,43 @@ def items_of(state: ArchiveState, keys: Sequence[Partition]) -> list[bytes]:
     more = _has_more(state)
     for key in keys:
         rest = _more_out(state, key) if more else ((), (), (), None)
-        items += ((*key, *_facts_out(state.held(key)), *rest), _BETWEEN)
+        items += ((*key, *_facts_out(state.own_facts(key)[0]), *rest), _BETWEEN)
     # One call for all takes a third of the time of a call for each.
     return documents.dumps([*items, 0])[1:].split(_SPLIT)[:-1]
 
 
 def _has_more(state: ArchiveState) -> bool:
     """Whether there is more than segments of logs. Most archives have none of it, and may have a million partitions."""
-    return bool(state.unpurged or state.snapshots or state.branches or state.replaced or state.generations)
+    return bool(state.unpurged or state.snapshots or state.lines or state.replaced or state.next_generations)
 
 
 def _more_out(state: ArchiveState, key: Partition) -> tuple[Any, ...]:
-    """The last items of a partition: branches, what is unpurged, what is replaced, the generation."""
-    branches = [[item.id, item.offset, *_facts_out(item.held)] for item in state.branches.get(key, ())]
+    """The last items of a partition: other lines, what is unpurged, what is replaced, the next generation."""
+    lines = [list(_line_out(*pair)) for pair in pairwise(state.lines.get(key, ()))]
     gone = [(item.commit, item.segments.rows(key)) for item in state.unpurged if key in item.segments]
     counts = [[commit, len(rows) // packed.ROW_BYTES] for commit, rows in gone]
     replaced, _ = replacements_out(state.replaced.get(key, ()))
-    return branches, counts, replaced, _generation_out(state, key)
+    return lines, counts, replaced, _next_generation_out(state, key)
+
+
+def _line_out(base: HeldLine, item: HeldLine) -> Iterator[Any]:
+    """A line and what is known of the one before it since."""
+    line, again = item.line, item.again
+    yield from (line.start, line.end, line.again, item.epoch, base.branch_id, item.dense)
+    yield None if again is None else [again.number, again.began, again.since, again.exact]
+    yield from _facts_out(item.held)
 
 
 def rows_of(state: ArchiveState, key: Partition) -> bytes | bytearray:
     """The rows of a partition. They are not to be changed, and may grow with the state."""
     if not _has_more(state):
         return state.segments.rows(key)
-    known = state.generations.get(key)
-    held = [state.held(key), *(branch.held for branch in state.branches.get(key, ()))]
-    own, *others = [rows for facts in held for rows in (facts.rows, *(item.rows for item in facts.snapshots))]
+    own, *others = [
+        rows for facts in state.own_facts(key) for rows in (facts.rows, *(item.rows for item in facts.snapshots))
+    ]
     others += [item.segments.rows(key) for item in state.unpurged]
     others.append(replacements_out(state.replaced.get(key, ()))[1])
-    if known is not None and known.passive is not None:
+    if passive_of(state, key) is not None:
         others.append(state.of_generation(PASSIVE).held(key).rows)
     return b"".join((own, *others)) if any(others) else own
 
@@ -196,17 +205,16 @@ def _facts_out(held: PartitionFacts) -> list[Any]:
     ]
 
 
-def _generation_out(state: ArchiveState, key: Partition) -> dict[str, Any] | None:
-    known = state.generations.get(key)
+def _next_generation_out(state: ArchiveState, key: Partition) -> list[Any] | None:
+    known = state.next_generations.get(key)
     if known is None:
         return None
-    found: dict[str, Any] = {name: getattr(known, name) for name in _NUMBERS}
     passive = known.passive
     if passive is None:
-        return {**found, "due": known.due, "passive": None}
+        return [known.last, known.due, None]
     held = state.of_generation(PASSIVE).held(key)
     own = [passive.number, passive.began, passive.start, passive.end, *_facts_out(held)]
-    return {**found, "due": known.due, "passive": own}
+    return [known.last, known.due, own]
 
 
 def load(data: bytes, name: str, signing: SigningKeys = NO_KEYS) -> tuple[str, ArchiveState]:
@@ -283,7 +291,7 @@ def _load_frames(body: memoryview, head: dict[str, Any], name: str) -> ArchiveSt
                 raise ValueError(f"partition {ascii(partition)[:100]}")
             if topic_id not in ids:
                 raise ValueError(f"a partition of topic id {ascii(topic_id)[:100]}, which is none of its topics")
-            _partition_in(state, (ids[topic_id], partition), item, rows, name)
+            _partition_in(state, (ids[topic_id], partition), item, rows)
             partitions += 1
         rows.end()
     if partitions != first["partitions"]:
@@ -314,22 +322,38 @@ class _FrameRows:
             raise ValueError(f"{len(self._rows)} bytes of rows where {self._at} are announced")
 
 
-def _partition_in(state: ArchiveState, key: Partition, item: list[Any], rows: _FrameRows, name: str) -> None:
+def _partition_in(state: ArchiveState, key: Partition, item: list[Any], rows: _FrameRows) -> None:
     """Add a partition, of which `items_of` has made this item."""
-    branches, unpurged, replaced, generation = item[_FACTS:]
+    lines, unpurged, replaced, coming = item[_FACTS:]
     state.hold(key, _facts_in(key, item[:_FACTS], rows))
-    for branch_id, offset, *facts in branches:
-        TEXT.check((branch_id,), "the id of a branch")
-        NUMBER.check((offset,), "the offset of a branch")
-        state.branches.setdefault(key, []).append(Branch(key, branch_id, offset, _facts_in(key, facts, rows)))
+    if lines:
+        state.lines[key] = [HeldLine(Line(), state.held(key))]
+        for line in lines:
+            _line_in(state.lines[key], key, line, rows)
+        state.show(key)
     if unpurged:
         removals = {found.commit: found.segments for found in state.unpurged}
         for commit, count in unpurged:
             removals[commit].set_rows(key, rows.take(count))
     if replaced:
         state.replaced[key] = replacements_in(replaced, rows.take)
-    if generation is not None:
-        _generation_in(state, key, generation, rows, name)
+    if coming is not None:
+        state.next_generations[key] = _next_generation_in(state, key, coming, rows)
+
+
+def _line_in(held: list[HeldLine], key: Partition, item: list[Any], rows: _FrameRows) -> None:
+    """Add a line. Raises TypeError and ValueError for what is none."""
+    start, end, is_again, epoch, branch_id, dense, again, *facts = item
+    NUMBER.check((start, end), "an offset of a line")
+    EPOCH.check((epoch,), "the epoch of a line")
+    FLAG.check((is_again, dense), "a flag of a line")
+    TEXT.check((branch_id,), "the id of a branch")
+    if again is not None:
+        NUMBER.check(again, "a number of a generation")
+    held[-1].branch_id = branch_id
+    line = Line(len(held) - 1, start, end, is_again)
+    own = _facts_in(key, facts, rows)
+    held.append(HeldLine(line, own, epoch, dense=dense, again=None if again is None else Rereading(*again)))
 
 
 def _facts_in(key: Partition, facts: Sequence[Any], rows: _FrameRows) -> PartitionFacts:
@@ -360,18 +384,16 @@ def _gaps_in(key: Partition, gaps: Iterable[tuple[int, int, str]]) -> list[Gap]:
     return found
 
 
-def _generation_in(state: ArchiveState, key: Partition, found: dict[str, Any], rows: _FrameRows, name: str) -> None:
-    documents.know(found, {*_NUMBERS, "due", "passive"}, name)
-    numbers = {item: found[item] for item in _NUMBERS}
-    NUMBER.check(list(numbers.values()), "a number of a generation")
-    FLAG.check((found["due"],), "due")
-    passive = None
-    if found["passive"] is not None:
-        own, facts = found["passive"][:-_FACTS], found["passive"][-_FACTS:]
-        NUMBER.check(own, "a number of a generation")
-        passive = PassiveGeneration(*own)
-        state.of_generation(PASSIVE).hold(key, _facts_in(key, facts, rows))
-    state.generations[key] = Generation(**numbers, due=found["due"], passive=passive)
+def _next_generation_in(state: ArchiveState, key: Partition, found: list[Any], rows: _FrameRows) -> NextGeneration:
+    last, due, passive = found
+    NUMBER.check((last,), "the number of a generation")
+    FLAG.check((due,), "due")
+    if passive is None:
+        return NextGeneration(last, due=due)
+    own, facts = passive[:-_FACTS], passive[-_FACTS:]
+    NUMBER.check(own, "a number of a generation")
+    state.of_generation(PASSIVE).hold(key, _facts_in(key, facts, rows))
+    return NextGeneration(last, PassiveGeneration(*own), due)
 
 
 def _state_in(document: dict[str, Any], name: str) -> ArchiveState:

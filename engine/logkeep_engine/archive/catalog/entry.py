@@ -438,7 +438,8 @@ class SegmentEntry:
         if (low, high) == (self.base_offset, self.next_offset):
             return self
         facts = {item.name: getattr(whole, item.name) for item in fields(SegmentEntry)}
-        return SegmentSlice(**{**facts, "base_offset": low, "next_offset": high}, whole=whole)
+        most = min(self.records, high - low)
+        return SegmentSlice(**{**facts, "base_offset": low, "next_offset": high, "records": most}, whole=whole)
 
 
 @dataclass(frozen=True, slots=True)

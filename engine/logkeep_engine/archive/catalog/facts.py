@@ -128,24 +128,24 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class RemovedSegment:
-    """A segment that retention takes out of the archive, or out of a branch of the partition. The archive still
-    accounts for its offsets: they are not fetched again."""
+    """A segment that retention takes out of a line of the partition. The archive still accounts for its offsets: they
+    are not fetched again."""
 
     topic_id: str
     partition: int
     base_offset: int
-    branch_id: str = ""
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacedSegment:
-    """A segment, of the archive or of a branch of the partition, that an erasure takes out; or a part of the snapshot
-    with the end `snapshot`. `by` is the number of the one that takes its place among the segments of the same commit;
-    NOTHING_LEFT: it has lost all its batches. The archive accounts for its offsets as before."""
+    """A segment of a line of the partition that an erasure takes out; or a part of the snapshot with the end
+    `snapshot`. `by` is the number of the one that takes its place among the segments of the same commit; NOTHING_LEFT:
+    it has lost all its batches. The archive accounts for its offsets as before."""
 
     topic_id: str
     partition: int
-    branch_id: str
+    line: int
     base_offset: int
     by: int
     snapshot: int = 0
@@ -153,7 +153,8 @@ class ReplacedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """The archived rest of a partition, from `offset` on, becomes the branch `branch_id`."""
+    """The log of a partition was cut off at `offset` and goes on as a new line. The line before is the branch
+    `branch_id` from now on."""
 
     topic_id: str
     partition: int
@@ -344,11 +345,10 @@ class Commit:
     A Begin has `run_kind` and `taken_over`, the ids of the runs that began and never ended.
 
     A Data has `topics`, the facts of receipts, the `epochs` that are new, and the `leaders` on whose logs the run
-    begins. Its `branchings` come before all else; with them, `segments` are copies of what stays. It may have `removed`
-    segments. `purged`: the objects of what these commits have removed are deleted. `snapshots` are new ones of
-    compacted partitions, and `removed_snapshots` are there no more. `holds` are all that there are from now on; None:
-    they stay as they were. `generations` are steps of generations; what the commit adds to those that are being read is
-    `passive`.
+    begins. Its `branchings` come before all else. It may have `removed` segments. `purged`: the objects of what these
+    commits have removed are deleted. `snapshots` are new ones of compacted partitions, and `removed_snapshots` are
+    there no more. `holds` are all that there are from now on; None: they stay as they were. `generations` are steps of
+    generations; what the commit adds to those that are being read is `passive`.
 
     With `replaced`, an erasure's, its `segments` are those that take their place, and nothing is added.
 

@@ -1,9 +1,10 @@
 """Generations of compacted partitions (`compactedTopics: Generations`). Pure.
 
-A run reads the log of a partition again from its start, up to the offset at which the active generation's first whole
-range ends. That is the *passive* generation, and it is held aside. Everything from that offset on is archived once and
-is part of both. When the passive generation is whole, one commit makes it active: it takes the place of what the active
-one has below that offset. So there is a whole generation after every commit.
+A run reads the log of a partition again from its start, up to the offset at which the current line's first whole range
+ends. That is the *passive* generation, and it is held aside. Everything from that offset on is archived once and is
+part of both. When the passive generation is whole, one commit makes it the current line (see `lines`): its own offsets
+are those below that offset, and it is the line before from there on. So there is a whole generation after every commit,
+and points of before see what they saw.
 
 A generation becomes *exact* with that commit. A broker removes a record once a later one of its key is in the log. So a
 reader of the log misses a record whose later one lies behind what he has read. The run that makes a generation active
@@ -11,21 +12,21 @@ has read on to the end that the log had after the last record below was read, an
 has taken the place of a missing record lies in what was read then. A generation is exact from that end on, and not
 below it.
 
-A log that is cut off below that end loses what has taken the place of missing records. The front that stays is exact
-nowhere then, whatever is archived behind it; the branch is what it was.
+A log that is cut off below that end loses what has taken the place of missing records. The line that goes on is exact
+nowhere then, whatever is archived on it; the branch is what it was. Nothing is missing where no offset is.
 
-A reconciliation that finds stale keys may say that the next generation is *due* (`backup.reconcile.healing`). One that
-is being read goes then: it may have read the key before that was deleted. The catalog keeps that one is due until a
-later one becomes active, whatever becomes of those that are begun meanwhile.
+Another generation is *due* ahead of its time if a reconciliation has found stale keys (`backup.reconcile.healing`), or
+if a log was cut off so that what went on is not exact. One that is being read goes then: it may have read a key before
+that was deleted. The catalog keeps that one is due until a later one becomes active, whatever becomes of those that are
+begun meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
     Commit,
@@ -36,17 +37,17 @@ from logkeep_engine.archive.catalog.facts import (
     Partition,
     TopicEntry,
 )
-from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
+from logkeep_engine.archive.catalog.held_lines import HeldLine, PartitionFacts, Rereading
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
-from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentTable, offsets_of
-from logkeep_engine.archive.ranges import Range, together
+from logkeep_engine.archive.catalog.lines import Line
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentTable
+from logkeep_engine.archive.ranges import Range
 
 PASSIVE = -1
 """Stands for all passive generations, see `ArchiveState.of_generation`."""
 UNKNOWN_TIME = -1
 NOWHERE = (1 << 63) - 1
 """The offset from which on a generation is exact that is exact nowhere: no point reaches it."""
-_WHOLE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,21 @@ class PassiveGeneration:
 
 
 @dataclass(frozen=True, slots=True)
+class NextGeneration:
+    """The reading of a partition's log that comes after the current line. `last` is the highest number that was ever
+    begun: no number is used twice. `due`: it shall begin ahead of its time."""
+
+    last: int
+    passive: PassiveGeneration | None = None
+    due: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """The generations of a partition. `number` is that of the active one, 0 as long as the first is read; `began` (ms)
     is when the reading of it began, `since` when it became active, by a run of this `epoch`, and `exact` the offset
-    from which on it is exact: -1 where that is not known. `last` is the highest number that was ever begun: no number
-    is used twice. `parted`: how many branches the partition had when its log was cut off below `exact`, and records
-    were missing there (-1: it was not). `due`: the active one has stale keys, and the next one shall take its place
-    ahead of its time."""
+    from which on it is exact: -1 where that is not known. `forks`: where its log was cut off since, and records were
+    missing below. `last`, `passive` and `due` are those of `NextGeneration`."""
 
     number: int
     began: int = UNKNOWN_TIME
@@ -74,23 +83,21 @@ class Generation:
     exact: int = -1
     last: int = 0
     passive: PassiveGeneration | None = None
-    parted: int = _WHOLE
+    forks: tuple[int, ...] = ()
     due: bool = False
     epoch: int = 0
 
     @property
     def exact_from(self) -> int:
         """The offset from which on points are exact; NOWHERE, or -1 if it is not known."""
-        return self.exact if self.parted == _WHOLE else NOWHERE
+        return NOWHERE if any(offset < self.exact for offset in self.forks) else self.exact
 
 
 class KeepsGenerations(Protocol):
     """The state of an archive, see `state`."""
 
     segments: SegmentTable
-    branches: dict[Partition, list[Branch]]
-    generations: dict[Partition, Generation]
-    snapshots: dict[Partition, list[HeldSnapshot]]
+    next_generations: dict[Partition, NextGeneration]
 
     def accounted_for(self, topic_id: str, partition: int) -> list[Range]: ...
 
@@ -101,6 +108,10 @@ class KeepsGenerations(Protocol):
     def held(self, key: Partition) -> PartitionFacts: ...
 
     def hold(self, key: Partition, held: PartitionFacts) -> None: ...
+
+    def shown_lines(self, key: Partition) -> Sequence[HeldLine]: ...
+
+    def add_line(self, key: Partition, line: HeldLine) -> None: ...
 
     def unname(self, commit: Commit, key: Partition, row: bytes) -> None: ...
 
@@ -116,17 +127,29 @@ class KeepsGenerations(Protocol):
 
 
 def generation_of(state: KeepsGenerations, key: Partition) -> Generation:
-    """The generations of a partition. What was archived before there were generations is the first one."""
-    known = state.generations.get(key)
-    if known is not None:
-        return known
-    number = 1 if state.accounted_for(*key) else 0
-    return Generation(number, last=number)
+    """The generations of a partition, as the line that the state shows has them. What was archived before there were
+    generations is the first one."""
+    coming = state.next_generations.get(key)
+    forks: list[int] = []
+    again, epoch = None, 0
+    for line in reversed(state.shown_lines(key)):
+        if line.again is not None:
+            again, epoch = line.again, line.epoch
+            break
+        if line.line.base >= 0 and not line.dense:
+            forks.append(line.line.start)
+    if again is None:
+        number = 1 if state.accounted_for(*key) else 0
+        found = Generation(number, last=number)
+    else:
+        found = Generation(again.number, again.began, again.since, again.exact, again.number, epoch=epoch)
+    found = replace(found, forks=tuple(reversed(forks)))
+    return found if coming is None else replace(found, last=coming.last, passive=coming.passive, due=coming.due)
 
 
 def passive_of(state: KeepsGenerations, key: Partition) -> PassiveGeneration | None:
     """The generation of a partition that is being read."""
-    known = state.generations.get(key)
+    known = state.next_generations.get(key)
     return None if known is None else known.passive
 
 
@@ -135,15 +158,6 @@ def unread(state: KeepsGenerations, key: Partition, passive: PassiveGeneration) 
     if passive.start >= passive.end:
         return []
     return state.of_generation(passive.number).uncovered(*key, passive.start, passive.end)
-
-
-def before_branch(generations: dict[Partition, Generation], key: Partition, number: int) -> dict[Partition, Generation]:
-    """All generations as the branch of this number (from 0) shows those of its partition: what was cut off with it, or
-    later, is there."""
-    known = generations.get(key)
-    if known is None or number > known.parted:
-        return generations
-    return {**generations, key: replace(known, parted=_WHOLE)}
 
 
 def is_dense(state: KeepsGenerations, key: Partition, end: int) -> bool:
@@ -176,9 +190,17 @@ def _why_not(state: KeepsGenerations, change: GenerationChange, known: Generatio
         left = unread(state, key, passive)
         if left:
             return f"{where} lacks offsets [{left[0][0]}, {left[0][1]})"
-        if _swapped(state, key, passive) is None:
+        if not _joins(state, key, passive):
             return f"{where} does not end where the active one continues, at offset {passive.end}"
     return None
+
+
+def _joins(state: KeepsGenerations, key: Partition, passive: PassiveGeneration) -> bool:
+    """Whether nothing lies across the end of a passive generation, neither of it nor of what is active."""
+    if any(end > passive.end for _, end in state.of_generation(passive.number).held(key).coverage):
+        return False
+    entries = state.segments.get(key, ())
+    return not any(entry.base_offset < passive.end < entry.next_offset for entry in entries)
 
 
 def checked(state: KeepsGenerations, changes: Iterable[GenerationChange]) -> tuple[GenerationChange, ...]:
@@ -191,7 +213,8 @@ def checked(state: KeepsGenerations, changes: Iterable[GenerationChange]) -> tup
         before = known.get(key) or generation_of(state, key)
         if why := _why_not(state, change, before):
             raise ValueError(why)
-        known[key] = _stepped(before, change, UNKNOWN_TIME, 0)
+        after = _stepped(before, change, UNKNOWN_TIME)
+        known[key] = replace(before, last=after.last, passive=after.passive, due=after.due)
     return wanted
 
 
@@ -211,29 +234,25 @@ def change_generations(state: KeepsGenerations, commit: Commit) -> None:
 def end_passive(state: KeepsGenerations, commit: Commit, key: Partition) -> None:
     """Drop the passive generation of a partition, if it has one. Records were erased, which a generation that is being
     read has, too; or the log was cut off, and with it what may have taken the place of records that were not read."""
-    if passive_of(state, key) is not None:
-        _drop(state, commit, key)
+    if passive_of(state, key) is None:
+        return
+    passive = state.of_generation(PASSIVE)
+    rows = passive.held(key).rows
+    for at in range(0, len(rows), ROW_BYTES):
+        state.unname(commit, key, bytes(rows[at : at + ROW_BYTES]))
+    passive.hold(key, PartitionFacts())
+    state.next_generations[key] = replace(state.next_generations[key], passive=None)
 
 
-def part_generations(state: KeepsGenerations, commit: Commit, key: Partition, offset: int) -> None:
-    """Note what becomes of the generations of a partition whose log is cut off at `offset`. Before it is."""
-    end_passive(state, commit, key)
-    known = state.generations.get(key)
-    if known is not None and known.exact > offset and known.parted == _WHOLE and not is_dense(state, key, offset):
-        state.generations[key] = replace(known, parted=len(state.branches.get(key, ())))
-
-
-def _stepped(known: Generation, change: GenerationChange, time: int, epoch: int) -> Generation:
-    """The generations of a partition after a change that a run of this epoch has made at `time` (ms)."""
+def _stepped(known: Generation, change: GenerationChange, time: int) -> NextGeneration:
+    """What comes next in a partition after a change that a run has made at `time` (ms)."""
+    coming = NextGeneration(known.last, known.passive, known.due)
     if change.step is GenerationStep.BEGIN:
         passive = PassiveGeneration(change.number, time, change.start, change.end)
-        return replace(known, last=change.number, passive=passive)
+        return replace(coming, last=change.number, passive=passive)
     if change.step is GenerationStep.DROP:
-        return replace(known, passive=None)
-    if change.step is GenerationStep.DUE:
-        return replace(known, passive=None, due=True)
-    assert known.passive is not None
-    return Generation(change.number, known.passive.began, time, change.end, known.last, epoch=epoch)
+        return replace(coming, passive=None)
+    return replace(coming, passive=None, due=change.step is GenerationStep.DUE)
 
 
 def _change(state: KeepsGenerations, commit: Commit, change: GenerationChange) -> None:
@@ -241,49 +260,15 @@ def _change(state: KeepsGenerations, commit: Commit, change: GenerationChange) -
     known = generation_of(state, key)
     if change.step in (GenerationStep.DROP, GenerationStep.DUE):
         end_passive(state, commit, key)
-    state.generations[key] = _stepped(known, change, commit.time, commit.epoch)
+    state.next_generations[key] = _stepped(known, change, commit.time)
     if change.step is not GenerationStep.ACTIVATE:
         return
     assert known.passive is not None
-    swapped = _swapped(state, key, known.passive)
-    assert swapped is not None
-    whole, gone = swapped
-    _retire(state, commit, key, gone)
-    for snapshot in state.snapshots.get(key, ()):  # it is made of what goes
-        _retire(state, commit, key, snapshot.rows)
-    state.hold(key, whole)
-    state.of_generation(change.number).hold(key, PartitionFacts())
-
-
-def _swapped(
-    state: KeepsGenerations, key: Partition, passive: PassiveGeneration
-) -> tuple[PartitionFacts, bytes | bytearray] | None:
-    """The partition with the passive generation in the place of what is active below its end, and the rows of the
-    segments that go; None if something lies across that end."""
-    front = state.of_generation(passive.number).held(key)
-    stay, tail = state.held(key).cut(passive.end)
-    across = any(offsets_of(bytes(tail.rows[:ROW_BYTES]))[0] < passive.end for _ in tail.rows[:1])
-    if across or any(end > passive.end for _, end in front.coverage):
-        return None
-    whole = PartitionFacts(
-        bytes(front.rows) + bytes(tail.rows),
-        together(front.coverage, tail.coverage),
-        tail.gaps,
-        tail.removed,
-        tail.epochs or front.epochs,
-        tail.leader,
-    )
-    return whole, stay.rows
-
-
-def _drop(state: KeepsGenerations, commit: Commit, key: Partition) -> None:
     passive = state.of_generation(PASSIVE)
-    _retire(state, commit, key, passive.held(key).rows)
+    again = Rereading(change.number, known.passive.began, commit.time, change.end)
+    # Nothing of the line before counts below, not even where the log has nothing any more: keys that were deleted
+    # since would be alive again.
+    own = passive.held(key)
+    line = Line(start=0, end=known.passive.end if own.coverage else 0, again=True)
+    state.add_line(key, HeldLine(line, own, commit.epoch, again=again))
     passive.hold(key, PartitionFacts())
-    state.generations[key] = replace(state.generations[key], passive=None)
-
-
-def _retire(state: KeepsGenerations, commit: Commit, key: Partition, rows: bytes | bytearray) -> None:
-    """Note that the objects of these segments are to be deleted."""
-    for at in range(0, len(rows), ROW_BYTES):
-        state.unname(commit, key, bytes(rows[at : at + ROW_BYTES]))

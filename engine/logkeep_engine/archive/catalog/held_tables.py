@@ -8,30 +8,31 @@ Whoever has to see every object goes through these, so that nobody forgets a kin
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeVar
 
-from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.extent import Slices
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.held_lines import lines_of, shown_facts
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
-
-T = TypeVar("T")
+from logkeep_engine.archive.ranges import Range, add_range, without
 
 
 class TableKind(Enum):
     """The things of which an archive has objects."""
 
     LOG = auto()
-    """The newest log of a partition."""
-    BRANCH = auto()
+    """What lies on the current line of a partition, or on one on which that stands."""
+    OLD = auto()
+    """The rest of lines that are not current any more."""
     PASSIVE = auto()
     """A generation that is being read."""
     SNAPSHOT = auto()
-    BRANCH_SNAPSHOT = auto()
+    OLD_SNAPSHOT = auto()
+    """A snapshot of what is not on the current line."""
     REMOVED = auto()
 
 
@@ -47,24 +48,41 @@ class HeldTable:
 def held_tables(state: ArchiveState, topic_ids: Container[str] | None = None) -> Iterator[HeldTable]:
     """Everything that has objects and was not removed, or what these topics have of it: one kind behind the other, each
     by partition."""
-    branches = all_branches(state, topic_ids)
     passive: Mapping[Partition, PackedSegments] = {} if state.passive is None else state.passive.segments
+    keys = _keys({*state.segments, *state.snapshots, *state.lines}, topic_ids)
     found = [
-        *((TableKind.LOG, key, some) for key, some in _items(state.segments, topic_ids)),
-        *((TableKind.BRANCH, branch.key, branch.segments) for branch in branches),
-        *((TableKind.PASSIVE, key, some) for key, some in _items(passive, topic_ids)),
-        *(
-            (TableKind.SNAPSHOT, key, item.parts(key))
-            for key, held in _items(state.snapshots, topic_ids)
-            for item in held
-        ),
-        *(
-            (TableKind.BRANCH_SNAPSHOT, branch.key, item.parts(branch.key))
-            for branch in branches
-            for item in branch.held.snapshots
-        ),
+        *((kind, key, some) for key in keys for kind, some in _logs(state, key)),
+        *((TableKind.PASSIVE, key, passive[key]) for key in _keys(passive, topic_ids)),
+        *((kind, key, some) for key in keys for kind, some in _snapshots(state, key)),
     ]
     return (HeldTable(*item) for item in found if len(item[-1]))
+
+
+def _logs(state: ArchiveState, key: Partition) -> Iterator[tuple[TableKind, PackedSegments]]:
+    """The segments of which the current line has something, whole, and then the rest of each line."""
+    if key not in state.lines:
+        if key in state.segments:
+            yield TableKind.LOG, state.segments[key]
+        return
+    held = state.lines[key]
+    tables = [PackedSegments(key, line.held.rows) for line in held]
+    current, ranges = bytearray(), [list[Range]() for _ in held]
+    for piece in lines_of(held).path(len(held) - 1):
+        some = Slices.within(tables[piece.owner], piece.start, piece.end)
+        current += some.table.between(some.first, some.last)
+        add_range(ranges[piece.owner], some.first, some.last)
+    yield TableKind.LOG, PackedSegments(key, current)
+    for table, named in zip(tables, ranges, strict=True):
+        for start, end in without(0, len(table), named):
+            yield TableKind.OLD, PackedSegments(key, table.between(start, end))
+
+
+def _snapshots(state: ArchiveState, key: Partition) -> Iterator[tuple[TableKind, PackedSegments]]:
+    current = shown_facts(state.lines[key], len(state.lines[key]) - 1).snapshots if key in state.lines else None
+    for own in state.own_facts(key):
+        for item in own.snapshots:
+            kind = TableKind.SNAPSHOT if current is None or item in current else TableKind.OLD_SNAPSHOT
+            yield kind, item.parts(key)
 
 
 def removed_tables(state: ArchiveState, topic_ids: Container[str] | None = None) -> Iterator[HeldTable]:
@@ -75,14 +93,8 @@ def removed_tables(state: ArchiveState, topic_ids: Container[str] | None = None)
                 yield HeldTable(TableKind.REMOVED, key, some)
 
 
-def all_branches(state: ArchiveState, topic_ids: Container[str] | None = None) -> list[Branch]:
-    """The branches of all partitions, or of those of these topics, by partition."""
-    return [branch for _, branches in _items(state.branches, topic_ids) for branch in branches]
-
-
-def _items(tables: Mapping[Partition, T], topic_ids: Container[str] | None) -> list[tuple[Partition, T]]:
-    keys = (key for key in tables if topic_ids is None or key[0] in topic_ids)
-    return [(key, tables[key]) for key in sorted(keys)]
+def _keys(keys: Iterable[Partition], topic_ids: Container[str] | None) -> list[Partition]:
+    return sorted(key for key in keys if topic_ids is None or key[0] in topic_ids)
 
 
 def deleted(newest: ArchiveState, key: Partition, segments: Sequence[SegmentEntry]) -> int:

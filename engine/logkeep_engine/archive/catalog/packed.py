@@ -149,16 +149,6 @@ def packs_of(rows: bytes | bytearray) -> set[PackId]:
     return {PACK_ID(row) for row in _ROW.iter_unpack(bytes(rows)) if row[LAYOUT_AT] == Layout.PACK}
 
 
-def split_rows(rows: bytes | bytearray, offset: int) -> tuple[bytes, bytes]:
-    """The rows of segments that end at or below `offset`, and those of the others. Segments do not overlap."""
-    at = bisect_left(range(len(rows) // ROW_BYTES), offset + 1, key=lambda index: _next_offset(rows, index)) * ROW_BYTES
-    return bytes(rows[:at]), bytes(rows[at:])
-
-
-def _next_offset(rows: bytes | bytearray, index: int) -> int:
-    return int(_OFFSETS.unpack_from(rows, index * ROW_BYTES)[1])
-
-
 def without_bases(rows: bytes | bytearray, bases: Set[int]) -> tuple[bytearray, list[bytes]]:
     """The rows without those of segments with these base offsets, and the latter in order."""
     left, gone = bytearray(), []
@@ -169,6 +159,27 @@ def without_bases(rows: bytes | bytearray, bases: Set[int]) -> tuple[bytearray, 
         else:
             left += row
     return left, gone
+
+
+def with_row(rows: bytes | bytearray, row: bytes) -> bytearray:
+    """The rows with one more, where its base offset belongs. A bytearray is changed and returned."""
+    found = rows if isinstance(rows, bytearray) else bytearray(rows)
+    (base,) = _BASE.unpack_from(row)
+    if not found or _BASE.unpack_from(found, len(found) - ROW_BYTES)[0] <= base:
+        found += row
+    else:
+        at = bisect_left(range(len(found) // ROW_BYTES), base + 1, key=lambda index: _base_offset(found, index))
+        found[at * ROW_BYTES : at * ROW_BYTES] = row
+    return found
+
+
+def _base_offset(rows: bytes | bytearray, index: int) -> int:
+    return int(_BASE.unpack_from(rows, index * ROW_BYTES)[0])
+
+
+def keyed_row(entry: SegmentEntry) -> tuple[Partition, bytes]:
+    """The partition of a segment, and its row."""
+    return (entry.topic_id, entry.partition), pack(entry)
 
 
 def _picking(paths: Sequence[str], layout: Layout = Layout.KAFKA) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -366,6 +377,11 @@ class PackedSegments(_Rows):
         """The packed rows of the segments from number `start` on, up to number `end`."""
         return bytes(self._rows[start * ROW_BYTES : end * ROW_BYTES])
 
+    def from_number(self, number: int) -> PackedSegments:
+        """The segments from a number on."""
+        cuts = {at - number: cut for at, cut in self._cuts.items() if at >= number}
+        return PackedSegments(self._partition, self._rows[number * ROW_BYTES :], cuts)
+
     def position(self, offset: int) -> int:
         """The number of segments with a base offset below `offset`."""
         return bisect_left(range(len(self)), offset, key=self._base)
@@ -418,6 +434,10 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
         """The packed rows of a partition, to be read only; empty if it has none."""
         return self._rows.get(key, bytearray())
 
+    def cuts(self, key: Partition) -> Cuts:
+        """The offsets that count of those segments of a partition that are cut."""
+        return self._cuts.get(key, NO_CUTS)
+
     def add(self, entry: SegmentEntry) -> None:
         """Put a segment where its base offset belongs. Raises ValueError for what no row can hold."""
         self.add_row((entry.topic_id, entry.partition), pack(entry))
@@ -427,14 +447,8 @@ class SegmentTable(Mapping[Partition, PackedSegments]):
         rows = self._rows.get(key)
         if rows is None:
             self._rows[key] = bytearray(row)
-            return
-        (base,) = _BASE.unpack_from(row)
-        (last,) = _BASE.unpack_from(rows, len(rows) - ROW_BYTES)
-        if last <= base:
-            rows += row
         else:
-            at = PackedSegments(key, rows).position(base + 1) * ROW_BYTES
-            rows[at:at] = row
+            with_row(rows, row)
 
     def set_rows(self, key: Partition, rows: bytes | bytearray | memoryview) -> None:
         """Take over all rows of a partition. Raises ValueError if they are not whole, or not in order."""

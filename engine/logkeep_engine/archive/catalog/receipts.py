@@ -9,7 +9,7 @@ from operator import attrgetter
 from logkeep_engine.archive.catalog.facts import Partition, PassiveFacts, Receipt, RemovedSegment, TopicEntry
 from logkeep_engine.archive.catalog.generations import passive_of
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen, news
-from logkeep_engine.archive.catalog.packed import SegmentTable
+from logkeep_engine.archive.catalog.packed import PackedSegments, SegmentTable
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import Range, add_range, without
@@ -143,14 +143,14 @@ def check_removal(
     """Raises ValueError for a segment or a snapshot that the state does not have."""
     for item in segments:
         key = (item.topic_id, item.partition)
-        branch = state.branch(key, item.branch_id) if item.branch_id else None
-        entries = state.segments.get(key) if branch is None else branch.segments
-        at = entries.position(item.base_offset) if entries is not None else 0
-        if entries is None or at == len(entries) or entries[at].base_offset != item.base_offset:
+        lines = state.own_facts(key)
+        entries = PackedSegments(key, lines[item.line].rows if item.line < len(lines) else b"")
+        at = entries.position(item.base_offset)
+        if at == len(entries) or entries.span(at)[0] != item.base_offset:
             raise ValueError(f"there is no segment {item}")
     for old in snapshots:
-        key = (old.topic_id, old.partition)
-        held = state.branch(key, old.branch_id).held.snapshots if old.branch_id else state.snapshots.get(key, ())
+        lines = state.own_facts((old.topic_id, old.partition))
+        held = lines[old.line].snapshots if old.line < len(lines) else ()
         if all(found.end != old.end for found in held):
             raise ValueError(f"there is no snapshot {old}")
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from logkeep_engine.archive.catalog.branches import Branch
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import NOTHING_LEFT, Partition, ReplacedSegment
+from logkeep_engine.archive.catalog.held_lines import HeldLine, PartitionFacts
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.kinds import NUMBER
 from logkeep_engine.archive.catalog.packed import (
@@ -40,23 +40,29 @@ class Replacement(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """A segment, or a part of a snapshot, and what is left of it: another in its place, or None. `branch_id`: the
-    branch that has it, "" if none has."""
+    """A segment, or a part of a snapshot, and what is left of it: another in its place, or None. `line`: the number of
+    the line on which it lies."""
 
     entry: SegmentEntry
     left: SegmentEntry | None
-    branch_id: str = ""
+    line: int = 0
 
 
 class HoldsSegments(Protocol):
     """The part of a state that has segments."""
 
     segments: SegmentTable
-    branches: dict[Partition, list[Branch]]
+    lines: dict[Partition, list[HeldLine]]
     snapshots: dict[Partition, list[HeldSnapshot]]
     replaced: dict[Partition, list[Replacement]]
 
-    def branch(self, key: Partition, branch_id: str) -> Branch: ...
+    def own_facts(self, key: Partition) -> list[PartitionFacts]: ...
+
+    def put_own(self, key: Partition, line: int, own: PartitionFacts) -> None: ...
+
+    def copy_tables(self) -> None: ...
+
+    def show(self, key: Partition) -> None: ...
 
 
 def first_epochs(replaced: Iterable[Replacement]) -> Callable[[SegmentEntry], int]:
@@ -121,13 +127,13 @@ def put_in_place(
     fewer they have, and how many segments were written anew, copies in packs not among them. Raises ValueError for one
     that is not there, or is of another partition."""
     records = size = anew = 0
-    tables: dict[tuple[Partition, str, int], _Rows] = {}
+    tables: dict[tuple[Partition, int, int], _Rows] = {}
     for item in replaced:
         key = (item.topic_id, item.partition)
         row = b"" if item.by == NOTHING_LEFT else pack(segments[item.by])
         if row and (segments[item.by].topic_id, segments[item.by].partition) != key:
             raise ValueError(f"segment {item.base_offset} of {key} is replaced by one of another partition")
-        place = (key, item.branch_id, item.snapshot)
+        place = (key, item.line, item.snapshot)
         if place not in tables:
             tables[place] = _Rows(key, _rows_of(state, item))
         gone = tables[place].put(item.base_offset, row)
@@ -136,13 +142,13 @@ def put_in_place(
         before, after = sums_of(gone), sums_of(row)
         records, size = records + before[0] - after[0], size + before[1] - after[1]
         anew += not packs_of(row)
-    for (key, branch_id, snapshot), table in tables.items():
-        _hold(state, key, branch_id, snapshot, b"".join(table.rows))
+    for (key, line, snapshot), table in tables.items():
+        _put(state, key, line, snapshot, b"".join(table.rows))
     return records, size, anew
 
 
 class _Rows:
-    """The rows of a partition, of a branch or of a snapshot while some of them are replaced. They are joined once: a
+    """The rows of a line or of a snapshot while some of them are replaced. They are joined once: a
     commit may replace thousands."""
 
     def __init__(self, key: Partition, rows: bytes | bytearray) -> None:
@@ -172,7 +178,7 @@ def drafted(
         key = (entry.topic_id, entry.partition)
         end = entry.files.end if entry.layout is Layout.SNAPSHOT else 0
         by = NOTHING_LEFT if item.left is None else len(segments)
-        found = ReplacedSegment(*key, item.branch_id, entry.base_offset, by, end)
+        found = ReplacedSegment(*key, item.line, entry.base_offset, by, end)
         if pack(entry) not in _rows_at(key, _rows_of(state, found), entry.base_offset):
             raise ValueError(f"there is no segment {entry.base_offset} of {key} of epoch {entry.epoch}")
         replaced.append(found)
@@ -181,13 +187,12 @@ def drafted(
 
 
 def _rows_of(state: HoldsSegments, item: ReplacedSegment) -> bytes | bytearray:
-    """The rows among which the segment is."""
-    key = (item.topic_id, item.partition)
-    held = state.branch(key, item.branch_id).held if item.branch_id else None
-    if not item.snapshot:
-        return state.segments.rows(key) if held is None else held.rows
-    some = state.snapshots.get(key, []) if held is None else held.snapshots
-    return next((found.rows for found in some if found.end == item.snapshot), b"")
+    """The rows among which the segment is; none if there is no such line or snapshot."""
+    lines = state.own_facts((item.topic_id, item.partition))
+    if not 0 <= item.line < len(lines):
+        return b""
+    own = lines[item.line]
+    return next((held.rows for held in own.snapshots if held.end == item.snapshot), b"") if item.snapshot else own.rows
 
 
 def _rows_at(key: Partition, rows: bytes | bytearray, base: int) -> list[bytes]:
@@ -197,39 +202,34 @@ def _rows_at(key: Partition, rows: bytes | bytearray, base: int) -> list[bytes]:
     return [row] if row and offsets_of(row)[0] == base else []
 
 
-def _hold(state: HoldsSegments, key: Partition, branch_id: str, snapshot: int, rows: bytes) -> None:
-    """Put `rows` in the place of those of the partition, of its branch, or of the snapshot with this end."""
-    held = state.branch(key, branch_id).held if branch_id else None
+def _put(state: HoldsSegments, key: Partition, line: int, snapshot: int, rows: bytes) -> None:
+    """Put `rows` in the place of those of a line of the partition, or of its snapshot with this end."""
+    own = state.own_facts(key)[line]
     if snapshot:
-        some = state.snapshots[key] if held is None else held.snapshots
-        changed = [replace(one, rows=rows) if one.end == snapshot else one for one in some]
-        if held is None:
-            state.snapshots[key] = changed
-        else:
-            held.snapshots = changed
-    elif held is None:
-        state.segments.replace_rows(key, rows)
+        own.snapshots = [replace(held, rows=rows) if held.end == snapshot else held for held in own.snapshots]
     else:
-        held.rows = rows
+        own.rows = rows
+    state.put_own(key, line, own)
 
 
 def follow(view: HoldsSegments, replaced: Mapping[Partition, list[Replacement]]) -> None:
-    """Give an older state what a later one has in the place of its segments. Its tables are made anew."""
-    view.segments, view.replaced = view.segments.copy(), dict(replaced)
-    view.branches, view.snapshots = dict(view.branches), dict(view.snapshots)
+    """Give an older state, which shares its facts with others, what a later one has in the place of its segments."""
+    view.copy_tables()
+    view.replaced, view.lines = dict(replaced), dict(view.lines)
     for key, items in replaced.items():
         latest = {item.segment: item.row for item in items}
+        if key in view.lines:
+            view.lines[key] = [replace(line, held=_latest_facts(line.held, latest)) for line in view.lines[key]]
+            view.show(key)
+            continue
         if key in view.segments:
             view.segments.replace_rows(key, _latest(view.segments.rows(key), latest))
         if key in view.snapshots:
             view.snapshots[key] = list(_snapshots(view.snapshots[key], latest))
-        if key in view.branches:
-            view.branches[key] = [_branch(branch, latest) for branch in view.branches[key]]
 
 
-def _branch(branch: Branch, latest: Mapping[Identity, bytes]) -> Branch:
-    snapshots = list(_snapshots(branch.held.snapshots, latest))
-    return replace(branch, held=replace(branch.held, rows=_latest(branch.held.rows, latest), snapshots=snapshots))
+def _latest_facts(own: PartitionFacts, latest: Mapping[Identity, bytes]) -> PartitionFacts:
+    return replace(own, rows=_latest(own.rows, latest), snapshots=list(_snapshots(own.snapshots, latest)))
 
 
 def _snapshots(held: Iterable[HeldSnapshot], latest: Mapping[Identity, bytes]) -> Iterator[HeldSnapshot]:

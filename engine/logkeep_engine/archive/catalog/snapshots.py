@@ -48,9 +48,9 @@ class SnapshotEntry:
 
 @dataclass(frozen=True, slots=True)
 class RemovedSnapshot:
-    """A snapshot that retention takes out of the archive, or out of a branch of the partition."""
+    """A snapshot that retention takes out of a line of the partition."""
 
     topic_id: str
     partition: int
     end: int
-    branch_id: str = ""
+    line: int = 0

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
-from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts, in_branch, rejoined
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
     NO_COMMIT,
@@ -30,31 +30,45 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.generations import (
     Generation,
-    before_branch,
+    NextGeneration,
     change_generations,
     end_passive,
-    part_generations,
+    generation_of,
+    is_dense,
+)
+from logkeep_engine.archive.catalog.held_lines import (
+    Branch,
+    HeldLine,
+    PartitionFacts,
+    branches_of,
+    in_branch,
+    lines_of,
+    shown_facts,
 )
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot, with_snapshot, without_snapshots
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, EpochStart, LeaderEpoch, LeaderSeen, Lineage, add_epoch
+from logkeep_engine.archive.catalog.lines import FOREVER, Line, Lines
 from logkeep_engine.archive.catalog.packed import (
     ROW_BYTES,
     SegmentBatch,
     SegmentTable,
+    keyed_row,
     offsets_of,
     sums_of_segments,
+    with_row,
     without_bases,
 )
 from logkeep_engine.archive.catalog.replacements import Replacement, follow, put_in_place
+from logkeep_engine.archive.catalog.snapshots import SnapshotEntry
 from logkeep_engine.archive.catalog.unpurged import Unpurged, without_commits
 from logkeep_engine.archive.ranges import Range, add_range, without
 
 T = TypeVar("T")
 
 _COMPARED = (
-    *("epoch", "segments", "coverage", "gaps", "removed", "epochs", "leaders", "retention_holds", "branches"),
-    *("generations", "snapshots", "replaced", "groups"),
+    *("epoch", "segments", "coverage", "gaps", "removed", "epochs", "leaders", "retention_holds", "lines"),
+    *("next_generations", "snapshots", "replaced", "groups"),
 )
 
 
@@ -72,10 +86,11 @@ class ArchiveState:
     leaders   by (topic id, partition): the epoch of the last leader whose log began with all that the
               archive accounted for then
     retention_holds  topics and runs of which nothing may be removed, sorted
-    branches  by (topic id, partition), in the order in which they were made: old ends, which are in nothing above
+    lines     by (topic id, partition), in order: the lines of partitions that have more than one. The last is current.
+              All that is above shows what the current line has, or that of `shown`
+    shown     by (topic id, partition): the number of the line that is shown, where that is not the current one
     replaced  by (topic id, partition), in order: segments that erasures have replaced, and by what
-    followed  the branches that stand in the place of the newest logs, see `with_branch`
-    generations  by (topic id, partition): what is known of the generations of compacted partitions
+    next_generations  by (topic id, partition): the readings of compacted logs that become lines
     passive   what is archived of passive generations, which is in nothing above; see `of_generation`
     snapshots by (topic id, partition), by their ends: of compacted partitions
     groups    of the last run that succeeded
@@ -96,10 +111,10 @@ class ArchiveState:
         self.epochs: dict[Partition, list[EpochStart]] = {}
         self.leaders: dict[Partition, int] = {}
         self.retention_holds: tuple[Hold, ...] = ()
-        self.branches: dict[Partition, list[Branch]] = {}
+        self.lines: dict[Partition, list[HeldLine]] = {}
+        self.shown: dict[Partition, int] = {}
         self.replaced: dict[Partition, list[Replacement]] = {}
-        self.followed: tuple[Branch, ...] = ()
-        self.generations: dict[Partition, Generation] = {}
+        self.next_generations: dict[Partition, NextGeneration] = {}
         self.passive: ArchiveState | None = None
         self.snapshots: dict[Partition, list[HeldSnapshot]] = {}
         self.groups: tuple[GroupEntry, ...] = ()
@@ -129,7 +144,7 @@ class ArchiveState:
             and (self.sha256, self.signed_since) == (other.sha256, other.signed_since)
             and list(self.topics.values()) == list(other.topics.values())
             and self.unpurged == other.unpurged
-            and all(self._passive_held(key) == other._passive_held(key) for key in self.generations)
+            and all(self._passive_held(key) == other._passive_held(key) for key in self.next_generations)
             and list(self.runs.values()) == list(other.runs.values())
         )
 
@@ -212,21 +227,44 @@ class ArchiveState:
         epochs = tuple(self.epochs.get(key, ()))
         return Lineage(epochs, self.held_until(*key, end), end, self.leaders.get(key, UNKNOWN))
 
-    def branch(self, key: Partition, branch_id: str) -> Branch:
-        """The branch of a partition with this id. Raises ValueError if there is none."""
-        for branch in self.branches.get(key, ()):
-            if branch.id == branch_id:
-                return branch
-        raise ValueError(f"topic id {key[0]} partition {key[1]} has no branch {branch_id}")
+    @property
+    def generations(self) -> dict[Partition, Generation]:
+        """The generations of the partitions of which one was begun."""
+        return {key: generation_of(self, key) for key in self.next_generations}
+
+    def line_number(self, key: Partition) -> int:
+        """The number of the line of a partition that the state shows."""
+        return self.shown.get(key, max(0, len(self.lines.get(key, ())) - 1))
+
+    def shown_lines(self, key: Partition) -> Sequence[HeldLine]:
+        """The line of a partition that the state shows, and those on which it stands, in order; none if it has one."""
+        return self.lines.get(key, [])[: self.line_number(key) + 1]
+
+    def own_facts(self, key: Partition) -> list[PartitionFacts]:
+        """All that lies on each line of a partition, by its number."""
+        return [line.held for line in self.lines[key]] if key in self.lines else [self.held(key)]
+
+    @property
+    def branches(self) -> dict[Partition, list[Branch]]:
+        """The branches of each partition that has some, in the order in which they were made."""
+        return {key: list(branches_of(key, self.lines[key])) for key in self.lines if self.has_branches(key)}
+
+    def has_branches(self, key: Partition) -> bool:
+        """Whether the log of a partition was cut off."""
+        return any(line.branch_id for line in self.lines.get(key, ()))
+
+    def has_branch(self, key: Partition, branch_id: str) -> bool:
+        """Whether a partition has the branch of this id."""
+        return any(line.branch_id == branch_id for line in self.lines.get(key, ()))
 
     def old_ends(self, key: Partition) -> list[EpochStart]:
         """The last leader epoch of each branch of a partition, and the offset at which the branch begins."""
-        return [(branch.lineage.newest, branch.offset) for branch in self.branches.get(key, ())]
+        return [(branch.lineage.newest, branch.offset) for branch in branches_of(key, self.lines.get(key, ()))]
 
     def branch_ids(self, topic_id: str) -> list[str]:
         """The branches of all partitions of a topic, in the order in which they were made."""
-        found = (branch.id for (owner, _), some in self.branches.items() if owner == topic_id for branch in some)
-        return sorted(set(found))
+        found = (line.branch_id for (owner, _), some in self.lines.items() if owner == topic_id for line in some)
+        return sorted({branch_id for branch_id in found if branch_id})
 
     def shared(self) -> ArchiveState:
         """A state of the same facts. A fact that is to be another is replaced as a whole, never changed."""
@@ -239,17 +277,24 @@ class ArchiveState:
         partitions are as they are now. A group that has read on in a later log gets the offset where the two logs
         part."""
         view = self.shared()
-        view.segments = self.segments.copy()
-        for name in _OF_PARTITIONS:
-            setattr(view, name, dict(getattr(self, name)))
-        for key, branches in self.branches.items():
-            at = next((at for at, branch in enumerate(branches) if branch.id == branch_id), None)
+        view.copy_tables()
+        for key, held in self.lines.items():
+            at = next((at for at, line in enumerate(held) if line.branch_id == branch_id), None)
             if key[0] == topic_id and at is not None:
-                view.hold(key, rejoined(self.held(key), branches[at:]))
-                view.followed = (*view.followed, branches[at])
-                view.generations = before_branch(view.generations, key, at)
-                view.groups = tuple(in_branch(group, branches[at]) for group in view.groups)
+                view.shown = {**view.shown, key: at}
+                view.show(key)
+                view.groups = view.in_branches(view.groups, {key})
         return view
+
+    def copy_tables(self) -> None:
+        """Let a `shared` state change what it shows of partitions."""
+        self.segments = self.segments.copy()
+        for name in _OF_PARTITIONS:
+            setattr(self, name, dict(getattr(self, name)))
+
+    def show(self, key: Partition) -> None:
+        """Put together what is shown of a partition with several lines."""
+        self.hold(key, shown_facts(self.lines[key], self.line_number(key)))
 
     def following(self, later: ArchiveState) -> ArchiveState:
         """The same archive with what a later state of it has in the place of segments that were replaced since. A
@@ -269,7 +314,7 @@ class ArchiveState:
         view.segments = self.segments.copy()
         for key in partitions:
             view.segments.replace_rows(key, b"")
-        for name in _OF_PARTITIONS:
+        for name in (*_OF_PARTITIONS, "lines", "next_generations"):
             kept = {key: value for key, value in getattr(self, name).items() if key not in partitions}
             setattr(view, name, kept)
         view.groups = tuple(group for group in self.groups if (group.topic_id, group.partition) not in partitions)
@@ -287,14 +332,19 @@ class ArchiveState:
     def _passive_held(self, key: Partition) -> PartitionFacts:
         return PartitionFacts() if self.passive is None else self.passive.held(key)
 
-    def in_branches(self, groups: Iterable[GroupEntry]) -> tuple[GroupEntry, ...]:
-        """Positions as they were archived, in the branches that this state shows: see `with_branch`."""
-        for branch in self.followed:
-            groups = [in_branch(group, branch) for group in groups]
+    def in_branches(
+        self, groups: Iterable[GroupEntry], keys: Collection[Partition] | None = None
+    ) -> tuple[GroupEntry, ...]:
+        """Positions as they were archived, in the branches that this state shows, or shows of some partitions: see
+        `with_branch`."""
+        for key, number in self.shown.items():
+            if keys is None or key in keys:
+                branch = next(item for item in branches_of(key, self.lines[key]) if item.number == number)
+                groups = [in_branch(group, branch) for group in groups]
         return tuple(groups)
 
     def held(self, key: Partition) -> PartitionFacts:
-        """All that the archive has of a partition, without its branches and a passive generation."""
+        """All that the archive has of a partition, as it is shown: without a passive generation."""
         return PartitionFacts(
             self.segments.rows(key),
             self.coverage.get(key, []),
@@ -303,11 +353,12 @@ class ArchiveState:
             self.epochs.get(key, []),
             self.leaders.get(key, UNKNOWN),
             self.snapshots.get(key, []),
+            self.segments.cuts(key),
         )
 
     def hold(self, key: Partition, held: PartitionFacts) -> None:
         """Put `held` in the place of all of that."""
-        self.segments.replace_rows(key, held.rows)
+        self.segments.replace_rows(key, held.rows, held.cuts)
         _set(self.coverage, key, held.coverage)
         _set(self.gaps, key, held.gaps)
         _set(self.removed, key, held.removed)
@@ -317,17 +368,23 @@ class ArchiveState:
         if held.leader != UNKNOWN:
             self.leaders[key] = held.leader
 
+    def add_line(self, key: Partition, line: HeldLine) -> None:
+        """Let a line be the current one of a partition. Its base is the one that was."""
+        held = self.lines.get(key) or [HeldLine(Line(), self.held(key))]
+        line.line = replace(line.line, base=len(held) - 1)
+        self.lines[key] = [*held, line]
+        self.show(key)
+
     def _branch(self, commit: Commit, item: Branching) -> None:
         key = (item.topic_id, item.partition)
+        end_passive(self, commit, key)
         ranges = self.accounted_for(*key)
-        part_generations(self, commit, key, item.offset)
-        stay, rest = self.held(key).cut(item.offset)
-        if ranges:
-            # The offsets that are missing there can never be archived any more.
-            holes = without(item.offset, ranges[-1][1], ranges)
-            rest.gaps = sorted((*rest.gaps, *(Gap(*key, *hole, REASON_CUT_OFF) for hole in holes)), key=_start)
-        self.hold(key, stay)
-        self.branches.setdefault(key, []).append(Branch(key, item.branch_id, item.offset, rest))
+        # The offsets that are missing there can never be archived any more.
+        holes = without(item.offset, ranges[-1][1], ranges) if ranges else []
+        self.add_facts((), (), (), (Gap(*key, *hole, REASON_CUT_OFF) for hole in holes))
+        log = HeldLine(Line(start=item.offset), PartitionFacts(), commit.epoch, dense=is_dense(self, key, item.offset))
+        self.add_line(key, log)
+        self.lines[key][-2].branch_id = item.branch_id
 
     def holds(self, receipt: Receipt) -> bool:
         """True if the archive accounts for every offset of the receipt already."""
@@ -360,16 +417,15 @@ class ArchiveState:
         for key in {(item.topic_id, item.partition) for item in commit.replaced}:
             end_passive(self, commit, key)
         for entry in commit.snapshots:
-            self.snapshots[entry.key] = with_snapshot(self.snapshots.get(entry.key, ()), HeldSnapshot.of(entry))
+            self._add_snapshot(entry)
         self._remove_snapshots(commit)
         if commit.holds is not None:
             self.retention_holds = commit.holds
         change_generations(self, commit)
-        if not commit.branchings:  # else the segments are copies
-            new = (*sums_of_segments(commit.segments), len(commit.segments))
-            records, size, segments = erased if commit.replaced else new
-            more, more_size = sums_of_segments(commit.passive.segments)
-            run = run.added(records + more, size + more_size, segments + len(commit.passive.segments))
+        new = (*sums_of_segments(commit.segments), len(commit.segments))
+        records, size, segments = erased if commit.replaced else new
+        more, more_size = sums_of_segments(commit.passive.segments)
+        run = run.added(records + more, size + more_size, segments + len(commit.passive.segments))
         if commit.kind is CommitKind.END:
             run = run.ended(commit.outcome, commit.time, commit.message)
             if commit.ends_backup:
@@ -393,36 +449,78 @@ class ArchiveState:
         """Add facts that were checked before they were committed."""
         for topic in topics:
             self.topics[topic.topic_id] = topic
+        of_lines = _FactsOfLines(self)
         for item in coverage:
-            add_range(self.coverage.setdefault((item.topic_id, item.partition), []), item.start, item.end)
-        if isinstance(segments, SegmentBatch):
-            for key, row in segments.rows():
+            key = (item.topic_id, item.partition)
+            if key in self.lines:
+                add_range(of_lines.at(key, item.start).coverage, item.start, item.end)
+            else:
+                add_range(self.coverage.setdefault(key, []), item.start, item.end)
+        rows = segments.rows() if isinstance(segments, SegmentBatch) else map(keyed_row, segments)
+        for key, row in rows:
+            if key in self.lines:
+                of_lines.add_row(key, row)
+            else:
                 self.segments.add_row(key, row)
-        else:
-            for entry in segments:
-                self.segments.add(entry)
         for gap in gaps:
-            insort(self.gaps.setdefault((gap.topic_id, gap.partition), []), gap, key=_start)
+            key = (gap.topic_id, gap.partition)
+            held = of_lines.at(key, gap.start).gaps if key in self.lines else self.gaps.setdefault(key, [])
+            insort(held, gap, key=_start)
+        of_lines.show()
 
     def add_lineage(self, epochs: Iterable[LeaderEpoch], leaders: Iterable[LeaderSeen]) -> None:
         """Add leader epochs, and the leaders on whose logs a run begins."""
+        of_lines = _FactsOfLines(self)
         for item in epochs:
-            add_epoch(self.epochs.setdefault((item.topic_id, item.partition), []), item.epoch, item.start)
+            key = (item.topic_id, item.partition)
+            known = of_lines.at(key, item.start).epochs if key in self.lines else self.epochs.setdefault(key, [])
+            add_epoch(known, item.epoch, item.start)
         for seen in leaders:
-            self.leaders[seen.topic_id, seen.partition] = seen.epoch
+            key = (seen.topic_id, seen.partition)
+            if key in self.lines:
+                of_lines.at(key, FOREVER - 1).leader = seen.epoch
+            else:
+                self.leaders[key] = seen.epoch
+        of_lines.show()
+
+    def _add_snapshot(self, entry: SnapshotEntry) -> None:
+        """Add a snapshot of the current line. Raises ValueError if it does not end after those that the line has."""
+        key, more = entry.key, HeldSnapshot.of(entry)
+        found = with_snapshot(self.snapshots.get(key, ()), more)
+        if key in self.lines:
+            self.lines[key][-1].held.snapshots.append(more)
+        self.snapshots[key] = found
+
+    def _own(self, key: Partition, line: int) -> PartitionFacts:
+        """What lies on a line. Raises ValueError if there is no such line."""
+        own = self.own_facts(key)
+        if not 0 <= line < len(own):
+            raise ValueError(f"topic id {key[0]} partition {key[1]} has no line {line}")
+        return own[line]
+
+    def put_own(self, key: Partition, line: int, own: PartitionFacts) -> None:
+        """Let this lie on a line of a partition."""
+        if key in self.lines:
+            self.lines[key][line].held = own
+            self.show(key)
+        else:
+            self.hold(key, own)
 
     def _remove(self, commit: Commit) -> None:
         """Take out segments. Raises ValueError for a segment that is not there."""
-        bases: dict[tuple[Partition, str], set[int]] = {}
+        bases: dict[tuple[Partition, int], set[int]] = {}
         for item in commit.removed:
-            bases.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.base_offset)
-        for (key, branch_id), wanted in bases.items():
-            if branch_id:
-                self._remove_from_branch(commit, self.branch(key, branch_id), wanted)
-                continue
-            for row in self.segments.remove(key, wanted):
+            bases.setdefault(((item.topic_id, item.partition), item.line), set()).add(item.base_offset)
+        for (key, line), wanted in bases.items():
+            own = self._own(key, line)
+            own.rows, gone = without_bases(own.rows, wanted)
+            if len(gone) != len(wanted):
+                missing = min(wanted - {offsets_of(row)[0] for row in gone})
+                raise ValueError(f"there is no segment {missing} of topic id {key[0]} partition {key[1]} to remove")
+            for row in gone:
                 self.unname(commit, key, row)
-                self._add_removed(key, *offsets_of(row))
+                own.remove(*offsets_of(row))
+            self.put_own(key, line, own)
 
     def unname(self, commit: Commit, key: Partition, row: bytes) -> None:
         """Note that the objects of a segment that the commit has taken out may be there still."""
@@ -430,49 +528,18 @@ class ArchiveState:
             self.unpurged = (*self.unpurged, Unpurged(commit.number, commit.time))
         self.unpurged[-1].segments.add_row(key, row)
 
-    def _remove_from_branch(self, commit: Commit, branch: Branch, bases: set[int]) -> None:
-        left, gone = without_bases(branch.held.rows, bases)
-        if len(gone) != len(bases):
-            raise ValueError(f"branch {branch.id} has {len(gone)} of {len(bases)} segments to remove")
-        branch.held.rows = bytes(left)
-        for row in gone:
-            self.unname(commit, branch.key, row)
-            start, end = offsets_of(row)
-            add_range(branch.held.removed, max(start, branch.offset), end)
-
     def _remove_snapshots(self, commit: Commit) -> None:
         """Take out snapshots. Raises ValueError for one that is not there."""
-        ends: dict[tuple[Partition, str], set[int]] = {}
+        ends: dict[tuple[Partition, int], set[int]] = {}
         for item in commit.removed_snapshots:
-            ends.setdefault(((item.topic_id, item.partition), item.branch_id), set()).add(item.end)
-        for (key, branch_id), wanted in ends.items():
-            if branch_id:
-                held = self.branch(key, branch_id).held
-                held.snapshots, gone = without_snapshots(held.snapshots, wanted)
-            else:
-                left, gone = without_snapshots(self.snapshots.get(key, ()), wanted)
-                _set(self.snapshots, key, left)
+            ends.setdefault(((item.topic_id, item.partition), item.line), set()).add(item.end)
+        for (key, line), wanted in ends.items():
+            own = self._own(key, line)
+            own.snapshots, gone = without_snapshots(own.snapshots, wanted)
+            self.put_own(key, line, own)
             for part in gone:
                 for at in range(0, len(part.rows), ROW_BYTES):
                     self.unname(commit, key, part.rows[at : at + ROW_BYTES])
-
-    def _add_removed(self, key: Partition, start: int, end: int) -> None:
-        """Add a removed range. Two ranges become one if no segment lies between them and none will, so that they stay
-        few."""
-        ranges = self.removed.setdefault(key, [])
-        at = bisect_left(ranges, start, key=_start_of)
-        # A neighbour may reach beyond: it was joined over segments that go with the same commit.
-        if at and self._nothing_between(key, ranges[at - 1][1], start):
-            start = min(start, ranges[at - 1][1])
-        if at < len(ranges) and self._nothing_between(key, end, ranges[at][0]):
-            end = max(end, ranges[at][0])
-        add_range(ranges, start, end)
-
-    def _nothing_between(self, key: Partition, start: int, end: int) -> bool:
-        """True if no segment has its first offset in [start, end), and none will."""
-        entries = self.segments.get(key)
-        held = entries is not None and entries.position(end) > entries.position(start)
-        return not held and not self.uncovered(*key, start, end)
 
     def _begin(self, commit: Commit) -> None:
         if commit.epoch <= self.epoch:
@@ -484,6 +551,32 @@ class ArchiveState:
         earlier = self.runs.get(commit.run_id)
         new = RunEntry(commit.run_id, commit.epoch, commit.run_kind, commit.time)
         self.runs[commit.run_id] = new if earlier is None else earlier.begun_again(commit.epoch)
+
+
+class _FactsOfLines:
+    """Adds facts to the lines of partitions that have several: each to the line that owns its offset."""
+
+    def __init__(self, state: ArchiveState) -> None:
+        self._state = state
+        self._owners: dict[Partition, Lines] = {}
+
+    def at(self, key: Partition, offset: int) -> PartitionFacts:
+        """What lies on the line that owns an offset of the current one."""
+        held = self._state.lines[key]
+        lines = self._owners.get(key)
+        if lines is None:
+            lines = self._owners[key] = lines_of(held)
+        return held[lines.owner(len(held) - 1, offset)].held
+
+    def add_row(self, key: Partition, row: bytes) -> None:
+        """Add a segment that is packed."""
+        own = self.at(key, offsets_of(row)[0])
+        own.rows = with_row(own.rows, row)
+
+    def show(self) -> None:
+        """Let the state show what was added."""
+        for key in self._owners:
+            self._state.show(key)
 
 
 REASON_CUT_OFF = "the log was cut off in the cluster before these offsets were archived"

@@ -85,6 +85,14 @@ def _generation(topic_id: str, partition: int, number: int, step: str, start: in
     return GenerationChange(topic_id, partition, number, GenerationStep(step), start, end)
 
 
+def _removed(topic_id: str, partition: int, line: int, base_offset: int) -> RemovedSegment:
+    return RemovedSegment(topic_id, partition, base_offset, line)
+
+
+def _removed_snapshot(topic_id: str, partition: int, line: int, end: int) -> RemovedSnapshot:
+    return RemovedSnapshot(topic_id, partition, end, line)
+
+
 def _hold(kind: str, name: str, origin: str) -> Hold:
     return Hold(HoldKind(kind), name, HoldOrigin(origin))
 
@@ -92,17 +100,17 @@ def _hold(kind: str, name: str, origin: str) -> Hold:
 _PARTITION = {"topicId": "topic_id", "partition": "partition"}
 _RANGE = {**_PARTITION, "start": "start", "end": "end"}
 _LEADER = {**_PARTITION, "leaderEpoch": "epoch"}
-_BRANCH = {**_PARTITION, "branchId": "branch_id"}
+_LINE = {**_PARTITION, "line": "line"}
 
 COVERAGE = Table(Coverage, _RANGE)
 GAPS = Table(Gap, {**_RANGE, "reason": "reason"})
-REMOVED = Table(RemovedSegment, {**_PARTITION, "baseOffset": "base_offset", "branchId": "branch_id"})
+REMOVED = Table(_removed, {**_LINE, "baseOffset": "base_offset"})
 HOLDS = Table(_hold, {"kind": "kind", "name": "name", "origin": "origin"})
-REPLACED = Table(ReplacedSegment, {**_BRANCH, "baseOffset": "base_offset", "by": "by", "snapshotEnd": "snapshot"})
-BRANCHES = Table(Branching, {**_BRANCH, "offset": "offset"})
+REPLACED = Table(ReplacedSegment, {**_LINE, "baseOffset": "base_offset", "by": "by", "snapshotEnd": "snapshot"})
+BRANCHES = Table(Branching, {**_PARTITION, "branchId": "branch_id", "offset": "offset"})
 GENERATIONS = Table(_generation, {**_PARTITION, "generation": "number", "step": "step", "start": "start", "end": "end"})
 LEADERS = Table(LeaderSeen, _LEADER)
-REMOVED_SNAPSHOTS = Table(RemovedSnapshot, {**_PARTITION, "end": "end", "branchId": "branch_id"})
+REMOVED_SNAPSHOTS = Table(_removed_snapshot, {**_LINE, "end": "end"})
 EPOCHS = Table(LeaderEpoch, {**_LEADER, "start": "start"})
 GROUPS = Table(
     GroupEntry,

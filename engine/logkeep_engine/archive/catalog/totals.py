@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from logkeep_engine.archive.catalog import fields
 from logkeep_engine.archive.catalog.entry import FILES, Layout
-from logkeep_engine.archive.catalog.packed import LAYOUT_AT, PACK_ID, ROW_BYTES, PackId
+from logkeep_engine.archive.catalog.packed import LAYOUT_AT, PACK_ID, ROW_BYTES, PackedSegments, PackId, sums_of
 
 Rows = bytes | bytearray
 
@@ -75,6 +75,16 @@ class SegmentTotals:
         self.first = min((first for first in (self.first, other.first) if first >= 0), default=-1)
         self.last = max(self.last, other.last)
         self.epochs |= other.epochs
+
+
+def totals_of_segments(segments: PackedSegments) -> SegmentTotals:
+    """The sums of segments. Of one that is cut no more records count than it has offsets; its objects are those of the
+    whole."""
+    found = totals_of(segments.packed)
+    for at, (start, end) in segments.cuts.items():
+        records = sums_of(segments.row(at))[0]
+        found.records -= records - min(records, end - start)
+    return found
 
 
 def totals_of(rows: Rows, start: int = 0) -> SegmentTotals:

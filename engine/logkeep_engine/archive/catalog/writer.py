@@ -26,7 +26,6 @@ from typing import Self
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.archive import Archive, SinceCheckpoint
-from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import (
     NO_COMMIT,
     Branching,
@@ -275,26 +274,19 @@ class Writer:
                 self._append(replace(self._draft(CommitKind.DATA), generations=wanted))
                 self._checkpoint_if_due()
 
-    def branch(self, branchings: Iterable[Branching], copies: Iterable[SegmentEntry]) -> int:
-        """Make old ends of partitions branches, in one commit, and return its number. If a segment
-        lies across the offset where a branch begins, one of `copies` holds its batches that stay.
+    def branch(self, branchings: Iterable[Branching], due: Iterable[GenerationChange] = ()) -> int:
+        """Let the logs of partitions go on as new lines, in one commit, and return its number. `due`: the generations
+        that are due for it.
 
-        Raises what `commit` does, and ValueError for a branch that there is already, or a copy that is not needed.
+        Raises what `commit` does, and ValueError for a branch that there is already.
         """
         with self._lock:
             self._confirm_last()
-            wanted, entries = tuple(branchings), tuple(copies)
+            wanted = tuple(branchings)
             for item in wanted:
-                key = (item.topic_id, item.partition)
-                if any(branch.id == item.branch_id for branch in self.state.branches.get(key, ())):
-                    raise ValueError(f"there is a branch {item.branch_id} of {key} already")
-            offsets = {(item.topic_id, item.partition): item.offset for item in wanted}
-            for entry in entries:
-                key = (entry.topic_id, entry.partition)
-                across = self.state.last_before(*key, offsets.get(key, 0))
-                if across is None or entry.base_offset != across.base_offset or entry.next_offset > offsets[key]:
-                    raise ValueError(f"segment {entry.base_offset} of {key} is not a copy of the begin of another")
-            number = self._append(replace(self._draft(CommitKind.DATA), branchings=wanted, segments=entries))
+                if self.state.has_branch((item.topic_id, item.partition), item.branch_id):
+                    raise ValueError(f"there is a branch {item.branch_id} of {item} already")
+            number = self._append(replace(self._draft(CommitKind.DATA), branchings=wanted, generations=tuple(due)))
             self._checkpoint_if_due()
             return number
 

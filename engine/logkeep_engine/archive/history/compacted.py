@@ -17,23 +17,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
+from logkeep_engine.archive.catalog.extent import StateExtents
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
+from logkeep_engine.archive.catalog.lines import FOREVER
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.replacements import erased_ranges, first_epochs
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import totals_of
-from logkeep_engine.archive.history.archived import PartitionHistory, history_of, put_slices, shown_line
-from logkeep_engine.archive.history.extent import StateExtents
-from logkeep_engine.archive.history.lines import FOREVER
+from logkeep_engine.archive.history.archived import PartitionHistory, history_of, lines_in, put_slices
 from logkeep_engine.archive.history.point import Point, States
-from logkeep_engine.archive.history.view import inside, slices_of, state_of, usable
-from logkeep_engine.archive.ranges import without
+from logkeep_engine.archive.history.view import slices_of, state_of, usable
+from logkeep_engine.archive.ranges import inside, without
 from logkeep_engine.contract.names import BACKUP
 
 _NO_ENDS: Mapping[Partition, int] = MappingProxyType({})
@@ -70,7 +71,7 @@ def with_snapshots(
     view = state.shared()
     view.segments, view.removed = state.segments.copy(), dict(state.removed)
     for key, (history, found) in chosen.items():
-        path = history.lines.path(shown_line(state, key))
+        path = history.lines.path(state.line_number(key))
         put_slices(view.segments, key, slices_of(history, path, found))
         view.removed[key] = list(inside(state.removed.get(key, ()), found.end, FOREVER))
     return view
@@ -93,7 +94,7 @@ def snapshot_of(
 
 def _point(state: ArchiveState, key: Partition, end: int | None, before: int | None, *, where_needed: bool) -> Point:
     wanted = States.WHERE_NEEDED if where_needed or not state.topics[key[0]].is_compacted else States.NEWEST
-    return Point(shown_line(state, key), FOREVER if end is None else end, before, wanted)
+    return Point(state.line_number(key), FOREVER if end is None else end, before, wanted)
 
 
 def _usable(
@@ -128,7 +129,7 @@ def not_exact(
 def exact_by_snapshots(state: ArchiveState, key: Partition) -> ExactFrom | None:
     """The first points of a partition from which on all are exact, as far as snapshots tell; None: not even the newest
     is."""
-    if generation_of(state, key).exact_from == NOWHERE:
+    if known_generation(state, key).exact_from == NOWHERE:
         return None
     is_removed = bool(state.removed.get(key))
     first = next(_usable(state, key, None, None), None) if is_removed else None
@@ -138,6 +139,15 @@ def exact_by_snapshots(state: ArchiveState, key: Partition) -> ExactFrom | None:
         return None
     accounted = state.accounted_for(*key)
     return ExactFrom(accounted[0][0] if accounted else 0, NO_TIME)
+
+
+def is_exact_below(state: ArchiveState, key: Partition, end: int) -> bool:
+    """Whether what the archive has of a partition below an offset is a state of its log that is exact at a later offset
+    of another log, too: no record is missing that had been overwritten from there on, nor one that was removed."""
+    known = known_generation(state, key)
+    if end < known.exact and not is_dense(state, key, end):
+        return False
+    return not _is_removed(state, key, 0, end) or any(_usable(state, key, end, None))
 
 
 def first_exact(state: ArchiveState, key: Partition) -> ExactFrom | None:
@@ -161,10 +171,12 @@ def known_generation(state: ArchiveState, key: Partition) -> Generation:
 
 
 def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
-    """The end of what the first backup that has succeeded has archived of a partition; -1 if there is none. Once
-    retention has removed its log, snapshots tell from where on points are exact, and all end there or later."""
-    entries = state.segments.get(key)
-    if entries is None or state.removed.get(key):
+    """The end of what the first backup that has succeeded has archived of a partition, on the line that its log was
+    then; -1 if there is none. Once retention has removed its log, snapshots tell from where on points are exact, and
+    all end there or later."""
+    own = state.own_facts(key)[0]
+    entries = PackedSegments(key, own.rows)
+    if not entries or own.removed:
         return -1
     epoch_of = first_epochs(state.replaced.get(key, ()))
     first = epoch_of(entries[0])
@@ -175,11 +187,12 @@ def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
 
 
 def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
-    """Whether an offset is missing below `end` where no erasure has taken records. Of a segment that one has written
-    anew nobody knows any more whether offsets were missing before."""
-    accounted, erased = state.accounted_for(*key), erased_ranges(state, key, end)
+    """Whether an offset is missing below `end`, on the line that the log was first, where no erasure has taken records.
+    Of a segment that one has written anew nobody knows any more whether offsets were missing before."""
+    own = state.own_facts(key)[0]
+    accounted, erased = own.accounted, erased_ranges(state, key, end)
     reached = accounted[0][0] if accounted else 0
-    for entry in state.segments.get(key, ()):
+    for entry in PackedSegments(key, own.rows):
         if entry.base_offset >= end:
             break
         stop = entry.next_offset if entry.gaps else entry.base_offset
@@ -201,8 +214,9 @@ def inexact_below(state: ArchiveState) -> dict[Partition, int]:
     """The offsets below which what `with_snapshots` shows `where_needed` is not exact, by partition; NOWHERE: at none
     it is. Partitions that are exact everywhere are left out."""
     found = {}
-    for key in {*state.generations, *state.removed}:
-        generation = generation_of(state, key).exact_from
+    compacted = {key for key in state.segments if state.topics[key[0]].is_compacted}
+    for key in {*state.next_generations, *state.removed, *compacted}:
+        generation = known_generation(state, key).exact_from
         snapshot = snapshot_of(state, key, where_needed=True)
         exact = max(0 if is_dense(state, key, generation) else generation, 0 if snapshot is None else snapshot.end)
         if exact > 0:
@@ -211,19 +225,18 @@ def inexact_below(state: ArchiveState) -> dict[Partition, int]:
 
 
 def snapshots_then(earlier: ArchiveState, later: ArchiveState) -> dict[Partition, list[HeldSnapshot]]:
-    """The snapshots that a later state has of what the earlier one holds: most are made when a run has ended, and some
-    are there no more. What a log was cut off since is of branches."""
-    for branch in earlier.followed:
-        later = later.with_branch(branch.key[0], branch.id)
-    followed = {branch.key for branch in earlier.followed}
+    """The snapshots that a later state has of the lines that the earlier one shows: most are made when a run has ended,
+    and some are there no more."""
     found = {}
-    for key in {*later.snapshots, *later.branches}:
-        held = later.snapshots.get(key, [])
-        since = [] if key in followed else later.branches.get(key, [])[len(earlier.branches.get(key, ())) :]
-        for branch in reversed(since):
-            held = [*(item for item in held if item.end <= branch.offset), *branch.held.snapshots]
+    for key in {*later.snapshots, *later.lines}:
+        lines, number = lines_in(later, key), earlier.line_number(key)
         accounted = earlier.accounted_for(*key)
-        held = [item for item in held if accounted and item.end <= accounted[-1][1]]
+        held = [
+            item
+            for line, own in enumerate(later.own_facts(key))
+            for item in own.snapshots
+            if accounted and item.end <= accounted[-1][1] and lines.agree(line, number) >= item.end
+        ]
         if held:
-            found[key] = held
+            found[key] = sorted(held, key=attrgetter("end"))
     return found

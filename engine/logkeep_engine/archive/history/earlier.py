@@ -3,16 +3,19 @@
     last, gone = last_with_generations(earlier, newest)
     found = without_gone(earlier, state_at(archive, last, newest), newest)
 
-Retention takes segments out of an archive, and so does a generation that becomes active. Their objects stay for a
-while. Who reads as of commit `last` keeps those that were there then.
+Retention takes segments out of an archive, also those of lines that no kept point has. Their objects stay for a while.
+Who reads as of commit `last` keeps those that were there then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import generation_of
+from logkeep_engine.archive.catalog.held_lines import PartitionFacts
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.packed import PackedSegments, identity_of, offsets_of
 from logkeep_engine.archive.catalog.replacements import Identity
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -48,28 +51,41 @@ def without_gone(earlier: ArchiveState, later: ArchiveState, newest: ArchiveStat
     """The earlier state without the segments that `later` has no more, or whose objects are deleted since, and with
     the snapshots of `later`."""
     found = earlier.shared()
-    found.segments, found.removed = earlier.segments.copy(), dict(earlier.removed)
-    found.snapshots = snapshots_then(earlier, later)
-    if later.commit < newest.commit:
-        found.snapshots = {
-            key: [item for item in held if there.issuperset(identities_of(item.parts(key)))]
-            for key, held in found.snapshots.items()
-            for there in [_there(later, newest, key)]
-        }
-    for key in earlier.segments:
-        rows = earlier.segments.rows(key)
-        if rows == later.segments.rows(key) == newest.segments.rows(key):
+    found.copy_tables()
+    found.lines = dict(earlier.lines)
+    snapshots = snapshots_then(earlier, later)
+    for key in {*earlier.segments, *earlier.snapshots, *earlier.lines, *snapshots}:
+        own, held = earlier.own_facts(key), snapshots.get(key, [])
+        if len(own) == 1 and not held and own[0].rows == later.segments.rows(key) == newest.segments.rows(key):
+            _put(found, key, own, held)
             continue
-        there, left, removed = _there(later, newest, key), bytearray(), list(found.removed.get(key, ()))
-        for row in _rows(earlier.segments[key]):
-            if identity_of(row) in there:
-                left += row
-            else:
-                add_range(removed, *offsets_of(row))
-        found.segments.replace_rows(key, bytes(left))
-        if removed:
-            found.removed[key] = removed
+        there = _there(later, newest, key)
+        if later.commit < newest.commit:
+            held = [item for item in held if there.issuperset(identities_of(item.parts(key)))]
+        _put(found, key, [_left(key, facts, there) for facts in own], held)
     return found
+
+
+def _left(key: Partition, own: PartitionFacts, there: Collection[Identity]) -> PartitionFacts:
+    """What is left of a line if this is there."""
+    left, removed = bytearray(), list(own.removed)
+    for row in _rows(PackedSegments(key, own.rows)):
+        if identity_of(row) in there:
+            left += row
+        else:
+            add_range(removed, *offsets_of(row))
+    return replace(own, rows=bytes(left), removed=removed)
+
+
+def _put(state: ArchiveState, key: Partition, own: Sequence[PartitionFacts], snapshots: list[HeldSnapshot]) -> None:
+    """Let this lie on the lines of a partition, with the snapshots of the one that the state shows."""
+    shown = state.line_number(key)
+    facts = [replace(one, snapshots=snapshots if number == shown else []) for number, one in enumerate(own)]
+    if key in state.lines:
+        state.lines[key] = [replace(line, held=one) for line, one in zip(state.lines[key], facts, strict=True)]
+        state.show(key)
+    else:
+        state.hold(key, facts[0])
 
 
 def _there(later: ArchiveState, newest: ArchiveState, key: Partition) -> set[Identity]:
@@ -90,14 +106,10 @@ def _needed(state: ArchiveState, key: Partition) -> Iterator[Identity]:
 
 
 def named(state: ArchiveState, key: Partition) -> Iterator[Identity]:
-    """Yield all that a state names of a partition: of its log, its snapshots and its branches."""
-    if key in state.segments:
-        yield from identities_of(state.segments[key])
-    branches = state.branches.get(key, ())
-    for branch in branches:
-        yield from identities_of(branch.segments)
-    for held in (state.snapshots.get(key, ()), *(branch.held.snapshots for branch in branches)):
-        for item in held:
+    """Yield all that a state names of a partition: of its lines and their snapshots."""
+    for own in state.own_facts(key):
+        yield from identities_of(PackedSegments(key, own.rows))
+        for item in own.snapshots:
             yield from identities_of(item.parts(key))
 
 

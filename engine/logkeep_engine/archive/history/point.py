@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from logkeep_engine.archive.history.lines import FOREVER
+from logkeep_engine.archive.catalog.lines import FOREVER
 
 
 class States(Enum):

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from logkeep_engine.archive.history.extent import LogExtents, Slices, StateExtents, Table
-from logkeep_engine.archive.history.lines import Lines, Owned
+from logkeep_engine.archive.catalog.extent import LogExtents, Slices, StateExtents, Table
+from logkeep_engine.archive.catalog.lines import Lines, Owned
 from logkeep_engine.archive.history.missing import MissingKind, MissingRange
 from logkeep_engine.archive.history.point import Point, States
-from logkeep_engine.archive.ranges import Range, add_range, without
+from logkeep_engine.archive.ranges import Range, add_range, inside, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +101,6 @@ def removed_of(history: History[Table], path: Iterable[Owned]) -> list[Range]:
         for start, end in inside(history.facts[item.owner].removed, item.start, item.end):
             add_range(found, start, end)
     return found
-
-
-def inside(ranges: Iterable[Range], start: int, end: int) -> Iterator[Range]:
-    """The parts of ranges that lie in [start, end)."""
-    for low, high in ranges:
-        if max(low, start) < min(high, end):
-            yield max(low, start), min(high, end)
 
 
 def _logs(history: History[Table], path: Iterable[Owned], floor: int) -> Iterator[Slices[Table]]:

@@ -17,14 +17,11 @@ from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationSte
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.backup.generations import is_held
 from logkeep_engine.backup.reconcile.report import ReconcileReport
 from logkeep_engine.backup.reconcile.task import ReconciledPartition
 
-BRANCHED = "its log was cut off once, and the archive keeps the old end beside it (onDivergence): begin a new archive"
 CHANGED = "a new generation of it has become active since it was compared: compare again"
 FIRST = "its first generation is not active yet: compare again after the next backup"
-HELD = "a hold keeps what a new generation would replace: release the hold"
 WRONG = "the archive lacks records that it must have: keep it as it is, and begin a new one"
 
 
@@ -50,10 +47,6 @@ def make_due(writer: Writer, report: ReconcileReport, compared: ArchiveState) ->
 def why_not(state: ArchiveState, compared: ArchiveState, key: Partition) -> str:
     """The reason why a partition that was compared cannot have a new generation; empty if it can."""
     number = generation_of(state, key).number
-    if key in state.branches:
-        return BRANCHED
     if not number:
         return FIRST
-    if number != generation_of(compared, key).number:
-        return CHANGED
-    return HELD if is_held(state, key[0]) else ""
+    return CHANGED if number != generation_of(compared, key).number else ""

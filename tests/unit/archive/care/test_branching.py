@@ -1,29 +1,28 @@
 """Branches in an archive of files: crashes around the one commit, checks, retention, descriptions and restores."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logkeep_engine.archive.care.branching import branch_off, copy_below
+from logkeep_engine.archive.care.branching import branch_off
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.removal import purge, remove_expired
 from logkeep_engine.archive.care.retention import RetentionLimits
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Gap, Receipt, RemovedSegment, RunOutcome, branch_id
+from logkeep_engine.archive.catalog.facts import Coverage, Gap, Receipt, RemovedSegment, RunOutcome, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.archive.reading.segments import read_segment
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.restored_topics import RestoreTopics
 from logkeep_engine.contract.spec import Compression
-from logkeep_engine.errors import ArchiveDamaged, SpecError
+from logkeep_engine.errors import SpecError
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.restore.selection import select_topics, with_branches
 from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, TIME, Batch, begin, chunk, transaction_index, verify_segment, write_segment
+from tests.unit.archive.build import ORDERS, TIME, Batch, begin, chunk, write_segment
 from tests.unit.log.batches import batch, marker
 
 ID = ORDERS.topic_id
@@ -59,14 +58,14 @@ def grow(storage: Storage, run_id: str = "run-2", fork: Fork = FORK, end: int = 
     return Archive.open(storage).load()
 
 
-def test_old_end_moves_with_a_copy_in_its_place_and_all_is_whole(storage: Storage) -> None:
+def test_old_end_stays_and_the_log_goes_on_from_the_fork(storage: Storage) -> None:
     archived(storage)
     state = grow(storage)
     assert bases(state.segments[KEY]) == [(0, 20), (20, 30), (30, 80)]
     assert bases(state.branches[KEY][0].segments) == [(20, 40), (40, 60)]
     assert bases(state.with_branch(ID, ONE).segments[KEY]) == [(0, 20), (20, 40), (40, 60)]
     report = verify(Archive.open(storage))
-    assert (report.faults, report.orphans, report.segments) == ([], [], 5)
+    assert (report.faults, report.orphans, report.segments) == ([], [], 4)
 
 
 class Killed(BaseException):
@@ -97,7 +96,7 @@ def test_kill_around_the_commit_leaves_the_one_or_the_other_state_whole(
         assert (bases(state.with_branch(ID, ONE).segments[KEY]), report.orphans) == (bases(before.segments[KEY]), [])
     else:
         assert (state.segments, state.branches) == (before.segments, {})
-        assert len(report.orphans) == 3  # the copy, its offset index and its time index
+        assert report.orphans == []
     assert bases(grow(storage).segments[KEY]) == [(0, 20), (20, 30), (30, 80)]
     assert len(Archive.open(storage).load().branches[KEY]) == 1
     assert verify(Archive.open(storage)).faults == []
@@ -133,10 +132,10 @@ def test_second_fork_below_the_first_keeps_both_old_ends(storage: Storage) -> No
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-def test_copy_has_the_batches_and_the_aborted_transactions_below_the_fork(
+def test_line_that_goes_on_has_the_batches_and_the_aborted_transactions_below_the_fork(
     storage: Storage, compression: Compression
 ) -> None:
-    """Producer 7 has aborted below the fork; 8 and 9 behind it, of whom 9 has no records below."""
+    """Producer 7 has aborted below the fork; 8 and 9 after it, of whom 9 has no records below."""
     batches = [
         batch(0, 5, producer_id=7, transactional=True),
         batch(5, 5, producer_id=8, transactional=True),
@@ -146,21 +145,28 @@ def test_copy_has_the_batches_and_the_aborted_transactions_below_the_fork(
         marker(25, 8, commit=False),
         marker(26, 9, commit=False),
     ]
-    ended, across, behind = AbortedTxn(7, 0, 10, 0), AbortedTxn(8, 5, 25, 5), AbortedTxn(9, 20, 26, 20)
-    entry = write_segment(storage, batches, aborted=[ended, across, behind], compression=compression)
-    copy = copy_below(storage, "orders", entry, 20, epoch=2)
-    assert (copy.base_offset, copy.next_offset, copy.records, copy.epoch) == (0, 20, 19, 2)
-    assert b"".join(bytes(run) for run, _ in read_segment(storage, "orders", copy)) == b"".join(batches[:4])
-    assert transaction_index(storage, "orders", copy) == [replace(across, last_offset=9), ended]
-    assert verify_segment(storage, "orders", copy) == []
+    index = [AbortedTxn(7, 0, 10, 0), AbortedTxn(8, 5, 25, 5), AbortedTxn(9, 20, 26, 20)]
+    entry = write_segment(storage, batches, aborted=index, compression=compression)
+    archived(storage, Receipt((Coverage(*KEY, 0, 27),), (entry,)))
+    state = grow(storage, fork=Fork(*KEY, 20, 27, ONE), end=30)
+    assert bases(state.segments[KEY]) == [(0, 20), (20, 30)]
+    reader = open_partition(storage, "orders", state.segments[KEY], state.kept(*KEY))
+    assert [header.base_offset for _, headers in reader.batches() for _, header in headers] == [0, 5, 10, 11, 20]
+    assert consumed(state, storage) == [*range(11, 30)]
+    assert consumed(state.with_branch(ID, ONE), storage) == [*range(11, 20)]
 
 
-def test_batch_across_the_fork_is_refused_and_nothing_is_left(storage: Storage) -> None:
+def consumed(state: ArchiveState, storage: Storage) -> list[int]:
+    """The offsets that a consumer of committed records sees."""
+    reader = open_partition(storage, "orders", state.segments[KEY], state.kept(*KEY))
+    return [record.offset for records in reader.records() for record in records]
+
+
+def test_batch_across_the_fork_gives_the_records_on_its_side(storage: Storage) -> None:
     entry = write_segment(storage, [Batch(0).encode(), Batch(10).encode()])
-    before = {info.path for info in storage.list()}
-    with pytest.raises(ArchiveDamaged, match="the batch at offset 10 lies across offset 15"):
-        copy_below(storage, "orders", entry, 15, epoch=2)
-    assert {info.path for info in storage.list()} == before
+    archived(storage, Receipt((Coverage(*KEY, 0, 20),), (entry,)))
+    state = grow(storage, fork=Fork(*KEY, 15, 20, ONE), end=30)
+    assert consumed(state, storage) == [*range(30)]
 
 
 def test_damage_of_an_old_end_is_a_fault(storage: Storage) -> None:
@@ -191,10 +197,10 @@ def test_retention_takes_old_ends_as_it_takes_the_newest(storage: Storage) -> No
     grow(storage)
     with begin(storage, "run-3") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        # Older than the record at offset 60: all of the old end, and the first two segments of the newest.
+        # Older than the record at offset 60: all of the old end, and what lies below the fork.
         removed = remove_expired(writer, RetentionLimits(max_age=1000), TIME + 60 + 1000)
         purge(writer)
-        assert removed.segments == 4
+        assert removed.segments == 3
     state = Archive.open(storage).load()
     assert state.same_facts(writer.state)
     (branch,) = state.branches[KEY]
@@ -210,7 +216,7 @@ def test_removal_of_an_old_end_that_was_killed_is_finished_by_the_next_run(stora
     grow(storage)
     with begin(storage, "run-3") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        writer.remove([RemovedSegment(*KEY, 40, ONE)])
+        writer.remove([RemovedSegment(*KEY, 40, 0)])
     (waiting,) = Archive.open(storage).load().unpurged
     assert waiting.segments.count == 1
     with begin(storage, "run-4") as writer:
@@ -220,13 +226,13 @@ def test_removal_of_an_old_end_that_was_killed_is_finished_by_the_next_run(stora
     assert (report.faults, report.orphans) == ([], [])
 
 
-def test_segment_that_a_branch_does_not_have_cannot_be_removed(storage: Storage) -> None:
+def test_segment_that_a_line_does_not_have_cannot_be_removed(storage: Storage) -> None:
     archived(storage)
     grow(storage)
     with begin(storage, "run-3") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        for wrong in (RemovedSegment(*KEY, 0, ONE), RemovedSegment(*KEY, 20, TWO)):
-            with pytest.raises(ValueError, match=r"no segment|no branch"):
+        for wrong in (RemovedSegment(*KEY, 10, 0), RemovedSegment(*KEY, 20, 2)):
+            with pytest.raises(ValueError, match="no segment"):
                 writer.remove([wrong])
 
 

@@ -17,7 +17,8 @@ from logkeep_engine.archive.care.cost.facts import ArchiveCost
 from logkeep_engine.archive.care.cost.page import page_of
 from logkeep_engine.archive.care.cost.requests import gets, lists, puts, requests_of
 from logkeep_engine.archive.care.growth import DAY_MS as DAY
-from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
+from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, RunOutcome, TopicEntry

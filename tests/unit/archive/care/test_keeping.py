@@ -10,7 +10,6 @@ from logkeep_engine.archive.care.retention import (
     COMPACTED,
     MAX_AGE,
     MAX_BYTES,
-    NEEDED,
     NO_POINT,
     TRANSACTIONS,
     WITHIN,
@@ -19,12 +18,14 @@ from logkeep_engine.archive.care.retention import (
     expired,
     judged,
 )
-from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
+from logkeep_engine.archive.care.retention_items import NEEDED, Item
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import RemovedSegment, RunEntry, RunOutcome, branch_id
-from logkeep_engine.archive.catalog.generations import Generation, PassiveGeneration
+from logkeep_engine.archive.catalog.generations import NextGeneration, PassiveGeneration
+from logkeep_engine.archive.catalog.held_lines import HeldLine, PartitionFacts, Rereading
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
+from logkeep_engine.archive.catalog.lines import Line
 from logkeep_engine.archive.catalog.packed import identity_of, pack
 from logkeep_engine.archive.catalog.replacements import Replacement
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
@@ -240,27 +241,55 @@ def test_a_hold_on_a_run_keeps_what_lies_below_its_snapshot_too() -> None:
     assert gone(state, 9.5, age=1) == snapshots_gone(state, 9.5, age=1)[5:] == []
 
 
-def test_nothing_goes_of_a_compacted_partition_with_branches() -> None:
+def cut_off(state: ArchiveState, offset: int) -> None:
+    """The log of the partition was cut off, and nothing has come since."""
+    old = HeldLine(Line(), state.held(KEY), branch_id=branch_id(KEY[0], 1))
+    state.lines[KEY] = [old, HeldLine(Line(0, offset), PartitionFacts(), 10)]
+    state.show(KEY)
+
+
+def test_the_floor_of_a_log_that_was_cut_off_is_one_of_the_branch_too() -> None:
     state = compacted(10, *range(10))
-    state.branches[KEY] = [Branch(KEY, branch_id(KEY[0], 1), 100, PartitionFacts(b"", []))]
-    assert gone(state, 9.5, age=1, runs=1) == snapshots_gone(state, 9.5, age=1, runs=1) == []
+    cut_off(state, 50)
+    assert gone(state, 9.5, age=1, runs=1) == [0, 1, 2, 3, 4]
+    assert snapshots_gone(state, 9.5, age=1, runs=1) == [0, 1, 2, 3]
+    assert {item.line for item, goes, _ in of_archive(state, RetentionLimits(), 9.5, KeepRules(1)) if goes} == {0}
+
+
+def test_what_was_read_again_goes_with_the_last_point_of_before() -> None:
+    state = compacted(10, 2, 5)
+    old = HeldLine(Line(), state.held(KEY))
+    front = [at(base, day(7), topic_id=KEY[0], epoch=8) for base in (0, 20)]
+    again = PartitionFacts(b"".join(map(pack, front)), [(0, 40)])
+    state.lines[KEY] = [old, HeldLine(Line(0, 0, 40, again=True), again, 8, again=Rereading(2, day(7), day(8), 80))]
+    state.show(KEY)
+    assert gone(state, 9.5, runs=4) == snapshots_gone(state, 9.5, runs=4) == []
+    assert {(item.line, item.offset) for item in going(state, KeepRules(3))} == {(0, at) for at in (0, 10, 20, 30, 60)}
+    assert {(item.line, item.offset) for item in going(state, KeepRules())} == {(0, at) for at in (0, 10, 20, 30, 60)}
+    state.retention_holds = (Hold(HoldKind.RUN, "run-4", HoldOrigin.SPEC),)
+    assert [item.offset for item in going(state, KeepRules())] == [60], "the snapshot was made later"
+
+
+def going(state: ArchiveState, keep: KeepRules) -> list[Item]:
+    return [item for item, goes, _ in of_archive(state, RetentionLimits(), 9.5, keep) if goes]
 
 
 def test_the_log_with_which_a_generation_goes_on_that_is_being_read_stays() -> None:
     """A snapshot that stands for it goes when the generation becomes active, and with it the only record of keys."""
     state = compacted(10, 2, 5, 8)
-    state.generations[KEY] = Generation(1, last=2, passive=PassiveGeneration(2, day(3), 0, 40))
+    state.next_generations[KEY] = NextGeneration(2, PassiveGeneration(2, day(3), 0, 40))
     assert gone(state, 9.5, age=2) == [0, 1, 2]
     state.snapshots[KEY].pop(0)
     assert gone(state, 9.5, age=2) == gone(state, 9.5, runs=1) == []
-    state.generations[KEY] = Generation(2)
+    del state.next_generations[KEY]
     assert gone(state, 9.5, age=2) == [0, 1, 2, 3, 4, 5]
 
 
 def test_the_log_that_a_point_of_before_the_active_generation_has_stays() -> None:
     """Snapshots that were made since have what the new generation has, and not what the point had."""
     state = compacted(10, 2, 5, 8)
-    state.generations[KEY] = Generation(2, epoch=8)
+    state.lines[KEY] = [HeldLine(Line(), state.held(KEY)), HeldLine(Line(0, 0, 0, again=True), PartitionFacts(), 8)]
+    state.lines[KEY][-1].again = Rereading(2, day(7), day(8), 80)
     assert gone(state, 9.5, runs=3) == [0, 1, 2, 3, 4, 5]
     assert gone(state, 9.5, runs=4) == gone(state, 9.5, runs=4, age=1) == []
 

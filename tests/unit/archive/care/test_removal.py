@@ -15,7 +15,8 @@ from logkeep_engine.archive.care import removal
 from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.care.leases import ReadingNote
 from logkeep_engine.archive.care.removal import Purged, Removed, purge, remove_expired
-from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
+from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry

@@ -7,7 +7,8 @@ from itertools import product
 import pytest
 
 from logkeep_engine.archive.care.points import KeepRules
-from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, judged, object_bytes
+from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, judged
+from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog import checkpoint, commits
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Commit, CommitKind, Coverage, RemovedSegment, RunEntry, RunOutcome
@@ -254,8 +255,8 @@ def test_a_commit_says_what_it_removes_only_if_it_does() -> None:
     assert b"removed" not in commits.dump_commit(plain)
     removing = replace(plain, removed=(RemovedSegment(ID, 0, 0), RemovedSegment(ID, 3, 7)), purged=(8, 9))
     data = commits.dump_commit(removing)
-    columns = '"columns":["topicId","partition","baseOffset","branchId"]'
-    assert f'"removed":{{{columns},"rows":[["{ID}",0,0,""],["{ID}",3,7,""]]}}'.encode() in data
+    columns = '"columns":["topicId","partition","line","baseOffset"]'
+    assert f'"removed":{{{columns},"rows":[["{ID}",0,0,0],["{ID}",3,0,7]]}}'.encode() in data
     assert b'"purged":[8,9],' in data
     assert commits.load_commit(data, "c") == removing
     assert state.removed == {}

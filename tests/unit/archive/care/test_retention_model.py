@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from logkeep_engine.archive.care.leases import ReadingNote
 from logkeep_engine.archive.care.points import KeepRules, kept_points
 from logkeep_engine.archive.care.retaining import RetentionRules, retain, run_retention
-from logkeep_engine.archive.care.retention import RetentionLimits, object_bytes
+from logkeep_engine.archive.care.retention import RetentionLimits
+from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome

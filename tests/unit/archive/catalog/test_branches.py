@@ -1,4 +1,4 @@
-"""Old ends of logs that were cut off: moved by one commit, kept whole by any number of later ones, found again."""
+"""Old ends of logs that were cut off: left by one commit, kept whole by any number of later ones, found again."""
 
 import copy
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def test_old_end_leaves_the_archive_and_comes_back_with_what_lies_in_front_of_it
     archive(state, 0, 50, 3)
     before = copy.deepcopy(state)
     one = branch_id(ID, 1)
-    commit(state, branchings=(Branching(*KEY, one, 25),), segments=(entry(20, 25),), leaders=(LeaderSeen(*KEY, 4),))
+    commit(state, branchings=(Branching(*KEY, one, 25),), leaders=(LeaderSeen(*KEY, 4),))
     assert bounds(state) == [(0, 10), (10, 20), (20, 25)]
     assert (state.coverage[KEY], state.epochs[KEY], state.leaders[KEY]) == ([(0, 25)], [(3, 0)], 4)
     assert [(item.base_offset, item.next_offset) for item in state.branches[KEY][0].segments] == [
@@ -99,12 +99,9 @@ def histories(count: int) -> Iterator[tuple[ArchiveState, list[tuple[str, Archiv
             epoch += random.randrange(1, 3)
             fork = random.randrange(more)
             before.append((branch_id(ID, number), copy.deepcopy(state)))
-            across = state.last_before(*KEY, fork)
-            copies = (entry(across.base_offset, fork),) if across is not None and across.next_offset > fork else ()
             commit(
                 state,
                 branchings=(Branching(*KEY, branch_id(ID, number), fork),),
-                segments=copies,
                 leaders=(LeaderSeen(*KEY, epoch),),
             )
             end = fork
@@ -123,7 +120,7 @@ def test_every_branch_of_any_history_is_what_the_archive_was_then() -> None:
 
 
 def _offsets(state: ArchiveState) -> list[int]:
-    """The offsets that are in segments. A copy may stand for the begin of a segment that went into a later branch."""
+    """The offsets that are in segments."""
     return [at for item in state.segments.get(KEY, ()) for at in range(item.base_offset, item.next_offset)]
 
 
@@ -132,7 +129,7 @@ def test_groups_that_have_read_the_later_log_stand_at_the_fork_of_a_branch() -> 
     state = begun()
     archive(state, 0, 50, 3)
     one = branch_id(ID, 1)
-    commit(state, branchings=(Branching(*KEY, one, 25),), segments=(entry(20, 25),), leaders=(LeaderSeen(*KEY, 4),))
+    commit(state, branchings=(Branching(*KEY, one, 25),), leaders=(LeaderSeen(*KEY, 4),))
     archive(state, 25, 90, 4)
     positions = {"later": (60, 4), "before": (20, 3), "old": (40, 3), "unknown": (40, -1), "other": (60, 4)}
     state.groups = tuple(
@@ -169,17 +166,14 @@ def storage(tmp_path: object) -> Storage:
     return open_uri(f"file://{tmp_path}/archive")
 
 
-def test_writer_refuses_a_branch_twice_and_a_copy_that_is_none(storage: Storage) -> None:
+def test_writer_refuses_a_branch_twice(storage: Storage) -> None:
     one = Branching(*KEY, branch_id(ID, 1), 25)
     with begin(storage) as writer:
         writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 50)])
-        for wrong in (entry(0, 30), entry(10, 25)):
-            with pytest.raises(ValueError, match="no copy"):
-                writer.branch([one], [wrong])
-        number = writer.branch([one], [entry(0, 20)])
+        number = writer.branch([one])
         assert writer.state.commit == number
         with pytest.raises(ValueError, match="already"):
-            writer.branch([one], [])
+            writer.branch([one])
         writer.end(RunOutcome.SUCCEEDED)
     assert Archive.open(storage).load().same_facts(writer.state)
 

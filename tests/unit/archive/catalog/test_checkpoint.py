@@ -13,8 +13,9 @@ from logkeep_engine.archive import names
 from logkeep_engine.archive.care.catalog_check import check_catalog
 from logkeep_engine.archive.catalog import checkpoint, fields
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.branches import Branch, PartitionFacts
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, RunOutcome, branch_id
+from logkeep_engine.archive.catalog.held_lines import HeldLine, PartitionFacts
+from logkeep_engine.archive.catalog.lines import Line
 from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -88,7 +89,9 @@ def test_the_digest_of_a_removed_segment_or_of_a_branch_is_kept(where: str) -> N
         state.unpurged[0].segments.set_rows((ID, 0), other)
         state.removed[ID, 0] = [(0, 5)]
     else:
-        state.branches[ID, 0] = [Branch((ID, 0), branch_id(ID, 1), 0, PartitionFacts(other, [(0, 5)]))]
+        old = HeldLine(Line(), PartitionFacts(other, [(0, 5)]), branch_id=branch_id(ID, 1))
+        state.lines[ID, 0] = [old, HeldLine(Line(0, 0), PartitionFacts())]
+        state.show((ID, 0))
     assert checkpoint.load(checkpoint.dump(state, "a"), "c")[1].same_facts(state)
 
 

@@ -31,7 +31,9 @@ from logkeep_engine.archive.catalog.generations import (
     unread,
 )
 from logkeep_engine.archive.catalog.lineage import LeaderEpoch
+from logkeep_engine.archive.catalog.packed import ROW_BYTES
 from logkeep_engine.archive.catalog.receipts import ReceiptCheck
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import all_unpurged
 from logkeep_engine.archive.history.earlier import last_with_generations, without_gone
@@ -98,7 +100,7 @@ def test_nobody_sees_a_passive_generation_before_it_is_active() -> None:
     assert unread(state, KEY, passive) == [(60, 100)]
 
 
-def test_one_commit_makes_a_whole_generation_active_and_unnames_the_old_one() -> None:
+def test_one_commit_makes_a_whole_generation_active_and_leaves_the_old_one_on_its_line() -> None:
     state = hundred()
     archive(state, 100, 120, 1)
     read(state, 30, 100, 35)
@@ -106,7 +108,8 @@ def test_one_commit_makes_a_whole_generation_active_and_unnames_the_old_one() ->
     change(state, 2, ACTIVATE, 0, 120)
     assert bounds(state) == [(0, 30), (30, 65), (65, 100), (100, 110), (110, 120)]
     assert state.coverage[KEY] == [(0, 120)]
-    assert unpurged(state) == [(at, at + 10) for at in range(0, 100, 10)]
+    old, new = state.own_facts(KEY)
+    assert (unpurged(state), len(old.rows), len(new.rows)) == ([], 12 * ROW_BYTES, 3 * ROW_BYTES)
     assert state.generations[KEY] == Generation(2, 0, 0, 120, 2, epoch=1)
     assert not state.of_generation(2).segments
     assert state.epochs[KEY] == [(1, 0)], "the log has the leaders that it had"
@@ -122,9 +125,12 @@ def test_a_point_that_begins_with_a_snapshot_is_there_as_long_as_the_snapshots_o
     archive(state, 100, 120, 1)
     point = reloaded(state)
     read(state, 0, 100)
-    before = reloaded(state)
     change(state, 2, ACTIVATE, 0, 120)
     assert (bounds(point), KEY in state.snapshots) == ([(100, 110), (110, 120)], False)
+    assert last_with_generations(point, state) == (state.commit, [])
+    assert without_gone(point, state, state).snapshots == point.snapshots
+    before = reloaded(state)
+    commit(state, removed_snapshots=(RemovedSnapshot(*KEY, 100, 0),))
     assert last_with_generations(point, state) == (before.commit, [])
     assert without_gone(point, before, state).snapshots == point.snapshots
     commit(state, purged=tuple(item.commit for item in state.unpurged))

@@ -94,7 +94,7 @@ def test_snapshots_that_end_behind_a_fork_go_with_the_branch() -> None:
     commit(state, snapshots=(snapshot(40),))
     view = state.with_branch(ID, BRANCH)
     assert (ends(view), ends(state), ends(before)) == ([20, 50], [20, 40], [20, 50])
-    commit(state, removed_snapshots=(RemovedSnapshot(*KEY, 50, BRANCH),))
+    commit(state, removed_snapshots=(RemovedSnapshot(*KEY, 50, 0),))
     assert (ends(state), state.branches[KEY][0].held.snapshots) == ([20, 40], [])
     assert state.unpurged[0].segments[KEY][0].files.end == 50
     assert ends(view) == [20, 50]
@@ -124,13 +124,15 @@ def test_any_history_of_snapshots_is_the_same_from_commits_and_from_a_checkpoint
                 cuts = sorted(random.sample(range(1, end), min(end - 1, random.randrange(3))))
                 changes.append({"snapshots": (snapshot(end, *cuts),)})
             elif kind == 2 and held:
-                changes.append({"removed_snapshots": (RemovedSnapshot(*KEY, random.choice(held)),)})
+                chosen = random.choice(held)
+                lines = [
+                    at for at, own in enumerate(state.own_facts(KEY)) for one in own.snapshots if one.end == chosen
+                ]
+                changes.append({"removed_snapshots": (RemovedSnapshot(*KEY, chosen, lines[0]),)})
             elif kind == 3 and end > 1:
                 branches += 1
                 fork = random.randrange(1, end)
-                across = state.last_before(*KEY, fork)
-                copies = (entry(across.base_offset, fork),) if across is not None and across.next_offset > fork else ()
-                changes.append({"branchings": (Branching(*KEY, branch_of(ID, branches), fork),), "segments": copies})
+                changes.append({"branchings": (Branching(*KEY, branch_of(ID, branches), fork),)})
                 end = fork
             for change in changes:
                 commit(state, **change)

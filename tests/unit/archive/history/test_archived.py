@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.facts import RunOutcome, branch_id
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.packed import SegmentTable
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.history.archived import history_of, put_slices, shown_line
+from logkeep_engine.archive.history.archived import history_of, put_slices
 from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.history.missing import MissingKind, MissingRange
 from logkeep_engine.archive.history.point import Point, States
@@ -97,7 +97,7 @@ LINES = {
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_is_what_its_log_was(twice: CompactedTopic, line: int, states: States) -> None:
     state = Archive.open(twice.storage).load()
-    assert shown_line(state, KEY) == 2
+    assert state.line_number(KEY) == 2
     assert of_line(twice.storage, state, Point(line, states=states)) == LINES[line]
     for end in range(13):
         cut = {offset: value for offset, value in LINES[line].items() if offset < end}
@@ -116,7 +116,7 @@ def test_states_stand_for_the_lines_that_agree_with_their_own(twice: CompactedTo
 def test_a_reader_sees_the_line_that_is_asked_for(twice: CompactedTopic, branch: str, line: int) -> None:
     state = Archive.open(twice.storage).load()
     shown = state.with_branch(KEY[0], branch) if branch else state
-    assert shown_line(shown, KEY) == line
+    assert shown.line_number(KEY) == line
     assert values(twice.storage, with_snapshots(shown)) == LINES[line]
     assert values(twice.storage, with_snapshots(shown, where_needed=True)) == LINES[line]
     assert of_line(twice.storage, shown, Point(line)) == LINES[line]
@@ -126,7 +126,7 @@ def test_what_is_missing_is_told_with_its_reason(twice: CompactedTopic) -> None:
     with twice.begin("run-6") as writer:
         writer.end(RunOutcome.SUCCEEDED)
     state = Archive.open(twice.storage).load()
-    state.removed[KEY] = [(0, 2)]
+    state.lines[KEY][0].held.removed.append((0, 2))
     seen = view(history_of(state, KEY), Point(2, states=States.WHERE_NEEDED))
     assert (seen.missing, seen.whole, seen.state and seen.state.end) == ((), True, 4)
     seen = view(history_of(state, KEY), Point(2, end=3))

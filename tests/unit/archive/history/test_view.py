@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logkeep_engine.archive.history.extent import LogExtents, StateExtents
-from logkeep_engine.archive.history.lines import FOREVER, Line, Lines, Owned
+from logkeep_engine.archive.catalog.extent import LogExtents, StateExtents
+from logkeep_engine.archive.catalog.lines import FOREVER, Line, Lines, Owned
 from logkeep_engine.archive.history.missing import MissingKind, MissingRange
 from logkeep_engine.archive.history.point import Point, States
 from logkeep_engine.archive.history.view import History, LineFacts, view

@@ -13,7 +13,6 @@ import pytest
 from logkeep_kernel import Blake3
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.branching import copy_below
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
@@ -217,13 +216,6 @@ def test_a_segment_without_one_digest_is_damage(storage: Storage, sha256: str, b
 
 
 # ---- who keeps them
-
-
-@BOTH
-def test_a_branch_keeps_the_algorithm(storage: Storage, algorithm: DigestAlgorithm) -> None:
-    copy = copy_below(storage, "orders", written(storage, 0, 50, algorithm), 20, epoch=2)
-    assert copy.digest.algorithm is algorithm
-    assert verify_segment(storage, "orders", copy) == []
 
 
 @BOTH

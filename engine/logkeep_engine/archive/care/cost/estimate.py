@@ -40,7 +40,8 @@ from logkeep_engine.archive.care.cost.requests import (
 )
 from logkeep_engine.archive.care.growth import DAY_MS, growth
 from logkeep_engine.archive.care.inspect import runs_by_epoch
-from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired, object_bytes
+from logkeep_engine.archive.care.retention import Expired, RetentionLimits, expired
+from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry

@@ -1,0 +1,283 @@
+"""What retention looks at: the segments and snapshots of all lines of a partition, each with who needs it. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment, TopicEntry
+from logkeep_engine.archive.catalog.generations import Generation
+from logkeep_engine.archive.catalog.held_lines import HeldLine, lines_in_use, lines_of, segments_of
+from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
+from logkeep_engine.archive.catalog.lines import Line
+from logkeep_engine.archive.catalog.packed import PackedSegments
+from logkeep_engine.archive.catalog.replacements import first_epochs
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
+from logkeep_engine.archive.catalog.state import ArchiveState
+
+NO_TIME = -1
+FOR_EVER = 1 << 62
+NEEDED = "snapshot in use"
+Lane = tuple[str, int, int]
+
+
+class Item(NamedTuple):
+    """A segment or a snapshot. A tuple, not an entry: there may be a million. In the order in which they go that are
+    too old: by `time`, those of one partition by offset. `size_time` counts instead for those that are too much.
+
+    `offset` is the base offset of a segment, or the end of a snapshot, on this `line`. `first` is the index of the
+    first kept point that has it, `until` that after the last, if another line has taken its place since (else
+    FOR_EVER). A segment `below_floor` is one of a compacted topic for which a snapshot stands. With a reason in
+    `stays` it is not looked at.
+    """
+
+    time: int
+    topic_id: str
+    partition: int
+    offset: int
+    bytes: int
+    size_time: int
+    line: int
+    first: int
+    until: int
+    is_snapshot: bool
+    transactional: bool
+    below_floor: bool
+    stays: str
+
+    @property
+    def lane(self) -> Lane:
+        """Where transactions are followed: the partition, or what other lines have taken the place of on a line."""
+        return self.topic_id, self.partition, -1 if self.until == FOR_EVER else self.line
+
+    def to_remove(self) -> RemovedSegment | RemovedSnapshot:
+        """The fact of a commit that removes it."""
+        kind = RemovedSnapshot if self.is_snapshot else RemovedSegment
+        return kind(self.topic_id, self.partition, self.offset, self.line)
+
+
+def _was_compacted_only(topic: TopicEntry) -> bool:
+    """Whether points of the topic may be of a time when it was compacted only."""
+    return topic.is_compacted_only or topic.compacted_until > 0
+
+
+class PartitionLines:
+    """The lines of a partition, and who needs what lies on them. Segments and snapshots that several lines in use have
+    are given to the first of these."""
+
+    def __init__(self, state: ArchiveState, key: Partition, epochs: Sequence[int]) -> None:
+        self.key, self.epochs = key, epochs
+        self.held = state.lines.get(key) or [HeldLine(Line(), state.held(key))]
+        self.lines = lines_of(self.held)
+        self.in_use = lines_in_use(self.held)
+        self.epoch_of = first_epochs(state.replaced.get(key, ()))
+        self.gone = state.removed.get(key, ()) if _was_compacted_only(state.topics[key[0]]) else ()
+        """What was removed below floors, each of which lay at or below all points that were kept then."""
+        self._given: set[tuple[int, int]] = set()
+        self._given_snapshots: set[tuple[int, int]] = set()
+
+    def take(self, line: int, entry: SegmentEntry) -> bool:
+        """Whether nobody has got the segment yet."""
+        before = len(self._given)
+        self._given.add((line, entry.base_offset))
+        return len(self._given) > before
+
+    def take_snapshot(self, line: int, item: HeldSnapshot) -> bool:
+        """Whether nobody has got the snapshot yet."""
+        before = len(self._given_snapshots)
+        self._given_snapshots.add((line, item.end))
+        return len(self._given_snapshots) > before
+
+    def snapshots_of(self, number: int) -> list[tuple[int, HeldSnapshot]]:
+        """The snapshots of a line by their ends, each with the number of the line on which it lies."""
+        found = [
+            (at, item)
+            for at, line in enumerate(self.held)
+            for item in line.held.snapshots
+            if self.lines.agree(at, number) >= item.end
+        ]
+        return sorted(found, key=lambda pair: pair[1].end)
+
+    def serves_all(self, line: int, item: HeldSnapshot) -> bool:
+        """Whether a snapshot is one of all lines in use."""
+        return all(self.lines.agree(line, number) >= item.end for number in self.in_use)
+
+    def newest_of_branches(self) -> list[HeldSnapshot]:
+        """The newest snapshot of each branch."""
+        return [item for number in self.in_use[1:] for _, item in self.snapshots_of(number)[-1:]]
+
+    def first_point(self, line: int) -> int:
+        """The index of the first kept point that can have something of a line."""
+        return bisect_left(self.epochs, self.held[line].epoch)
+
+    def superseded(self, archived: ArchivedTimes) -> Iterator[Item]:
+        """What no line in use has: another line has taken its place."""
+        for number, line in enumerate(self.held):
+            for entry in PackedSegments(self.key, line.held.rows):
+                if self.take(number, entry):
+                    until = self._until(
+                        any(
+                            piece.owner == number and piece.start < entry.next_offset and entry.base_offset < piece.end
+                            for piece in self.lines.path(later)
+                        )
+                        for later in range(len(self.held))
+                    )
+                    made = self.epoch_of(entry)
+                    newest = archived.of(made) if entry.times.max_timestamp < 0 else entry.times.max_timestamp
+                    yield self._item(number, entry.base_offset, object_bytes(entry), newest, made, until, entry)
+            for item in line.held.snapshots:
+                if self.take_snapshot(number, item):
+                    until = self._until(self.lines.agree(number, later) >= item.end for later in range(len(self.held)))
+                    parts = item.parts(self.key)
+                    made = self.epoch_of(parts[0])
+                    yield self._item(number, item.end, sum(map(object_bytes, parts)), archived.of(made), made, until)
+
+    def _until(self, has: Iterable[bool]) -> int:
+        """The index after the last kept point that has something, by whether each line has it."""
+        last = max((number for number, found in enumerate(has) if found), default=0)
+        return bisect_left(self.epochs, self.held[last + 1].epoch) if last + 1 < len(self.held) else len(self.epochs)
+
+    def _item(
+        self, line: int, offset: int, size: int, time: int, made: int, until: int, entry: SegmentEntry | None = None
+    ) -> Item:
+        return Item(
+            time,
+            *self.key,
+            offset,
+            size,
+            time,
+            line,
+            bisect_left(self.epochs, made),
+            until,
+            entry is None,
+            entry is not None and entry.transactional,
+            False,
+            "",
+        )
+
+
+class LineItems:
+    """The segments and snapshots of a line in use."""
+
+    def __init__(self, lines: PartitionLines, number: int, archived: ArchivedTimes) -> None:
+        self._lines, self._archived = lines, archived
+        self._entries = list(segments_of(lines.key, lines.held, number))
+        self._snapshots = lines.snapshots_of(number)
+        self.held = [item for _, item in self._snapshots]
+        epochs = lines.epochs
+        ends = [0] * len(epochs)
+        of_segments = ((lines.epoch_of(entry), entry.next_offset) for _, entry in self._entries)
+        of_snapshots = ((self._epoch(item), item.end) for item in self.held)
+        for epoch, end in (*of_segments, *of_snapshots):
+            at = bisect_left(epochs, epoch)
+            if at < len(ends):
+                ends[at] = max(ends[at], end)
+        self._seen = list(accumulate(ends, max))
+        """The ends of the partition at the kept points, as far as what is left shows them."""
+        removed = max((end for _, end in lines.gone), default=0) if number == lines.in_use[0] else 0
+        self.ends = [max(end, removed) for end in self._seen]
+        """The same. Nothing may be left that is as old as a point: then it ends where the log now begins, and a later
+        run has made the snapshot that stands for it."""
+
+    def floor(self, oldest: int | None, known: Generation) -> HeldSnapshot | None:
+        """The newest snapshot at or below all kept points, and of all lines in use, which is older than `oldest`. A
+        generation that is being read takes the place of all snapshots when it becomes active, and goes on with the log,
+        which stays from its end on. There is none as long as a point of before the active generation is kept that has a
+        part of the log: of that point no snapshot is that was made since."""
+        if any(self._seen[: bisect_left(self._lines.epochs, known.epoch)]):
+            return None
+        passive = known.passive
+        lowest = min((seen or end for seen, end in zip(self._seen, self.ends, strict=True) if end), default=0)
+        if passive is not None:
+            lowest = min(lowest, passive.end)
+        found = [
+            item
+            for line, item in self._snapshots
+            if item.end <= lowest
+            and (oldest is None or self._made(item) < oldest)
+            and self._lines.serves_all(line, item)
+        ]
+        return found[-1] if found else None
+
+    def in_use(self, floor: HeldSnapshot | None) -> list[HeldSnapshot]:
+        """The snapshots that stay: the newest, the floor, and those with which kept points begin."""
+        found = [*self.held[-1:], *([floor] if floor is not None else [])]
+        for end in (*self._seen, *self.ends):
+            found += [item for item in self.held if item.end <= end][-1:]
+        return found
+
+    def segments(self, stays: str, floor: HeldSnapshot | None) -> Iterator[Item]:
+        """The segments. Those that do not end at the floor or below stay, if there is a reason."""
+        held = held_by_size = NO_TIME
+        for line, entry in self._entries:
+            archived = self._archived.of(self._lines.epoch_of(entry))
+            newest = archived if entry.times.max_timestamp < 0 else entry.times.max_timestamp
+            time, size_time = max(newest, held), max(min(newest, archived), held_by_size)
+            if entry.transactional:  # markers are, too
+                held, held_by_size = time, size_time
+            if not self._lines.take(line, entry):
+                continue
+            below = floor is not None and entry.next_offset <= floor.end
+            yield Item(
+                time,
+                *self._lines.key,
+                entry.base_offset,
+                object_bytes(entry),
+                size_time,
+                line,
+                max(bisect_right(self.ends, entry.base_offset), self._lines.first_point(line)),
+                FOR_EVER,
+                False,
+                entry.transactional,
+                below,
+                "" if below else stays,
+            )
+
+    def snapshots(self, in_use: Sequence[HeldSnapshot]) -> Iterator[Item]:
+        """The snapshots, which are as old as the runs that have made them. Those in use stay."""
+        for line, item in self._snapshots:
+            if not self._lines.take_snapshot(line, item):
+                continue
+            made = self._made(item)
+            yield Item(
+                made,
+                *self._lines.key,
+                item.end,
+                sum(map(object_bytes, item.parts(self._lines.key))),
+                made,
+                line,
+                max(bisect_left(self.ends, item.end), self._lines.first_point(line)),
+                FOR_EVER,
+                True,
+                False,
+                False,
+                NEEDED if item in in_use else "",
+            )
+
+    def _made(self, item: HeldSnapshot) -> int:
+        return self._archived.of(self._epoch(item))
+
+    def _epoch(self, item: HeldSnapshot) -> int:
+        return self._lines.epoch_of(item.parts(self._lines.key)[0])
+
+
+def object_bytes(entry: SegmentEntry) -> int:
+    """The bytes of all objects of a segment."""
+    return sum(entry.files.sizes(entry).values())
+
+
+class ArchivedTimes:
+    """When segments were archived, at the latest, from their epochs: a run's is that of its last attempt."""
+
+    def __init__(self, state: ArchiveState, now: int) -> None:
+        runs = sorted((run.epoch, now if run.end_time is None else run.end_time) for run in state.runs.values())
+        self._epochs = [epoch for epoch, _ in runs]
+        self._ends = [end for _, end in runs]
+        self._now = now
+
+    def of(self, epoch: int) -> int:
+        at = bisect_left(self._epochs, epoch)
+        return self._ends[at] if at < len(self._ends) else self._now
