@@ -287,7 +287,7 @@ class World:
     ) -> tuple[list[tuple[int, int]], int]:
         """Begin a generation, or go on with one: the ranges that are to be read, and its number."""
         state = writer.state
-        whole = not forked and not log.start
+        whole = not log.start
         cycle = 0 if asked.generation else None
         policy = GenerationPolicy(cycle, self.time)
         changes = policy.changes(state, key, log.start, compacted=self.policy == "compact", whole=whole)

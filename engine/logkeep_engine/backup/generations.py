@@ -11,7 +11,7 @@ due in archives of all kinds, with a cycle or without.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
@@ -24,6 +24,7 @@ from logkeep_engine.archive.catalog.generations import (
     unread,
 )
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.history.compacted import is_exact_below
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.contract.values import human_duration, so_many
@@ -40,11 +41,24 @@ class GenerationPolicy:
     now: int
 
     def changes(
-        self, state: ArchiveState, key: Partition, log_start: int, *, compacted: bool, whole: bool
+        self,
+        state: ArchiveState,
+        key: Partition,
+        log_start: int,
+        *,
+        compacted: bool,
+        whole: bool,
+        fork: int | None = None,
     ) -> list[GenerationChange]:
-        """The steps of the generations of a partition that a run begins with. `whole`: nothing of the log is cut off,
-        and the archive has its beginning."""
-        known, changes = generation_of(state, key), []
+        """The steps of the generations of a partition that a run begins with. `whole`: the archive has the beginning of
+        the log. `fork`: the offset at which the log was found to be cut off, which the archive does not have yet."""
+        known, changes = generation_of(state, key), list[GenerationChange]()
+        if fork is not None:
+            if known.passive is not None:  # the commit of the fork drops it
+                changes.append(GenerationChange(*key, known.passive.number, GenerationStep.DROP))
+            if compacted and whole:
+                changes += self._after_fork(state, key, log_start, fork)
+            return changes
         wanted = (self.cycle is not None or known.due) and compacted and whole
         passive = known.passive
         if passive is not None:
@@ -64,6 +78,13 @@ class GenerationPolicy:
         if log_start < end and due:
             changes.append(GenerationChange(*key, number, GenerationStep.BEGIN, log_start, end))
         return changes
+
+    def _after_fork(self, state: ArchiveState, key: Partition, log_start: int, fork: int) -> Iterator[GenerationChange]:
+        """The log is read again at once if what is left of it in the archive is not exact."""
+        accounted, known = state.accounted_for(*key), generation_of(state, key)
+        if accounted and log_start < min(accounted[0][1], fork) and not is_exact_below(state, key, fork):
+            end = min(accounted[0][1], fork)
+            yield GenerationChange(*key, known.last + 1, GenerationStep.BEGIN, log_start, end)
 
     def _is_due(self, state: ArchiveState, began: int) -> bool:
         assert self.cycle is not None

@@ -170,8 +170,8 @@ class _Making:
         if self._generations is None:
             return 0, []
         compacted = is_compacted(_configs(topic, self._answers.configs, self._state))
-        whole = parted is None and key not in self._beginnings
-        changes = self._generations.changes(self._state, key, log_start, compacted=compacted, whole=whole)
+        whole = key not in self._beginnings
+        changes = self._generations.changes(self._state, key, log_start, compacted=compacted, whole=whole, fork=parted)
         self.changes += changes
         return to_read(self._state, key, changes)
 

@@ -11,9 +11,11 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import (
     Branching,
     Coverage,
+    Gap,
     GenerationChange,
     GenerationStep,
     PassiveFacts,
+    RemovedSegment,
     RunOutcome,
     branch_id,
 )
@@ -202,3 +204,23 @@ def test_every_state_of_the_archive_on_the_way_is_whole() -> None:
     rows = state.segments[KEY]
     assert all(before.next_offset == after.base_offset for before, after in pairwise(rows))
     assert state.same_facts(reloaded(state))
+
+
+@pytest.mark.parametrize(("fork", "end"), [(50, 50), (110, 110)])
+def test_a_log_that_was_cut_off_above_what_is_removed_is_read_again_in_the_same_run(fork: int, end: int) -> None:
+    """The snapshot stands for keys of the log of before, and what it stands for is gone."""
+    state = begun()
+    commit(state, topics=(COMPACTED,))
+    archive(state, 0, 100, 1)
+    commit(state, gaps=(Gap(*KEY, 100, 105, "gone"),))
+    archive(state, 105, 120, 1)
+    whole = steps(state, fork=fork)
+    commit(state, removed=(RemovedSegment(*KEY, 0),))
+    assert (whole, steps(state, fork=fork)) == ([], [GenerationChange(*KEY, 2, BEGIN, 0, end)])
+    assert steps(state, log_start=fork, fork=fork) == [], "there is nothing left to read again"
+    assert steps(state, fork=fork, compacted=False) == steps(state, fork=fork, whole=False) == []
+    commit(state, generations=(GenerationChange(*KEY, 2, BEGIN, 0, 100),))
+    assert steps(state, fork=fork) == [
+        GenerationChange(*KEY, 2, DROP),
+        GenerationChange(*KEY, 3, BEGIN, 0, end),
+    ]
