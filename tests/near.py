@@ -50,7 +50,7 @@ def _simulated(*names: str) -> tuple[str, ...]:
 PACKAGES: Mapping[str, Near] = {
     "archive": Near(
         _engine("archive", "archiving*", "digest*", "frame*"),
-        _unit("archive/*", "test_archiving.py", "test_frame.py"),
+        _unit("archive/*", "test_archiving.py", "test_frame.py", "test_signed_runs.py"),
         (
             *_broker(
                 "archive_s3",

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def hundred(*, stale: bool = True) -> ArchiveState:
     return state
 
 
-def steps(state: ArchiveState, cycle: int | None = None, log_start: int = 0, **facts: bool) -> list[GenerationChange]:
+def steps(state: ArchiveState, cycle: int | None = None, log_start: int = 0, **facts: Any) -> list[GenerationChange]:
     return GenerationPolicy(cycle, 50).changes(state, KEY, log_start, **{"compacted": True, "whole": True, **facts})
 
 
