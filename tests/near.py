@@ -86,7 +86,7 @@ PACKAGES: Mapping[str, Near] = {
                 "reconcile",
             ),
             *_broker("rights", "round_trip_property", "task_memory", "tiered", "transactions"),
-            *_simulated("coverage", "history", "ledger", "schedules", "stale_brokers", "unlisted_topics"),
+            *_simulated("coverage", "history", "ledger", "requests", "schedules", "stale_brokers", "unlisted_topics"),
             "tests/ledger/*",
         ),
     ),

@@ -26,9 +26,10 @@ from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.cli import app
 from logkeep_engine.contract.prices import Prices
-from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, Storage, open_uri
-from tests.unit.archive.build import ORDERS, TIME, begin, changed, chunk
+from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES, LocalStorage, Storage, open_uri
+from tests.unit.archive.build import ORDERS, TIME, Batch, begin, changed, chunk
 from tests.unit.archive.catalog.test_snapshots import snapshot
+from tests.unit.archive.packing import packed
 
 STATES = TopicEntry("states", "ssssssssssssssssssssss", 1, 1, {"cleanup.policy": "compact"})
 PRICES = {
@@ -283,3 +284,13 @@ class TestCommand:
         prices.write_text(json.dumps({**PRICES, **changes}))
         shown = self.run(archive, "--cost", "--prices", str(prices))
         assert (shown.exit_code, f"{prices}: {said}" in shown.output) == (2, True), shown.output
+
+
+def test_segments_share_the_requests_of_their_pack(tmp_path: Path) -> None:
+    storage = LocalStorage((tmp_path / "archive").as_uri())
+    entries = packed(storage, *((ORDERS, number, [Batch(0).encode()]) for number in range(50)))
+    found = [requests_of("orders", entry) for entry in entries]
+    assert sum(item.backup.put for item in found) == 1
+    assert sum(item.verify.get for item in found) == 1
+    assert sum(item.restore.get for item in found) == 2
+    assert sum(item.verify.read for item in found) <= storage.list("packs/")[0].size

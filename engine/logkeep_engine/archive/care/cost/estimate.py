@@ -107,8 +107,9 @@ class _Sums:
         if entry.layout is Layout.SNAPSHOT:
             self.snapshots += StoredObjects(len(sizes), whole)
             return
-        self.logs += StoredObjects(1, log)
-        self.indexes += StoredObjects(len(sizes) - 1, whole - log)
+        objects, logs = _objects_of(entry).objects, 1 if entry.pack_files is None else _objects_of(entry).objects
+        self.logs += StoredObjects(logs, log)
+        self.indexes += StoredObjects(objects - logs, whole - log)
         self.log_bytes += entry.bytes
         if fresh:
             self.fresh_logs += entry.bytes
@@ -358,8 +359,9 @@ def _total(found: Iterable[StoredObjects]) -> StoredObjects:
 
 
 def _objects_of(entry: SegmentEntry) -> StoredObjects:
-    sizes = entry.files.sizes(entry)
-    return StoredObjects(len(sizes), sum(sizes.values()))
+    sizes, files = entry.files.sizes(entry), entry.pack_files
+    count = len(sizes) if files is None else int(files.position == 0)  # a pack counts with its first segment
+    return StoredObjects(count, sum(sizes.values()))
 
 
 def _bytes_by_topic(gone: Iterable[Expired]) -> Mapping[str, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logkeep_engine.archive.care.as_json import AsJson
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import FilePlace, Layout, SegmentEntry
 from logkeep_engine.archive.reading.partition import is_batched
 from logkeep_engine.log.seekable import FRAME_BYTES
 from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES
@@ -75,9 +75,18 @@ class SegmentRequests(NamedTuple):
 
 def requests_of(topic: str, entry: SegmentEntry) -> SegmentRequests:
     """The requests for a segment of the topic of this name. A backup in a format that names objects by offsets first
-    looks whether one is there. A restore checks all of a segment, and then reads the log once more."""
+    looks whether one is there. A restore checks all of a segment, and then reads the log once more. The requests for a
+    pack are shared out to its segments: each has those for the blocks that begin in it."""
     sizes = entry.files.sizes(entry)
     log = sizes.pop(entry.log_suffix)
+    if (files := entry.pack_files) is not None:
+        place = files.whole(entry)
+        read = _crossed(place, 1 << 20)
+        return SegmentRequests(
+            RequestCount(put=_crossed(place, PART_BYTES) + (2 if place.start <= PART_BYTES < place.end else 0)),
+            RequestCount(get=read, read=place.size),
+            RequestCount(get=2 * read, read=place.size + log + files.txnindex_bytes),
+        )
     indexes, whole = sizes.values(), log + sum(sizes.values())
     batched = is_batched(entry.layout)
     beside = len(entry.beside(topic)) if entry.transactional else 0
@@ -89,6 +98,11 @@ def requests_of(topic: str, entry: SegmentEntry) -> SegmentRequests:
         RequestCount(get=check + beside, read=whole),
         RequestCount(get=check + again, read=whole + log + transactions),
     )
+
+
+def _crossed(place: FilePlace, block: int) -> int:
+    """How many blocks of an object begin in a part of it, so that the parts together have all of its blocks."""
+    return -(-place.end // block) - -(-place.start // block)
 
 
 def to_make_snapshot(entry: SegmentEntry) -> RequestCount:
