@@ -63,7 +63,7 @@ def measure(shape: Shape) -> Iterator[dict[str, Any]]:
 def task(uri: str, keys: int, others: int) -> dict[str, float]:
     """The task, in this process. The segments come from the standard input."""
     entries = pickle.load(sys.stdin.buffer)
-    work = ErasureWork(0, TOPIC, (TOPIC_ID, 0), "", 0, b"".join(map(pack, entries)))
+    work = ErasureWork(0, TOPIC, (TOPIC_ID, 0), 0, b"".join(map(pack, entries)))
     idle = peak()
     wanted = WantedKeys.of(key.to_bytes(8, "big") for key in (*range(keys), *range(1 << 40, (1 << 40) + others)))
     setting = ErasureSetting(RewritePlace(open_uri(uri), 2 + keys + others), wanted)

@@ -86,8 +86,11 @@ def filled(kafka: KafkaBroker) -> list[str]:
 
 
 SETTINGS: list[dict[str, Any]] = [
-    {"snapshots": {"maxRecordBytesBetweenSnapshots": "1", "minCleanableRatio": 0.0}},
-    {"segment": {"compression": "Zstd"}},
+    {
+        "snapshots": {"maxRecordBytesBetweenSnapshots": "1", "minCleanableRatio": 0.0},
+        "segment": {"packBelow": "0"},  # tests/unit/archive/care/test_cost.py is about packs
+    },
+    {"segment": {"compression": "Zstd", "packBelow": "0"}},
     {"format": "Records"},
     {"format": "Avro"},
 ]
