@@ -120,13 +120,10 @@ def purge(
     readers = running_readers(writer.archive.storage, writer.store_time()) if over else []
     held = {item.commit: [reader.run_id for reader in readers if reader.needs(item.commit)] for item in over}
     due = [item for item in over if not held[item.commit]]
-    staying = _staying_packs(writer.state, due, keys_of)
-    stuck = {item.commit for item in due if not staying.isdisjoint(_packs_among(item, keys_of[item.commit]))}
-    if stuck:  # an earlier run may have deleted the others
-        staying |= _deleted_packs(writer, due)
+    due = _without_staying_packs(writer.state, due, keys_of)
     write_indexes(writer, {key for item in due for key in keys_of[item.commit]})
-    locked = {item.commit: _delete_objects(writer, item, keys_of[item.commit], staying) for item in due}
-    done = [item for item in due if not locked[item.commit] and item.commit not in stuck]
+    locked = {item.commit: _delete_objects(writer, item, keys_of[item.commit]) for item in due}
+    done = [item for item in due if not locked[item.commit]]
     whole = [item for item in done if len(keys_of[item.commit]) == len(item.segments)]
     if whole:
         writer.purged([item.commit for item in whole])
@@ -208,10 +205,16 @@ def _staying_packs(
     return found
 
 
-def _deleted_packs(writer: Writer, due: Sequence[Unpurged]) -> set[PackId]:
-    there = {info.path for info in writer.archive.storage.list(names.PACKS)}
-    packs = {pack for item in due for pack in _packs_among(item, item.segments)}
-    return {pack for pack in packs if names.pack_path(*pack) not in there}
+def _without_staying_packs(
+    state: ArchiveState, due: list[Unpurged], keys_of: Mapping[int, Collection[Partition]]
+) -> list[Unpurged]:
+    """The removals that can be deleted as wholes: readers take all objects of a removal that is unpurged for there."""
+    while True:
+        staying = _staying_packs(state, due, keys_of)
+        left = [item for item in due if staying.isdisjoint(_packs_among(item, keys_of[item.commit]))]
+        if len(left) == len(due):
+            return due
+        due = left
 
 
 def named_packs(state: ArchiveState) -> set[PackId]:
@@ -224,15 +227,13 @@ def _packs_among(item: Unpurged, keys: Iterable[Partition]) -> set[PackId]:
     return {pack for key in keys for pack in packs_of(item.segments[key].packed)}
 
 
-def _delete_objects(
-    writer: Writer, item: Unpurged, keys: Collection[Partition], staying: Collection[PackId]
-) -> tuple[LockedObject, ...]:
-    """Delete the objects that a removal has of these partitions, but for packs that stay, and return those that the
+def _delete_objects(writer: Writer, item: Unpurged, keys: Collection[Partition]) -> tuple[LockedObject, ...]:
+    """Delete the objects that a removal has of these partitions, and return those that the
     store keeps because they are locked."""
     state, storage = writer.state, writer.archive.storage
     tables = {key: item.segments[key] for key in sorted(keys)}
     paths = {path for key, entries in tables.items() for path in _not_named(state, key, entries)}
-    return storage.delete_unlocked(sorted(paths.difference(names.pack_path(*pack) for pack in staying)))
+    return storage.delete_unlocked(sorted(paths))
 
 
 def _not_named(state: ArchiveState, key: Partition, entries: Iterable[SegmentEntry]) -> Iterator[str]:

@@ -60,13 +60,13 @@ def test_segments_of_one_removal_go_with_their_pack(storage: LocalStorage) -> No
     assert Archive.open(storage).load().unpurged == ()
 
 
-def test_packs_of_one_removal_go_one_by_one_and_it_is_purged_with_the_last(storage: LocalStorage) -> None:
+def test_a_removal_goes_as_a_whole_with_the_last_of_its_packs(storage: LocalStorage) -> None:
     packed(storage, part(0), part(1))
     packed(storage, part(0, 10), run_id="run-2")
     with begin(storage, "run-3") as writer:
         writer.end(RunOutcome.SUCCEEDED)
         assert removed(writer, RemovedSegment(ID, 0, 0), RemovedSegment(ID, 0, 10)) == 2
-        assert pack_paths(storage) == ["packs/0000000001-0-0-0.pack"]  # a segment of partition 1 is in there
+        assert len(pack_paths(storage)) == 2  # a segment of partition 1 is in the first one
         assert len(writer.state.unpurged) == 1
     assert faults(storage) == []
     with begin(storage, "run-4") as writer:
@@ -128,7 +128,7 @@ def test_a_kill_at_any_moment_leaves_what_the_next_run_finishes(storage: LocalSt
             pass
         else:
             assert left >= 5
-            assert pack_paths(mortal) == ["packs/0000000002-0-0-0.pack"]
+            assert len(pack_paths(mortal)) == 2  # the second removal has a segment in both
             return
         reader = LocalStorage(path.as_uri())
         assert faults(reader) == []
