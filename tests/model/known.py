@@ -26,33 +26,9 @@ def _has(fault: Fault, *features: str) -> bool:
 
 KNOWN = (
     Known(
-        "branch_after_removal",
-        lambda fault: (
-            _has(fault, "branch", "retention", "snapshot")
-            and (
-                (fault.kind == "refused" and "no snapshot has what was written to its keys before" in fault.text)
-                or fault.kind in ("wrong keys", "taken")
-            )
-        ),
-    ),
-    Known(
-        "erasure_branch",
-        lambda fault: fault.kind == "false loss" and _has(fault, "branch", "erasure"),
-    ),
-    Known(
         "compacted_before_a_backup",
         lambda fault: (
             fault.kind == "never read" and _has(fault, "cleaned") and fault.point in ("asOf", "timestamp", "an offset")
-        ),
-    ),
-    Known(
-        "killed_purge",
-        lambda fault: (
-            fault.kind == "refused"
-            and _has(fault, "killed", "retention")
-            and "kept" not in fault.features
-            and fault.text.startswith("ArchiveDamaged")
-            and fault.text.endswith("the object is missing.")
         ),
     ),
 )

@@ -51,7 +51,7 @@ def spark_rows(world: World, filters: list[Filter], **options: str) -> Rows:
 
 
 def spark_given(world: World, topic_id: str) -> Given:
-    """What Spark's source reads of an incarnation."""
+    """Return what Spark's source reads of an incarnation."""
     return Given(spark_rows(world, [], topicId=topic_id), topic_id)
 
 

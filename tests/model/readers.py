@@ -255,7 +255,7 @@ def _asked(world: World, state: ArchiveState, storage: Storage, reader: str, ask
 
 
 _OF_STATES = ("wrong keys", "never read")
-"""What is wrong where a restore warns that the state of a compacted topic is not exact."""
+"""The faults that are none where a restore warns that the state of a compacted topic is not exact."""
 
 
 def _positions(world: World, asked: Asked, given: Given) -> Iterator[Fault]:
@@ -266,7 +266,7 @@ def _positions(world: World, asked: Asked, given: Given) -> Iterator[Fault]:
 
 
 def _verified(world: World, asked: Asked, given: Given) -> Iterator[Fault]:
-    """What a verification would expect in the target of a restore is what the restore sends."""
+    """A verification would expect in the target of a restore what the restore sends."""
     expected = expected_by_verification(world.store, asked.point, asked.topic_id)
     for key in {*expected, *given.rows}:
         times = [time for _, time, _, _ in given.rows.get(key, ()) if time is not None]
@@ -366,7 +366,7 @@ def _target(world: World, name: str, target: Target) -> Iterator[Fault]:
 
 
 def _beside(world: World, state: ArchiveState, chance: Random) -> Iterator[Fault]:
-    """What Spark's source and the toolbox see of the newest state."""
+    """Tell what Spark's source and the toolbox see of the newest state."""
     wholes = {}
     for topic_id in dict.fromkeys(key[0] for key in world.reference.seen):
         asked = Asked("the newest", world.reference.seen, None, topic_id)

@@ -35,7 +35,7 @@ class MemoryStore(Storage):
     writes: int = 0
     objects: dict[str, Stored] = field(default_factory=dict)
     hidden: dict[str, bytes] = field(default_factory=dict)
-    """What killed writers have left: no list shows it."""
+    """The objects that killed writers have left: no list shows it."""
     _versions: int = 0
 
     def step(self) -> None:

@@ -433,7 +433,7 @@ class World:
             self.retained = True
 
     def _may_go(self, state: ArchiveState) -> set[Item]:
-        """What the limits let go now, and of compacted topics that for which a snapshot stands."""
+        """Return what the limits let go now, and of compacted topics that for which a snapshot stands."""
         limits = Limits(self.settings.max_age * 24 * HOUR, self.settings.max_bytes, _compacted(state))
         return may_go(sorted(self._items(state), key=str), limits, self.time)
 

@@ -1,4 +1,4 @@
-"""What retention looks at: the segments and snapshots of all lines of a partition, each with who needs it. Pure."""
+"""The items that retention looks at: the segments and snapshots of all lines of a partition, each with who needs it. Pure."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class PartitionLines:
         self.in_use = lines_in_use(self.held)
         self.epoch_of = first_epochs(state.replaced.get(key, ()))
         self.gone = state.removed.get(key, ()) if _was_compacted_only(state.topics[key[0]]) else ()
-        """What was removed below floors, each of which lay at or below all points that were kept then."""
+        """The ranges that were removed below floors, each of which lay at or below all points that were kept then."""
         self._given: set[tuple[int, int]] = set()
         self._given_snapshots: set[tuple[int, int]] = set()
 
@@ -114,7 +114,7 @@ class PartitionLines:
         return bisect_left(self.epochs, self.held[line].epoch)
 
     def superseded(self, archived: ArchivedTimes) -> Iterator[Item]:
-        """What no line in use has: another line has taken its place."""
+        """Yield what no line in use has: another line has taken its place."""
         for number, line in enumerate(self.held):
             for entry in PackedSegments(self.key, line.held.rows):
                 if self.take(number, entry):

@@ -245,7 +245,7 @@ def end_passive(state: KeepsGenerations, commit: Commit, key: Partition) -> None
 
 
 def _stepped(known: Generation, change: GenerationChange, time: int) -> NextGeneration:
-    """What comes next in a partition after a change that a run has made at `time` (ms)."""
+    """Tell what comes next in a partition after a change that a run has made at `time` (ms)."""
     coming = NextGeneration(known.last, known.passive, known.due)
     if change.step is GenerationStep.BEGIN:
         passive = PassiveGeneration(change.number, time, change.start, change.end)

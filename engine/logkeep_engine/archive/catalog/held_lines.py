@@ -1,4 +1,4 @@
-"""What an archive holds of the lines of a partition (see `lines`). Pure.
+"""The lines of partitions, with what an archive holds of each (see `lines`). Pure.
 
 A partition has one line, until its log is cut off in the cluster and goes on otherwise, or is read again from its
 start. Then one commit adds a line, which is current from that commit on. Nothing that is archived moves or is copied:

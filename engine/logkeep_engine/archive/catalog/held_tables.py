@@ -25,7 +25,7 @@ class TableKind(Enum):
     """The things of which an archive has objects."""
 
     LOG = auto()
-    """What lies on the current line of a partition, or on one on which that stands."""
+    """The segments on the current line of a partition, or on one on which that stands."""
     OLD = auto()
     """The rest of lines that are not current any more."""
     PASSIVE = auto()

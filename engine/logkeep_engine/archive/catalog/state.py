@@ -492,7 +492,7 @@ class ArchiveState:
         self.snapshots[key] = found
 
     def _own(self, key: Partition, line: int) -> PartitionFacts:
-        """What lies on a line. Raises ValueError if there is no such line."""
+        """Return what lies on a line. Raises ValueError if there is no such line."""
         own = self.own_facts(key)
         if not 0 <= line < len(own):
             raise ValueError(f"topic id {key[0]} partition {key[1]} has no line {line}")
@@ -561,7 +561,7 @@ class _FactsOfLines:
         self._owners: dict[Partition, Lines] = {}
 
     def at(self, key: Partition, offset: int) -> PartitionFacts:
-        """What lies on the line that owns an offset of the current one."""
+        """Return what lies on the line that owns an offset of the current one."""
         held = self._state.lines[key]
         lines = self._owners.get(key)
         if lines is None:

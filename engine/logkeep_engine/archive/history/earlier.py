@@ -67,7 +67,7 @@ def without_gone(earlier: ArchiveState, later: ArchiveState, newest: ArchiveStat
 
 
 def _left(key: Partition, own: PartitionFacts, there: Collection[Identity]) -> PartitionFacts:
-    """What is left of a line if this is there."""
+    """Return what is left of a line if this is there."""
     left, removed = bytearray(), list(own.removed)
     for row in _rows(PackedSegments(key, own.rows)):
         if identity_of(row) in there:
