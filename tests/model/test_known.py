@@ -185,7 +185,7 @@ def faulty(name: str, known: History) -> object:
         pytest.param(ERASURE_EXACT, id="erasure_exact"),
         pytest.param(ERASURE_RECONCILE, id="erasure_reconcile"),
         pytest.param(ERASURE_BRANCH, id="erasure_branch"),
-        faulty("compacted_before_a_backup", COMPACTED_BEFORE_A_BACKUP),
+        pytest.param(COMPACTED_BEFORE_A_BACKUP, id="compacted_before_a_backup"),
         pytest.param(KILLED_PURGE, id="killed_purge"),
         pytest.param(ERASED_INCARNATION, id="erased_incarnation"),
         pytest.param(ABORTED_INCARNATION, id="aborted_incarnation"),

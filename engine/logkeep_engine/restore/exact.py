@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.history.compacted import known_generation, last_time
+from logkeep_engine.archive.history.compacted import known_generation, last_time, sparse_ranges
 from logkeep_engine.archive.history.earlier import last_with_generations
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.errors import SpecError
@@ -23,7 +23,8 @@ def refuse_inexact(
     archived: ArchiveState, topics: Iterable[TopicEntry], ends: Mapping[Partition, int], before: int | None = None
 ) -> None:
     """Raises SpecError if a partition of these topics ends where its generation is not exact: at the offset in `ends`,
-    or at records of the time `before` (ms) or later."""
+    or at records of the time `before` (ms) or later. So it does for a point between two backups, if the later one has
+    found records overwritten there."""
     refuse_exact_nowhere(archived, topics)
     found = [
         (topic, key, known, latest)
@@ -43,6 +44,28 @@ def refuse_inexact(
             hint=f"Points later than {iso(max(latest for *_, latest in found))} are exact: choose one, or an "
             "offset, or the end of a run (spec.point.run); or leave spec.point out.",
         )
+    _refuse_between_backups(archived, topics, ends, before)
+
+
+def _refuse_between_backups(
+    archived: ArchiveState, topics: Iterable[TopicEntry], ends: Mapping[Partition, int], before: int | None
+) -> None:
+    """Raises SpecError if a partition ends inside of what one backup has archived after records of it had been
+    overwritten."""
+    for topic in topics:
+        for key in (key for key in archived.segments if key[0] == topic.topic_id):
+            for sparse in sparse_ranges(archived, key):
+                at_offset = sparse.start < ends.get(key, sparse.end) < sparse.end
+                if not at_offset and (before is None or not sparse.before < before <= sparse.last):
+                    continue
+                where = f"offset {ends[key]}" if before is None else iso(before)
+                raise SpecError(
+                    f"spec.point: topic {topic.name!r} partition {key[1]} is compacted, and what a backup has read of "
+                    f"it from offset {sparse.start} on is exact from offset {sparse.end} on, not at {where}: records "
+                    "are missing there that had been overwritten when the log was read",
+                    hint=f"Choose the end of a run (spec.point.run), a point later than {iso(sparse.last)}, or offset "
+                    f"{sparse.start} or less for this partition; or leave spec.point out.",
+                )
 
 
 _NOWHERE_HINT = (

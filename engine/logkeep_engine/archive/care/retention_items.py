@@ -1,4 +1,4 @@
-"""The items that retention looks at: the segments and snapshots of all lines of a partition, each with who needs it. Pure."""
+"""The items that retention looks at: segments and snapshots of all lines of a partition, and who needs each. Pure."""
 
 from __future__ import annotations
 

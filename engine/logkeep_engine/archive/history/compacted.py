@@ -14,9 +14,10 @@ A topic that is no longer compacted is seen as a log, as far as that is whole: s
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import takewhile
+from itertools import groupby, takewhile
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -34,7 +35,7 @@ from logkeep_engine.archive.catalog.totals import totals_of
 from logkeep_engine.archive.history.archived import PartitionHistory, history_of, lines_in, put_slices
 from logkeep_engine.archive.history.point import Point, States
 from logkeep_engine.archive.history.view import slices_of, state_of, usable
-from logkeep_engine.archive.ranges import inside, without
+from logkeep_engine.archive.ranges import add_range, inside, together, without
 from logkeep_engine.contract.names import BACKUP
 
 _NO_ENDS: Mapping[Partition, int] = MappingProxyType({})
@@ -200,6 +201,41 @@ def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
             return True
         reached = entry.next_offset
     return False
+
+
+class SparseRange(NamedTuple):
+    """Offsets [start, end) that one backup has archived after records of them had been overwritten: a state that ends
+    between `start` and `end` lacks these. `before` and `last` are the highest times (ms) of records below `start` and
+    below `end`; NO_TIME: there are none."""
+
+    start: int
+    end: int
+    before: int
+    last: int
+
+
+def sparse_ranges(state: ArchiveState, key: Partition) -> Iterator[SparseRange]:
+    """Yield the ranges of a compacted partition in which no state is exact, each from the first offset at which records
+    may be missing to the end of the backup that has read it. What a conversion has brought is not looked at: the ends
+    of the backups of its source are not known."""
+    entries = state.segments.get(key)
+    if entries is None or not state.topics[key[0]].is_compacted:
+        return
+    accounted, runs = state.accounted_for(*key), state.successes()
+    there = together(erased_ranges(state, key, accounted[-1][1]), state.removed.get(key, ()))
+    for gap in state.gaps.get(key, ()):
+        add_range(there, gap.start, gap.end)
+    epochs, epoch_of = [run.epoch for run in runs], first_epochs(state.replaced.get(key, ()))
+    reached = accounted[0][0]
+    last = before = NO_TIME
+    for at, group in groupby(entries, lambda entry: bisect_left(epochs, epoch_of(entry))):
+        start = None
+        for entry in group:
+            if start is None and without(reached, entry.next_offset if entry.gaps else entry.base_offset, there):
+                start, before = reached, last
+            reached, last = entry.next_offset, max(last, entry.times.max_timestamp)
+        if start is not None and at < len(runs) and runs[at].kind == BACKUP:
+            yield SparseRange(start, reached, before, last)
 
 
 def last_time(state: ArchiveState, key: Partition, end: int) -> int:
