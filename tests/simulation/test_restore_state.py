@@ -120,7 +120,7 @@ def test_what_a_new_generation_has_replaced_between_two_tries_is_not_called_dama
         back_up(again, run_id)
     with pytest.raises(SegmentsRemoved, match="the object is missing") as refused:
         restored(target, root)
-    assert "or a new generation has replaced them" in refused.value.message
+    assert "Retention has removed" in refused.value.message
 
 
 def test_a_restore_comes_to_its_end_with_what_was_removed_between_two_tries_and_not_deleted_yet(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.held_tables import deleted
+from logkeep_engine.archive.catalog.held_tables import removed
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.errors import ArchiveDamaged, LogkeepError, SegmentsRemoved
 from logkeep_engine.report import ProgressRange
@@ -111,16 +111,20 @@ def done_partitions(state: RestoreState) -> Summaries:
 
 def explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) -> LogkeepError:
     """The error, or another one if something of the plan was removed since, and deleted."""
-    newest = context.archive.load()
-    gone = sum(
-        deleted(newest, (topic.topic_id, partition.partition), planned.segments(topic, partition.partition))
+    newest, storage = context.archive.load(), context.archive.storage
+    gone = [
+        (topic.source, entry)
         for topic, partition in with_task(planned)
-    )
-    if not gone:
+        for entry in removed(
+            newest, (topic.topic_id, partition.partition), planned.segments(topic, partition.partition)
+        )
+    ]
+    # A run may have been killed after it has deleted them, and before the catalog says so.
+    if all(any(storage.list(path)) for name, entry in gone for path in entry.objects(name)):
         return error
     return SegmentsRemoved(
-        f"Retention has removed {gone} segments of what this restore brings since it was planned, or a new generation "
-        f"has replaced them, and they are deleted: it cannot come to its end. {error.message}",
+        f"Retention has removed {len(gone)} segments of what this restore brings since it was planned, and they are "
+        f"deleted: it cannot come to its end. {error.message}",
         hint="Delete what it has written, and begin another one with the backup suspended, or with a longer "
         "retention.grace.",
     )

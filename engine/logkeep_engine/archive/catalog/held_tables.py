@@ -101,5 +101,15 @@ def deleted(newest: ArchiveState, key: Partition, segments: Sequence[SegmentEntr
     """How many of these segments of a partition, or parts of its snapshots, are deleted by right: the archive has no
     object of them any more."""
     tables = (*held_tables(newest, {key[0]}), *removed_tables(newest, {key[0]}))
+    return len(_unnamed(tables, key, segments))
+
+
+def removed(newest: ArchiveState, key: Partition, segments: Sequence[SegmentEntry]) -> list[SegmentEntry]:
+    """Those of these segments, or parts of snapshots, that the archive does not have any more. Their objects may be
+    there still."""
+    return _unnamed(held_tables(newest, {key[0]}), key, segments)
+
+
+def _unnamed(tables: Iterable[HeldTable], key: Partition, segments: Sequence[SegmentEntry]) -> list[SegmentEntry]:
     named = {entry for table in tables if table.key == key for entry in table.segments}
-    return sum(entry not in named for entry in segments)
+    return [entry for entry in (one.uncut for one in segments) if entry not in named]
