@@ -16,6 +16,7 @@ from logkeep_engine.archive.care.points import kept_points
 from logkeep_engine.archive.care.retaining import RetentionDone, RetentionRules
 from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
+from logkeep_engine.archive.catalog.generations import Generation
 from logkeep_engine.archive.catalog.held_tables import removed_tables
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -76,10 +77,10 @@ def archive_report(backup: EndedBackup, connection: KafkaConnection, retained: R
 def snapshots_of(state: ArchiveState) -> tuple[TopicSnapshots, ...]:
     """The newest snapshots, and since when topics with generations are exact, by topic: those with partitions of which
     no point is exact first, then those of most bytes."""
-    exact = {key: first_exact(state, key) for key in {*state.snapshots, *state.removed, *state.generations}}
+    exact = {key: first_exact(state, key) for key in {*state.snapshots, *state.removed, *state.next_generations}}
     by_topic: dict[str, list[Partition]] = {}
     for key, first in exact.items():
-        if first is None or key in state.snapshots or key in state.generations:
+        if first is None or key in state.snapshots or key in state.next_generations:
             by_topic.setdefault(key[0], []).append(key)
     told = (_snapshots(state, topic_id, keys, exact) for topic_id, keys in by_topic.items())
     return tuple(sorted(told, key=lambda item: (not item.exact_nowhere, -item.bytes, item.topic))[:MAX_LIST])
@@ -104,15 +105,14 @@ def _snapshots(
 
 def generations_of(state: ArchiveState) -> tuple[TopicGenerations, ...]:
     """The generations, by topic, those that were begun first before the others."""
-    found: dict[str, list[Partition]] = {}
-    for key in state.generations:
-        found.setdefault(key[0], []).append(key)
-    oldest = sorted((min(state.generations[key].began for key in keys), topic_id) for topic_id, keys in found.items())
+    found: dict[str, list[Generation]] = {}
+    for key, known in state.generations.items():
+        found.setdefault(key[0], []).append(known)
+    oldest = sorted((min(known.began for known in some), topic_id) for topic_id, some in found.items())
     return tuple(_generations(state, topic_id, found[topic_id]) for _, topic_id in oldest[:MAX_LIST])
 
 
-def _generations(state: ArchiveState, topic_id: str, keys: Sequence[Partition]) -> TopicGenerations:
-    found = [state.generations[key] for key in keys]
+def _generations(state: ArchiveState, topic_id: str, found: Sequence[Generation]) -> TopicGenerations:
     return TopicGenerations(
         topic=state.topics[topic_id].name,
         partitions=len(found),

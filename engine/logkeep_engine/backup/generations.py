@@ -152,9 +152,11 @@ def _why_passive(state: ArchiveState, key: Partition, passive: PassiveGeneration
 
 
 def _slow_readings(plan: BackupPlan, state: ArchiveState) -> list[str]:
-    told = []
+    told, by_topic = [], dict[str, dict[int, Generation]]()
+    for (topic_id, number), known in state.generations.items():
+        by_topic.setdefault(topic_id, {})[number] = known
     for topic in plan.topics:
-        found = {key[1]: known for key, known in state.generations.items() if key[0] == topic.topic_id}
+        found = by_topic.get(topic.topic_id, {})
         slow = {number: known for number, known in found.items() if may_have_stale_keys(known, topic.configs)}
         if slow:
             number, known = max(slow.items(), key=lambda item: item[1].since - item[1].began)

@@ -313,7 +313,7 @@ def _range(work: ErasureWork) -> ProgressRange:
 def _dropped(state: ArchiveState, topic_ids: Collection[str]) -> Iterator[GenerationChange]:
     """The end of each generation of the topic that is being read: it may hold the keys, and a backup begins it again
     from a log without them."""
-    for key in sorted(state.generations):
+    for key in sorted(state.next_generations):
         passive = passive_of(state, key)
         if passive is not None and key[0] in topic_ids:
             yield GenerationChange(*key, passive.number, GenerationStep.DROP)

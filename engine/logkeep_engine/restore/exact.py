@@ -102,7 +102,7 @@ def last_with(archived: ArchiveState, later: ArchiveState, topics: Iterable[Topi
     Raises SpecError if some are deleted."""
     last, gone = last_with_generations(archived, later, (topic.topic_id for topic in topics))
     if gone:
-        key, known = gone[0], [later.generations[key] for key in gone]
+        key, known = gone[0], [generation_of(later, key) for key in gone]
         raise SpecError(
             f"spec.point.run: at the end of run {run_id}, topic {later.topics[key[0]].name!r} partition {key[1]} had "
             f"generation {generation_of(archived, key).number}, which is gone since generation {known[0].number} "
@@ -116,7 +116,7 @@ def _generations(
     state: ArchiveState, topics: Iterable[TopicEntry]
 ) -> Iterator[tuple[TopicEntry, Partition, Generation]]:
     chosen = {topic.topic_id: topic for topic in topics}
-    for key in sorted({*state.generations, *state.segments}):
+    for key in sorted({*state.next_generations, *state.segments}):
         if key[0] in chosen:
             yield chosen[key[0]], key, known_generation(state, key)
 

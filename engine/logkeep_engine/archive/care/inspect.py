@@ -18,7 +18,7 @@ from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.cluster_state import ClusterState
 from logkeep_engine.archive.catalog.documents import FORMAT, ArchiveInfo
 from logkeep_engine.archive.catalog.facts import Partition, RunEntry, TopicEntry
-from logkeep_engine.archive.catalog.generations import NOWHERE, unread
+from logkeep_engine.archive.catalog.generations import NOWHERE, generation_of, unread
 from logkeep_engine.archive.catalog.held_lines import Branch, branches_of
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lost_tail import LostTail
@@ -445,9 +445,9 @@ def _partition(
 
 
 def _generation(state: ArchiveState, key: Partition) -> GenerationInfo | None:
-    known = state.generations.get(key)
-    if known is None:
+    if key not in state.next_generations:
         return None
+    known = generation_of(state, key)
     passive, found = known.passive, None
     if passive is not None:
         left = sum(end - start for start, end in unread(state, key, passive))
