@@ -383,7 +383,7 @@ def test_a_point_before_the_end_of_the_first_backup_is_refused_where_records_wer
     topic.end += 2  # overwritten before the backup came
     topic.write([(b"b", b"1")])
     topic.back_up("one", limits)
-    topic.end += 1  # a point between two runs is as exact as the log was that the later one has read
+    topic.end += 1  # overwritten before the second backup came
     topic.write([(b"a", b"2")])
     topic.back_up("two", limits)
     told = "partition 0 is compacted, and generation 1 of it is exact from offset 4 on, not at "
@@ -393,9 +393,15 @@ def test_a_point_before_the_end_of_the_first_backup_is_refused_where_records_wer
     for wanted in ({"asOf": iso(NOON + 1)}, {"timestamp": iso(NOON + 1)}):
         with pytest.raises(SpecError, match=told):
             topic.seen(point=wanted)
-    for wanted in ({"run": "one"}, {"asOf": iso(NOON + 4)}, {"timestamp": iso(NOON + 4)}):
+    for wanted in ({"asOf": iso(NOON + 4)}, {"timestamp": iso(NOON + 5)}):
+        with pytest.raises(SpecError, match="from offset 4 on is exact from offset 6 on"):
+            topic.seen(point=wanted)
+    for wanted in ({"run": "one"}, {"asOf": iso(NOON + 6)}, {"timestamp": iso(NOON + 6)}):
         assert topic.seen(point=wanted).segments[KEY]
-    assert len(topic.restored(4)) == len(topic.restored(5)) == 2
+    assert len(topic.restored(4)) == 2
+    with pytest.raises(SpecError, match="from offset 4 on is exact from offset 6 on, not at offset 5"):
+        topic.seen(end=5)
+    assert len(topic.restored(6)) == (2 if kept == "Snapshot" else 3)
     found = first_exact(Archive.open(storage).load(), KEY)
     assert found is not None
     assert found.offset == 4

@@ -55,15 +55,23 @@ def without_gone(earlier: ArchiveState, later: ArchiveState, newest: ArchiveStat
     found.lines = dict(earlier.lines)
     snapshots = snapshots_then(earlier, later)
     for key in {*earlier.segments, *earlier.snapshots, *earlier.lines, *snapshots}:
-        own, held = earlier.own_facts(key), snapshots.get(key, [])
-        if len(own) == 1 and not held and own[0].rows == later.segments.rows(key) == newest.segments.rows(key):
-            _put(found, key, own, held)
-            continue
-        there = _there(later, newest, key)
-        if later.commit < newest.commit:
+        held = snapshots.get(key, [])
+        there = _there(later, newest, key) if held or _differs(earlier, later, newest, key) else None
+        if there is not None and later.commit < newest.commit:
             held = [item for item in held if there.issuperset(identities_of(item.parts(key)))]
-        _put(found, key, [_left(key, facts, there) for facts in own], held)
+        if there is not None and _differs(earlier, later, newest, key):
+            _put(found, key, [_left(key, facts, there) for facts in earlier.own_facts(key)], held)
+        elif held:
+            found.snapshots[key] = held
+        else:
+            found.snapshots.pop(key, None)
     return found
+
+
+def _differs(earlier: ArchiveState, later: ArchiveState, newest: ArchiveState, key: Partition) -> bool:
+    """Whether something of the log of a partition may be gone since."""
+    lines = key in earlier.lines or key in later.lines or key in newest.lines
+    return lines or not earlier.segments.rows(key) == later.segments.rows(key) == newest.segments.rows(key)
 
 
 def _left(key: Partition, own: PartitionFacts, there: Collection[Identity]) -> PartitionFacts:
