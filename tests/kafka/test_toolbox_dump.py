@@ -17,6 +17,7 @@ from logkeep_engine.spark.nursery import Nursery
 from logkeep_engine.storage import open_uri
 from logkeep_engine.toolbox.dump import Options, dump_segment
 from logkeep_engine.toolbox.dump_files import dump_file
+from logkeep_engine.toolbox.extract import extract
 from logkeep_engine.toolbox.index import IndexVerdict
 from logkeep_engine.toolbox.indexes import survey
 from logkeep_engine.toolbox.offsets import StateTopic
@@ -98,10 +99,10 @@ def transactional(broker: KafkaBroker, topic: str, name: str, *, commit: bool) -
 
 @pytest.fixture(scope="module")
 def archive(broker: KafkaBroker, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The broker's topics, backed up in small segments."""
+    """The broker's topics, backed up in small segments with objects of their own."""
     folder = tmp_path_factory.mktemp("archive")
     backups = Backups(broker, folder_spec(folder), nursery=nursery)
-    result = backups.run("mixed", "stamped", segment={"maxBytes": "1Mi"})
+    result = backups.run("mixed", "stamped", segment={"maxBytes": "1Mi", "packBelow": "0"})
     assert result.outcome == "Succeeded", result.message
     return folder
 
@@ -177,10 +178,12 @@ def test_the_demos_archive_is_dumped_as_kafkas_tool_does_it(
     assert backups.run(*nycflights.TOPICS).outcome == "Succeeded"
     source = open_source(backups.storage_spec["uri"])
     flights = [segment for segment in source.segments if segment.topic == "flights"]
-    smallest = min(flights, key=lambda segment: Path(segment.name).stat().st_size)
+    smallest = min(flights, key=lambda segment: segment.size)
     chosen = [segment for segment in source.segments if segment.topic != "flights" or segment is smallest]
     assert {segment.topic for segment in chosen} == set(nycflights.TOPICS)
-    expected = kafkas([Path(segment.name) for segment in chosen], "--deep-iteration", "--print-data-log")
+    written = [item.path for item in extract(source, tmp_path / "extracted") if item.path.suffix == names.LOG]
+    of_segment = dict(zip(source.segments, written, strict=True))
+    expected = kafkas([of_segment[segment] for segment in chosen], "--deep-iteration", "--print-data-log")
     assert_same(without_header_values(ours(chosen, Options(data=True))), expected)
 
 
