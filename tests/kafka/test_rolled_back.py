@@ -85,7 +85,7 @@ def test_altered_records_and_rights_under_new_digests_are_seen_with_the_anchor(
     topics.create(unique)
     topics.produce(unique, [b"pay %d EUR to alice" % number for number in range(5)])
     root = tmp_path / "archive"
-    spec = backup_spec(kafka, root, unique)
+    spec = {**backup_spec(kafka, root, unique), "segment": {"packBelow": "0"}}
     first = back_up(spec, "one")
     assert first.outcome == "Succeeded", first.message
     assert first.anchor is not None
@@ -122,7 +122,8 @@ def test_who_has_the_key_sees_without_an_anchor_what_somebody_else_has_written(
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", keys / "ed25519"], check=True)
     subprocess.run(["openssl", "pkey", "-in", keys / "ed25519", "-pubout", "-out", keys / "publicKeys"], check=True)
     signing = {"signing": {"secretRef": {"name": "archive-keys"}}}
-    spec, wanted = backup_spec(kafka, root, unique), restore_spec(kafka, root)
+    spec = {**backup_spec(kafka, root, unique), "segment": {"packBelow": "0"}}
+    wanted = restore_spec(kafka, root)
     spec["storage"] |= signing
     wanted["source"]["storage"] |= signing
     missing = back_up(spec, "none")
@@ -148,7 +149,7 @@ def test_a_bucket_that_was_set_back_is_refused_until_somebody_names_what_he_has_
     topics.create(unique)
     topics.produce(unique, numbers(5))
     root = tmp_path / "archive"
-    spec = backup_spec(kafka, root, unique)
+    spec = {**backup_spec(kafka, root, unique), "segment": {"packBelow": "0"}}
     early = back_up(spec, "one")
     shutil.copytree(root, tmp_path / "old")
     topics.produce(unique, numbers(5, first=5))

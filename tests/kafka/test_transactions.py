@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from logkeep_engine.archive import names
 from logkeep_engine.archive.care.verify import verify
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.log.segment import read_txn_index
 from logkeep_engine.spark.nursery import Nursery
 from tests.cluster.kafka import KafkaBroker
 from tests.data.compare import read_committed
@@ -97,7 +96,7 @@ def test_what_the_broker_does_not_name_as_aborted_is_not_archived_as_committed(
     if name == "Kafka":
         assert backups.log(ENDED) == forgetful.topics.log(ENDED)
         (segment,) = backups.segments(ENDED)
-        index = read_txn_index(backups.storage.read(segment.stem(ENDED) + names.TXNINDEX))
+        index = open_partition(backups.storage, ENDED, (segment,)).transaction_index()
         assert [(txn.first_offset, txn.last_offset) for txn in index] == [(11, 21), (32, 42)]
     assert restored(forgetful, tmp_path, ENDED, name) == [*COMMITTED, *PLAIN]
 
