@@ -74,7 +74,7 @@ def test_flipped_byte_ends_the_log_before_its_batch(tmp_path: Path) -> None:
 def test_offsets_that_do_not_rise_end_the_log(tmp_path: Path) -> None:
     found = recover(segment(tmp_path, LOG[0] + batch(21)))
     assert (found.valid_bytes, found.next_offset, found.cut_bytes) == (STARTS[1], 22, len(batch(21)))
-    assert found.reason == "The batch at offset 21 is behind offset 21."
+    assert found.reason == "The batch at offset 21 is after offset 21."
     assert scan(io.BytesIO(batch(19)), base_offset=20).valid_bytes == 0
 
 
