@@ -1,4 +1,4 @@
-"""What an archive holds of partitions: tables of segments, archived ranges, gaps, leader epochs and snapshots. No I/O.
+"""The partitions of an archive and what it holds of them: segments, archived ranges, gaps, leader epochs. No I/O.
 
 Most partitions have one line, and the tables hold what lies on it. Of those that have several (see `held_lines`) the
 tables show what one of these has, put together when something is added.
