@@ -10,7 +10,7 @@ from typing import NamedTuple
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, RemovedSegment, TopicEntry
 from logkeep_engine.archive.catalog.generations import Generation
-from logkeep_engine.archive.catalog.held_lines import HeldLine, lines_in_use, lines_of, segments_of
+from logkeep_engine.archive.catalog.held_lines import HeldLine, lines_in_use, lines_of, segments_of, snapshots_of
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lines import Line
 from logkeep_engine.archive.catalog.packed import PackedSegments
@@ -93,13 +93,7 @@ class PartitionLines:
 
     def snapshots_of(self, number: int) -> list[tuple[int, HeldSnapshot]]:
         """The snapshots of a line by their ends, each with the number of the line on which it lies."""
-        found = [
-            (at, item)
-            for at, line in enumerate(self.held)
-            for item in line.held.snapshots
-            if self.lines.agree(at, number) >= item.end
-        ]
-        return sorted(found, key=lambda pair: pair[1].end)
+        return snapshots_of(self.held, self.lines, number)
 
     def serves_all(self, line: int, item: HeldSnapshot) -> bool:
         """Whether a snapshot is one of all lines in use."""

@@ -128,11 +128,20 @@ def shown_facts(held: Sequence[HeldLine], number: int) -> PartitionFacts:
         found = found.followed_by(held[piece.owner].held.within(piece.start, piece.end))
     found.epochs = _epochs(held, number)
     found.leader = held[path[-1].owner].held.leader
-    states = [
-        state for at, item in enumerate(held) for state in item.held.snapshots if lines.agree(at, number) >= state.end
-    ]
-    found.snapshots = sorted(states, key=_end)
+    found.snapshots = [state for _, state in snapshots_of(held, lines, number)]
     return found
+
+
+def snapshots_of(held: Sequence[HeldLine], lines: Lines, number: int) -> list[tuple[int, HeldSnapshot]]:
+    """The snapshots of a line by their ends, each with the number of the line on which it lies: those of lines that
+    agree with it up to their ends."""
+    found = [
+        (at, state)
+        for at, item in enumerate(held)
+        for state in item.held.snapshots
+        if lines.agree(at, number) >= state.end
+    ]
+    return sorted(found, key=_end)
 
 
 def segments_of(key: Partition, held: Sequence[HeldLine], number: int) -> Iterator[tuple[int, SegmentEntry]]:
@@ -223,5 +232,5 @@ def _gaps_within(gaps: Sequence[Gap], start: int, end: int) -> Iterator[Gap]:
             yield gap if (low, high) == (gap.start, gap.end) else replace(gap, start=low, end=high)
 
 
-def _end(state: HeldSnapshot) -> int:
-    return state.end
+def _end(item: tuple[int, HeldSnapshot]) -> int:
+    return item[1].end
