@@ -111,7 +111,8 @@ class Wait(Pasted):
 class Backup(Pasted):
     """A run of a backup. `end` Failed: it has tried everything. `dies`: before so many writes. `again`: it is the run
     that died. `segment`: batches in each; `pieces` of a partition, the last of them first if `backwards`. `generation`:
-    "whole" or "part" of one is read. `due`: a reconciliation was told to heal."""
+    "whole" or "part" of one is read. `due`: a reconciliation was told to heal. `merges`: the least number of neighbours
+    that are merged; 0: none are."""
 
     end: str = "Succeeded"
     snapshots: bool = False
@@ -121,6 +122,7 @@ class Backup(Pasted):
     backwards: bool = False
     generation: str = ""
     due: bool = False
+    merges: int = 0
     dies: int | None = None
     again: bool = False
 
@@ -222,12 +224,14 @@ def history(settings: Settings, *actions: Any) -> History:
 
 @dataclass(frozen=True)
 class Style:
-    """The ways of one history: how often runs make snapshots and retain, and into what it is converted."""
+    """The ways of one history: how often runs make snapshots and retain, into what it is converted, and how many
+    neighbours are merged."""
 
     snapshots: float
     retains: float
     format: str
     partitions: int
+    merges: int
 
 
 def random_history(seed: int) -> History:
@@ -247,6 +251,7 @@ def random_history(seed: int) -> History:
         chance.choice((0.3, 1.0)),
         chance.choice(("Kafka", "Kafka", "Records", "Avro")),
         chance.choice((1, 1, 2)),
+        chance.choice((0, 2, 2, 3)),
     )
     kinds = [_write, _write, _backup, _backup, *(kind for kind in _SOMETIMES if chance.random() < 0.35 for _ in "ab")]
     actions = [_write(chance, style)[0], *([AddPartition()] if style.partitions > 1 else []), *_backup(chance, style)]
@@ -271,6 +276,7 @@ def _backup(chance: Random, style: Style) -> list[Any]:
             segment=chance.choice((1, 2, 9)),
             pieces=chance.choice((1, 2)),
             backwards=chance.random() < 0.3,
+            merges=style.merges if chance.random() < 0.7 else 0,
             dies=chance.randrange(30) if chance.random() < 0.12 else None,
             again=chance.random() < 0.5,
         )
@@ -285,6 +291,7 @@ def _generation(chance: Random, style: Style) -> list[Any]:
             segment=chance.choice((1, 9)),
             generation=chance.choice(("whole", "whole", "part")),
             due=chance.random() < 0.2,
+            merges=style.merges,
         )
     ]
 

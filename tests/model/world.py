@@ -49,9 +49,11 @@ from logkeep_engine.backup.generations import (
     to_read,
     whole_generations,
 )
+from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.snapshots import make_snapshots
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.contract.run import RunResult
+from logkeep_engine.contract.spec import SegmentSpec
 from logkeep_engine.errors import ArchiveMissing, BackupUnfinished
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
@@ -350,6 +352,9 @@ class World:
         if asked.retains and self.settings.rules.is_set:
             with self._watched(writer.state):
                 retain(writer, self.settings.rules)
+        if asked.merges:
+            merged = merge_segments(writer, SegmentSpec(merge_count=asked.merges), Inside, first_task=1)
+            self.counts["merged segments"] += merged.segments
 
     def _segments(self, writer: Writer, key: Key, log: Log, low: int, high: int, size: int) -> tuple[Any, ...]:
         """The segments of a range of a log, of so many batches each."""

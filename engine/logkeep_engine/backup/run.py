@@ -40,6 +40,7 @@ from logkeep_engine.backup.losses import (
     loses_records,
     refuse_losses,
 )
+from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.pieces.writer import setting_of
 from logkeep_engine.backup.plan import (
     BackupPlan,
@@ -445,6 +446,7 @@ class BackupRun(ArchivingRun):
         if missed is not None:  # retention waits: the missing topics may be wanted from the archive
             raise missed
         self._retain(writer)
+        self._merge(writer)
         self._bundle(writer)
 
     def _retain(self, writer: Writer) -> None:
@@ -457,6 +459,16 @@ class BackupRun(ArchivingRun):
         self._notes += done.notes
         if done.removed.bytes:
             self._message = "; ".join(filter(None, (self._message, f"retention removed {done.removed}")))
+
+    def _merge(self, writer: Writer) -> None:
+        """Merge small segments, so that objects stay large."""
+        try:
+            merged = merge_segments(writer, self._spec.segment, self._runner_factory, first_task=self._tasks)
+        except LogkeepError as error:
+            self._note("small segments could not be merged, the next run continues it", error)
+            return
+        self._notes += merged.notes
+        self._message = "; ".join(filter(None, (self._message, str(merged))))
 
     def _hold(self, writer: Writer) -> None:
         """Note in the archive which topics and runs `spec.retention` holds."""

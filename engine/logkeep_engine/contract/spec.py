@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from logkeep_engine.contract.anchor import AnchorText
 from logkeep_engine.contract.cluster import ClusterSpec
@@ -32,7 +33,9 @@ from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_engine.contract.values import (
     BytesPerSecond,
     Cores,
+    MergeCount,
     PackBytes,
+    Percent,
     Quantity,
     ResourceName,
     SegmentBytes,
@@ -120,17 +123,28 @@ class DigestAlgorithm(StrEnum):
 
 DEFAULT_DIGEST = DigestAlgorithm.BLAKE3
 DEFAULT_PACK_BELOW = "8Mi"
+DEFAULT_MERGE_COUNT = 16
+DEFAULT_LIVE_PERCENT = 50
+_OF_PACKS = {
+    "pack_below": DEFAULT_PACK_BELOW,
+    "merge_count": DEFAULT_MERGE_COUNT,
+    "live_percent": DEFAULT_LIVE_PERCENT,
+}
 
 
 class SegmentSpec(Model):
     """`maxBytes` bounds the log before it is compressed: positions in a Kafka index are those of the plain log.
-    `packBelow` is about the bytes that are stored; 0: each segment has its own objects."""
+    `packBelow` is about the bytes that are stored; 0: each segment has its own objects. Segments in packs are merged
+    with their neighbours once these have `mergeCount` times the bytes of the largest; 0: never. A pack of which less
+    than `livePercent` are still in use is cleared."""
 
     max_bytes: SegmentBytes = "512Mi"
     compression: Compression = Compression.PASSTHROUGH
     digest: DigestAlgorithm = DEFAULT_DIGEST
     record_digests: bool = False
     pack_below: PackBytes = DEFAULT_PACK_BELOW
+    merge_count: MergeCount = DEFAULT_MERGE_COUNT
+    live_percent: Percent = DEFAULT_LIVE_PERCENT
 
     @property
     def pack_below_int(self) -> int:
@@ -255,8 +269,10 @@ class KafkaBackupSpec(Model):
         options = self.format_options
         if self.format is not FormatName.KAFKA and self.segment.compression is not Compression.PASSTHROUGH:
             raise ValueError("segment.compression may be Zstd only with format Kafka")
-        if self.format is not FormatName.KAFKA and self.segment.pack_below != DEFAULT_PACK_BELOW:
-            raise ValueError("segment.packBelow may be set only with format Kafka")
+        if self.format is not FormatName.KAFKA:
+            for name, default in _OF_PACKS.items():
+                if getattr(self.segment, name) != default:
+                    raise ValueError(f"segment.{to_camel(name)} may be set only with format Kafka")
         if self.format is not FormatName.KAFKA and self.on_divergence is OnDivergence.BRANCH:
             raise ValueError("onDivergence may be Branch only with format Kafka")
         if options.allow_loss and options.compatibility is not Compatibility.STRICT:

@@ -84,6 +84,12 @@ def _segment_bytes(text: str) -> str:
     return text
 
 
+def _merge_count(value: int) -> int:
+    if value == 1:
+        raise ValueError("must not be 1: one segment alone is not merged; 0 merges nothing")
+    return value
+
+
 def _pack_bytes(text: str) -> str:
     if parse_quantity(text) > MAX_PACK_BELOW:
         raise ValueError(f"{text!r} must be at most 8Mi; 0 gives each segment its own objects")
@@ -151,6 +157,8 @@ Quantity = Annotated[str, AfterValidator(_quantity)]
 ArchiveBytes = Annotated[str, AfterValidator(_archive_bytes)]
 SegmentBytes = Annotated[str, AfterValidator(_segment_bytes)]
 PackBytes = Annotated[str, AfterValidator(_pack_bytes)]
+MergeCount = Annotated[int, Field(ge=0, le=1000), AfterValidator(_merge_count)]
+Percent = Annotated[int, Field(ge=0, le=100)]
 BytesPerSecond = Annotated[str, AfterValidator(_bytes_per_second)]
 # Kubernetes' quantity of CPU, in whole millicores.
 Cores = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}|[0-9]{1,3}\.[0-9]{1,3})$")]

@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from logkeep_engine.archive.care.moving import MoveDone, move_task
+from logkeep_engine.archive.care.moving import works_of as moves_in_tasks
 from logkeep_engine.archive.care.removal import purge, write_indexes
 from logkeep_engine.archive.care.rewriting import RewritePlace
 from logkeep_engine.archive.care.topics_on_hold import hold_on
@@ -37,7 +39,7 @@ from logkeep_engine.archiving import ArchivingRun
 from logkeep_engine.contract.names import ERASURE
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.erasure.moving import MoveDone, dropped, move_task, moves_out_of, packs_with
+from logkeep_engine.erasure.moving import dropped, moves_out_of, packs_with
 from logkeep_engine.erasure.purging import drop_digests, originals, unnamed, unnamed_packs, unseen
 from logkeep_engine.erasure.work import ErasureDone, ErasureSetting, ErasureWork, erase_task, works_of
 from logkeep_engine.errors import (
@@ -187,7 +189,7 @@ class _ErasureRun(ArchivingRun):
         """Copy what stays out of the packs that hold what was erased. Returns the faults of what is not whole."""
         packs = self._packs = packs_with(self._storage, writer.state, self._asked.topic, topic_ids)
         writer.change_generations(dropped(writer.state, packs))
-        works = moves_out_of(writer.state, packs)
+        works = moves_in_tasks(moves_out_of(writer.state, packs), below=0)
         if not works:
             return ()
         faults: list[str] = []
@@ -199,7 +201,7 @@ class _ErasureRun(ArchivingRun):
             if late or len(self._waiting) >= COMMIT_SEGMENTS:
                 self._commit(writer)
 
-        log.info("copying %d segments out of %d packs", sum(len(work.segments) for work in works), len(packs))
+        log.info("copying %d segments out of %d packs", sum(len(work.moves) for work in works), len(packs))
         setting = RewritePlace(self._storage, writer.epoch)
         self._runner_factory().run(works, partial(move_task, setting), on_result, no_update)
         self._commit(writer)

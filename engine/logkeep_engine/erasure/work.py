@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.archive.care.rewriting import RewritePlace, Rewritten, SnapshotFrame, without_keys
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.held_tables import tables_of
 from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.errors import ArchiveDamaged
@@ -87,13 +88,6 @@ def works_of(state: ArchiveState, topic: str, topic_ids: Iterable[str]) -> list[
             for snapshot in own.snapshots:
                 found.append(ErasureWork(len(found), topic, key, line, snapshot.rows, snapshot.time))
     return found
-
-
-def tables_of(state: ArchiveState) -> Iterator[tuple[Partition, int, PackedSegments]]:
-    """The segments on each line of each partition: partition, number of the line, segments."""
-    for key in sorted({*state.segments, *state.lines}):
-        for line, own in enumerate(state.own_facts(key)):
-            yield key, line, PackedSegments(key, own.rows)
 
 
 def _groups(segments: PackedSegments) -> Iterator[bytes]:

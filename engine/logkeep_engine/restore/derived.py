@@ -150,6 +150,9 @@ def _derived(
         extents=dict(found) if (found := extents.get(choice.target)) is not None else None,
         replaces="" if known is None else known.replaces,
     )
+    cut = (archived.segments.cuts((choice.source.topic_id, number)) for number in range(choice.source.partitions))
+    if known is not None and any(cut):  # segments that were merged since tell the largest batch of all that they have
+        topic = replace(topic, max_batch_bytes=min(topic.max_batch_bytes, known.max_batch_bytes))
     if known is None or not there:
         return topic
     return replace(topic, max_batch_bytes=known.max_batch_bytes, compacts=known.compacts, target_id=known.target_id)

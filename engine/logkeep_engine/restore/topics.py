@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
-from logkeep_engine.archive.catalog.packed import PackedSegments, cuts_of, pack
+from logkeep_engine.archive.catalog.row_facts import content_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicConfigs
 from logkeep_engine.contract.spec import RestoreOffsets
@@ -328,14 +328,13 @@ def plan_topic(
 
 
 def _digest_of(segments: Mapping[int, Sequence[SegmentEntry]]) -> str:
-    """A digest of everything that the catalog says of these segments, and of what counts of them."""
+    """A digest of what these segments have, whatever objects it lies in."""
     found = hashlib.sha256()
     for number, entries in sorted(segments.items()):
-        rows = entries.packed if isinstance(entries, PackedSegments) else b"".join(map(pack, entries))
-        found.update(b"%d %d " % (number, len(rows)))
-        found.update(rows)
-        for at, (start, end) in sorted(cuts_of(entries).items()):
-            found.update(b" %d %d %d" % (at, start, end))
+        dense, others = content_of(entries)
+        found.update(b"%d %d %d " % (number, len(dense), len(others)))
+        found.update(b"".join(b"%d-%d " % part for part in dense))
+        found.update(b"".join(others))
     return found.hexdigest()
 
 

@@ -126,7 +126,8 @@ def test_rows_are_joined_once_for_all_segments_that_a_commit_replaces(
         monkeypatch.setattr(SegmentTable, "replace_rows", counted)
         writer.exchange([Exchange(first, None), Exchange(last, replace(last, epoch=writer.epoch))])
         assert calls == [KEY]
-        assert list(writer.state.segments[KEY]) == [middle, replace(last, epoch=writer.epoch)]
+        left = replace(last, epoch=writer.epoch, first_epoch=1, last_epoch=1)
+        assert list(writer.state.segments[KEY]) == [middle, left]
         assert list(writer.state.unpurged[0].segments[KEY]) == [first, last]
         with pytest.raises(ValueError, match="there is no segment 0"):
             writer.exchange([Exchange(first, None)])

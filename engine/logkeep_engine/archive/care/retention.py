@@ -33,7 +33,7 @@ topics that are spared, and they do not count in the limit of size.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -145,19 +145,23 @@ def _candidates(free: Sequence[Item], limits: RetentionLimits, now: int, keep: K
         left = free[too_old:]
         yield from ((item, MAX_AGE) for item in free[:too_old])
     if limits.max_bytes is not None:
-        yield from ((item, MAX_BYTES) for item in _too_much(left, limits.max_bytes))
+        yield from ((item, MAX_BYTES) for item in _too_much(left, limits.max_bytes, _bytes_of))
     if not limits.is_set and keep.is_set:
         yield from ((item, NO_POINT) for item in free)
 
 
-def _too_much(items: Iterable[Item], max_bytes: int) -> Iterator[Item]:
+def _too_much(items: Iterable[Item], max_bytes: int, bytes_of: Callable[[Item], int]) -> Iterator[Item]:
     oldest_first = sorted(items, key=_size_order)
-    left = sum(item.bytes for item in oldest_first)
+    left = sum(map(bytes_of, oldest_first))
     for item in oldest_first:
         if left <= max_bytes:
             return
-        left -= item.bytes
+        left -= bytes_of(item)
         yield item
+
+
+def _bytes_of(item: Item) -> int:
+    return item.bytes
 
 
 def _size_order(item: Item) -> tuple[int, Item]:
@@ -220,7 +224,9 @@ class _Reasons:
             oldest = NO_TIME if self._limits.max_age is None else self._points[at].time - self._limits.max_age
             logs = (item for item in self._free if not item.below_floor and not item.is_snapshot)
             had = [item for item in logs if item.first <= at and item.time >= oldest]
-            self._fits[at] = set(had) - set(_too_much(had, max_bytes))
+            # Of a merged segment the point had a part, whose size is unknown: 0 takes nothing else from the point.
+            sizes = {item: item.bytes if item.whole <= at else 0 for item in had}
+            self._fits[at] = set(had) - set(_too_much(had, max_bytes, sizes.__getitem__))
         return self._fits[at]
 
 

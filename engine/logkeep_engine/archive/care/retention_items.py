@@ -14,7 +14,6 @@ from logkeep_engine.archive.catalog.held_lines import HeldLine, lines_in_use, li
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lines import Line
 from logkeep_engine.archive.catalog.packed import PackedSegments
-from logkeep_engine.archive.catalog.replacements import first_epochs
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 
@@ -29,9 +28,9 @@ class Item(NamedTuple):
     too old: by `time`, those of one partition by offset. `size_time` counts instead for those that are too much.
 
     `offset` is the base offset of a segment, or the end of a snapshot, on this `line`. `first` is the index of the
-    first kept point that has it, `until` that after the last, if another line has taken its place since (else
-    FOR_EVER). A segment `below_floor` is one of a compacted topic for which a snapshot stands. With a reason in
-    `stays` it is not looked at.
+    first kept point that has something of it, `whole` that of the first which has all of it, and `until` that after the
+    last, if another line has taken its place since (else FOR_EVER). A segment `below_floor` is one of a compacted topic
+    for which a snapshot stands. With a reason in `stays` it is not looked at.
     """
 
     time: int
@@ -42,6 +41,7 @@ class Item(NamedTuple):
     size_time: int
     line: int
     first: int
+    whole: int
     until: int
     is_snapshot: bool
     transactional: bool
@@ -73,7 +73,6 @@ class PartitionLines:
         self.held = state.lines.get(key) or [HeldLine(Line(), state.held(key))]
         self.lines = lines_of(self.held)
         self.in_use = lines_in_use(self.held)
-        self.epoch_of = first_epochs(state.replaced.get(key, ()))
         self.gone = state.removed.get(key, ()) if _was_compacted_only(state.topics[key[0]]) else ()
         """The ranges that were removed below floors, each of which lay at or below all points that were kept then."""
         self._given: set[tuple[int, int]] = set()
@@ -119,14 +118,14 @@ class PartitionLines:
                         )
                         for later in range(len(self.held))
                     )
-                    made = self.epoch_of(entry)
-                    newest = archived.of(made) if entry.times.max_timestamp < 0 else entry.times.max_timestamp
+                    made, last = entry.archived_first, entry.archived_last
+                    newest = archived.of(last) if entry.times.max_timestamp < 0 else entry.times.max_timestamp
                     yield self._item(number, entry.base_offset, object_bytes(entry), newest, made, until, entry)
             for item in line.held.snapshots:
                 if self.take_snapshot(number, item):
                     until = self._until(self.lines.agree(number, later) >= item.end for later in range(len(self.held)))
                     parts = item.parts(self.key)
-                    made = self.epoch_of(parts[0])
+                    made = parts[0].archived_first
                     yield self._item(number, item.end, sum(map(object_bytes, parts)), archived.of(made), made, until)
 
     def _until(self, has: Iterable[bool]) -> int:
@@ -146,6 +145,7 @@ class PartitionLines:
             line,
             bisect_left(self.epochs, made),
             until,
+            until,
             entry is None,
             entry is not None and entry.transactional,
             False,
@@ -162,15 +162,15 @@ class LineItems:
         self._snapshots = lines.snapshots_of(number)
         self.held = [item for _, item in self._snapshots]
         epochs = lines.epochs
-        ends = [0] * len(epochs)
-        of_segments = ((lines.epoch_of(entry), entry.next_offset) for _, entry in self._entries)
-        of_snapshots = ((self._epoch(item), item.end) for item in self.held)
-        for epoch, end in (*of_segments, *of_snapshots):
-            at = bisect_left(epochs, epoch)
-            if at < len(ends):
-                ends[at] = max(ends[at], end)
-        self._seen = list(accumulate(ends, max))
-        """The ends of the partition at the kept points, as far as what is left shows them."""
+        of_snapshots = [(self._epoch(item), item.end) for item in self.held]
+        log = [entry for _, entry in self._entries]
+        self._seen = _highest(epochs, [*((entry.archived_first, entry.next_offset) for entry in log), *of_snapshots])
+        """The ends of the partition at the kept points, as far as what is left shows them. Of a segment that was merged
+        a point may have a part: then it ends there or below."""
+        begun = ((entry.archived_first, entry.base_offset) for entry in log)
+        whole = ((entry.archived_last, entry.next_offset) for entry in log)
+        self._least = _highest(epochs, [*begun, *whole, *of_snapshots])
+        """And the ends at or above which they are."""
         removed = max((end for _, end in lines.gone), default=0) if number == lines.in_use[0] else 0
         self.ends = [max(end, removed) for end in self._seen]
         """The same. Nothing may be left that is as old as a point: then it ends where the log now begins, and a later
@@ -184,7 +184,7 @@ class LineItems:
         if any(self._seen[: bisect_left(self._lines.epochs, known.epoch)]):
             return None
         passive = known.passive
-        lowest = min((seen or end for seen, end in zip(self._seen, self.ends, strict=True) if end), default=0)
+        lowest = min((seen or end for seen, end in zip(self._least, self.ends, strict=True) if end), default=0)
         if passive is not None:
             lowest = min(lowest, passive.end)
         found = [
@@ -199,15 +199,16 @@ class LineItems:
     def in_use(self, floor: HeldSnapshot | None) -> list[HeldSnapshot]:
         """The snapshots that stay: the newest, the floor, and those with which kept points begin."""
         found = [*self.held[-1:], *([floor] if floor is not None else [])]
-        for end in (*self._seen, *self.ends):
-            found += [item for item in self.held if item.end <= end][-1:]
+        for least, end in (*zip(self._least, self._seen, strict=True), *zip(self.ends, self.ends, strict=True)):
+            below = [item for item in self.held if item.end <= end]
+            found += [item for item in below if item.end > least] + [item for item in below if item.end <= least][-1:]
         return found
 
     def segments(self, stays: str, floor: HeldSnapshot | None) -> Iterator[Item]:
         """The segments. Those that do not end at the floor or below stay, if there is a reason."""
         held = held_by_size = NO_TIME
         for line, entry in self._entries:
-            archived = self._archived.of(self._lines.epoch_of(entry))
+            archived = self._archived.of(entry.archived_last)
             newest = archived if entry.times.max_timestamp < 0 else entry.times.max_timestamp
             time, size_time = max(newest, held), max(min(newest, archived), held_by_size)
             if entry.transactional:  # markers are, too
@@ -223,6 +224,7 @@ class LineItems:
                 size_time,
                 line,
                 max(bisect_right(self.ends, entry.base_offset), self._lines.first_point(line)),
+                bisect_left(self._least, entry.next_offset),
                 FOR_EVER,
                 False,
                 entry.transactional,
@@ -245,6 +247,7 @@ class LineItems:
                 line,
                 max(bisect_left(self.ends, item.end), self._lines.first_point(line)),
                 FOR_EVER,
+                FOR_EVER,
                 True,
                 False,
                 False,
@@ -255,7 +258,17 @@ class LineItems:
         return self._archived.of(self._epoch(item))
 
     def _epoch(self, item: HeldSnapshot) -> int:
-        return self._lines.epoch_of(item.parts(self._lines.key)[0])
+        return item.parts(self._lines.key)[0].archived_first
+
+
+def _highest(epochs: Sequence[int], offsets: Iterable[tuple[int, int]]) -> list[int]:
+    """The highest of these offsets that each of the epochs has; 0: it has none."""
+    found = [0] * len(epochs)
+    for epoch, offset in offsets:
+        at = bisect_left(epochs, epoch)
+        if at < len(found):
+            found[at] = max(found[at], offset)
+    return list(accumulate(found, max))
 
 
 def object_bytes(entry: SegmentEntry) -> int:

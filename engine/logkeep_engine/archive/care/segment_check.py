@@ -122,7 +122,8 @@ def _verify_facts(storage: Storage, topic: str, entry: SegmentEntry, summary: Se
         epoch=entry.epoch,
         attempt=entry.attempt,
     )
-    found = replace(found, files=entry.files)  # the index objects say them, and are checked below
+    # The index objects say the first, and are checked below. No object says the others.
+    found = replace(found, files=entry.files, first_epoch=entry.first_epoch, last_epoch=entry.last_epoch)
     for path in paths():
         expected, actual = attrgetter(path)(entry), attrgetter(path)(found)
         if expected != actual:

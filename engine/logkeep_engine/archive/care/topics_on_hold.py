@@ -7,7 +7,6 @@ from itertools import chain
 
 from logkeep_engine.archive.catalog.held_tables import TableKind, held_tables, removed_tables
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, topic_hold
-from logkeep_engine.archive.catalog.replacements import first_epochs
 from logkeep_engine.archive.catalog.state import ArchiveState
 
 
@@ -33,4 +32,4 @@ def _epochs(state: ArchiveState, topic_id: str, *, removed: bool) -> Iterator[in
     gone = removed_tables(state, {topic_id}) if removed else ()
     for table in chain(held_tables(state, {topic_id}), gone):
         if table.kind is not TableKind.PASSIVE:
-            yield from map(first_epochs(state.replaced.get(table.key, ())), table.segments)
+            yield from (entry.archived_first for entry in table.segments)

@@ -315,6 +315,9 @@ class SegmentEntry:
     In the layouts without batches `bytes` and `digest` are those of the object with the records, `batches` counts Avro
     blocks (1 in the Records format), `max_batch_bytes` is an upper bound of the size of the largest record as a batch,
     and `codecs`, `transactional`, `control` and `legacy` say nothing.
+
+    A segment that was written in the place of others has the epochs of the runs that have archived its first and last
+    records; all others have 0 there. `archived_first` and `archived_last` tell both of any segment.
     """
 
     topic_id: str
@@ -335,6 +338,8 @@ class SegmentEntry:
     control: bool = False
     gaps: bool = False
     legacy: bool = False
+    first_epoch: int = 0
+    last_epoch: int = 0
 
     def __post_init__(self) -> None:
         wrong = self.attempt < 0 or not 0 <= self.epoch <= names.MAX_EPOCH or not self.files.may_be()
@@ -385,6 +390,16 @@ class SegmentEntry:
             gaps=summary.gaps,
             legacy=summary.legacy,
         )
+
+    @property
+    def archived_first(self) -> int:
+        """The epoch of the first run that has archived something of it."""
+        return self.first_epoch or self.epoch
+
+    @property
+    def archived_last(self) -> int:
+        """The epoch of the last run that has archived something of it."""
+        return self.last_epoch or self.epoch
 
     @property
     def layout(self) -> Layout:

@@ -139,9 +139,9 @@ class RemovedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedSegment:
-    """A segment of a line of the partition that an erasure takes out; or a part of the snapshot with the end
-    `snapshot`. `by` is the number of the one that takes its place among the segments of the same commit; NOTHING_LEFT:
-    it has lost all its batches. The archive accounts for its offsets as before."""
+    """A segment of a line of the partition in whose place another one comes; or a part of the snapshot with the end
+    `snapshot`. `by` is the number of that one among the segments of the same commit; neighbours that are merged have
+    the same. NOTHING_LEFT: it has lost all its batches. The archive accounts for its offsets as before."""
 
     topic_id: str
     partition: int
@@ -413,13 +413,14 @@ class Commit:
 
     @property
     def is_care(self) -> bool:
-        """True if the commit adds no records, but makes snapshots of those that are there, removes segments or
-        snapshots, says that their objects are gone, or that generations are due. It may stand right behind the end of a
-        run."""
-        facts: list[Sequence[object]] = [self.topics, self.coverage, self.segments, self.gaps]
+        """True if the commit adds no records, but makes snapshots of those that are there, replaces or removes segments
+        or snapshots, says that their objects are gone, or that generations are due. It may stand right behind the end
+        of a run."""
+        new = () if self.replaced else self.segments
+        facts: list[Sequence[object]] = [self.topics, self.coverage, new, self.gaps]
         changed = [item for item in self.generations if item.step is not GenerationStep.DUE]
         added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings, changed]))
-        done = (self.removed, self.purged, self.snapshots, self.removed_snapshots, self.generations)
+        done = (self.replaced, self.removed, self.purged, self.snapshots, self.removed_snapshots, self.generations)
         return self.kind is CommitKind.DATA and any(done) and not added and not self.passive
 
 

@@ -23,6 +23,8 @@ from logkeep_engine.archive.catalog.lines import FOREVER, Line, Lines
 from logkeep_engine.archive.catalog.packed import NO_CUTS, ROW_BYTES, Cuts, PackedSegments
 from logkeep_engine.archive.ranges import Range, add_range, inside, together, without
 
+_ANY: Partition = ("", 0)  # entries are not made
+
 
 @dataclass(slots=True)
 class PartitionFacts:
@@ -38,6 +40,10 @@ class PartitionFacts:
     snapshots: list[HeldSnapshot] = field(default_factory=list)
     cuts: Cuts = field(default_factory=lambda: NO_CUTS)
 
+    def table(self, key: Partition = _ANY) -> PackedSegments:
+        """The segments, those that are cut as slices."""
+        return PackedSegments(key, self.rows, self.cuts)
+
     @property
     def accounted(self) -> list[Range]:
         """The ranges for which it accounts, merged and sorted: archived ranges and gaps."""
@@ -48,14 +54,13 @@ class PartitionFacts:
 
     def within(self, start: int, end: int) -> PartitionFacts:
         """The part of it that lies in [start, end), without leader epochs and snapshots."""
-        table = PackedSegments(_ANY, self.rows)
-        some = Slices.within(table, start, end)
+        some = Slices.within(self.table(), start, end)
         return PartitionFacts(
-            table.between(some.first, some.last),
+            some.table.between(some.first, some.last),
             list(inside(self.coverage, start, end)),
             list(_gaps_within(self.gaps, start, end)),
             list(inside(self.removed, start, end)),
-            cuts={at - some.first: cut for at, cut in some.cut().items()},
+            cuts={at - some.first: cut for at, cut in cuts_within(some).items()},
         )
 
     def followed_by(self, later: PartitionFacts) -> PartitionFacts:
@@ -82,11 +87,13 @@ class PartitionFacts:
 
     def _nothing_between(self, start: int, end: int) -> bool:
         """Whether no segment has its first offset in [start, end), and none will."""
-        entries = PackedSegments(_ANY, self.rows)
+        entries = self.table()
         return entries.position(end) <= entries.position(start) and not without(start, end, self.accounted)
 
 
-_ANY: Partition = ("", 0)  # entries are not made
+def cuts_within(some: Slices[PackedSegments]) -> Cuts:
+    """The offsets that count of those of these segments that are cut, by their numbers in their table."""
+    return {at: cut for at, cut in some.table.cuts.items() if some.first <= at < some.last} | some.cut()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,7 @@ def segments_of(key: Partition, held: Sequence[HeldLine], number: int) -> Iterat
     """The segments of which a line has something, whole and in order, each with the number of the line on which it
     lies."""
     for piece in lines_of(held).path(number):
-        some = Slices.within(PackedSegments(key, held[piece.owner].held.rows), piece.start, piece.end)
+        some = Slices.within(held[piece.owner].held.table(key), piece.start, piece.end)
         for at in range(some.first, some.last):
             yield piece.owner, some.table[at]
 
@@ -184,7 +191,7 @@ class Branch:
 
     @property
     def segments(self) -> PackedSegments:
-        return PackedSegments(self.key, self.held.rows)
+        return self.held.table(self.key)
 
     @property
     def end(self) -> int:

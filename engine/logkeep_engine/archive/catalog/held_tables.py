@@ -58,6 +58,13 @@ def held_tables(state: ArchiveState, topic_ids: Container[str] | None = None) ->
     return (HeldTable(*item) for item in found if len(item[-1]))
 
 
+def tables_of(state: ArchiveState) -> Iterator[tuple[Partition, int, PackedSegments]]:
+    """The segments on each line of each partition: partition, number of the line, segments."""
+    for key in sorted({*state.segments, *state.lines}):
+        for line, own in enumerate(state.own_facts(key)):
+            yield key, line, own.table(key)
+
+
 def _logs(state: ArchiveState, key: Partition) -> Iterator[tuple[TableKind, PackedSegments]]:
     """The segments of which the current line has something, whole, and then the rest of each line."""
     if key not in state.lines:

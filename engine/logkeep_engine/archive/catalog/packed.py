@@ -32,8 +32,8 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.digest import Digest, name_of
 from logkeep_engine.errors import ArchiveMismatch
 
-_ROW = struct.Struct(fields.ROW_LAYOUT)
-ROW_BYTES = _ROW.size
+ROW = struct.Struct(fields.ROW_LAYOUT)
+ROW_BYTES = ROW.size
 _OFFSETS = struct.Struct(f"<2q{ROW_BYTES - 16}x")
 _SUMS = struct.Struct(f"<24xq8xq{ROW_BYTES - 48}x")  # records and bytes
 _BASE = struct.Struct("<q")
@@ -81,7 +81,7 @@ def pack_facts(
         raise ValueError(f"segment with codecs {', '.join(codecs)}")
     count = codecs.get
     try:
-        return _ROW.pack(
+        return ROW.pack(
             *numbers,
             count("none", 0),
             count("gzip", 0),
@@ -128,7 +128,7 @@ def offsets_of(row: bytes) -> tuple[int, int]:
 def identity_of(row: bytes) -> tuple[int, int, int, int]:
     """Base offset, epoch and attempt of a row, and the end of the snapshot of which it is a part (0: of none): no two
     segments of a partition have had the same."""
-    values = _ROW.unpack(row)
+    values = ROW.unpack(row)
     base, epoch, attempt = _IDENTITY(values)
     return base, epoch, attempt, values[_END_AT] if values[LAYOUT_AT] == Layout.SNAPSHOT else 0
 
@@ -146,7 +146,7 @@ def packs_of(rows: bytes | bytearray) -> set[PackId]:
     """The packs that these rows name."""
     if Layout.PACK not in rows[ROW_BYTES + LAYOUT_AT :: ROW_BYTES]:
         return set()
-    return {PACK_ID(row) for row in _ROW.iter_unpack(bytes(rows)) if row[LAYOUT_AT] == Layout.PACK}
+    return {PACK_ID(row) for row in ROW.iter_unpack(bytes(rows)) if row[LAYOUT_AT] == Layout.PACK}
 
 
 def without_bases(rows: bytes | bytearray, bases: Set[int]) -> tuple[bytearray, list[bytes]]:
@@ -210,6 +210,7 @@ _PLAIN = _picking(
         "digest.sha256",
     )
 )
+_ARCHIVED = _picking(("first_epoch", "last_epoch"))
 _TIMES = _picking(("times.min_base_timestamp", "times.max_timestamp"))
 _FILES = [_own(layout) for layout in sorted(Layout)]
 _COUNTS_AT = fields.at("codecs")
@@ -243,6 +244,7 @@ def _entry_of(topic_id: str, partition: int, row: tuple[Any, ...]) -> SegmentEnt
         control,
         gaps,
         legacy,
+        *_ARCHIVED(values),
     )
 
 
@@ -273,11 +275,11 @@ class _Rows(Sequence[SegmentEntry]):
         at = index + len(self) if index < 0 else index
         if not 0 <= at < len(self):
             raise IndexError(f"segment {index} of {len(self)}")
-        return self._entry(at, _ROW.unpack_from(self._rows, at * ROW_BYTES))
+        return self._entry(at, ROW.unpack_from(self._rows, at * ROW_BYTES))
 
     def __iter__(self) -> Iterator[SegmentEntry]:
         # This reads a copy: a buffer cannot grow while it is read.
-        for at, row in enumerate(_ROW.iter_unpack(bytes(self._rows))):
+        for at, row in enumerate(ROW.iter_unpack(bytes(self._rows))):
             yield _unpack(*self._key(at), row)
 
     def _entry(self, index: int, row: tuple[Any, ...]) -> SegmentEntry:
@@ -365,6 +367,11 @@ class PackedSegments(_Rows):
         return offsets_of(self.row(index)) if cut is None else cut
 
     @property
+    def layouts(self) -> bytes | bytearray:
+        """The number of the layout of each segment."""
+        return self._rows[ROW_BYTES + LAYOUT_AT :: ROW_BYTES]
+
+    @property
     def packed(self) -> bytes | bytearray:
         """The rows, to be read only."""
         return self._rows
@@ -389,14 +396,6 @@ class PackedSegments(_Rows):
     def _base(self, index: int) -> int:
         cut = self._cuts.get(index)
         return int(_BASE.unpack_from(self._rows, index * ROW_BYTES)[0]) if cut is None else cut[0]
-
-
-def cuts_of(entries: Sequence[SegmentEntry]) -> Cuts:
-    """The offsets that count of those of these segments that are slices, by their numbers."""
-    if isinstance(entries, PackedSegments):
-        return entries.cuts
-    slices = ((at, entry) for at, entry in enumerate(entries) if entry.uncut is not entry)
-    return {at: (entry.base_offset, entry.next_offset) for at, entry in slices}
 
 
 class SegmentTable(Mapping[Partition, PackedSegments]):

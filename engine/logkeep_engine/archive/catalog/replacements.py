@@ -9,9 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from operator import is_
 from typing import NamedTuple, Protocol
 
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.extent import Slices
 from logkeep_engine.archive.catalog.facts import NOTHING_LEFT, Partition, ReplacedSegment
 from logkeep_engine.archive.catalog.held_lines import HeldLine, PartitionFacts
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
@@ -23,10 +26,9 @@ from logkeep_engine.archive.catalog.packed import (
     identity_of,
     offsets_of,
     pack,
-    packs_of,
     sums_of,
 )
-from logkeep_engine.archive.ranges import Range, add_range, together, without
+from logkeep_engine.archive.ranges import Range, add_range, inside, together, without
 
 Identity = tuple[int, int, int, int]
 
@@ -40,12 +42,21 @@ class Replacement(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """A segment, or a part of a snapshot, and what is left of it: another in its place, or None. `line`: the number of
-    the line on which it lies."""
+    """A segment, or a part of a snapshot, and what is left of it: another in its place, or None. Neighbours have the
+    same one in their places if they were merged. `line`: the number of the line on which it lies."""
 
     entry: SegmentEntry
     left: SegmentEntry | None
     line: int = 0
+
+
+class Erased(NamedTuple):
+    """The records and bytes that segments have lost, how many segments that were, and of which partitions."""
+
+    records: int
+    bytes: int
+    segments: int
+    keys: frozenset[Partition]
 
 
 class HoldsSegments(Protocol):
@@ -64,20 +75,7 @@ class HoldsSegments(Protocol):
 
     def show(self, key: Partition) -> None: ...
 
-
-def first_epochs(replaced: Iterable[Replacement]) -> Callable[[SegmentEntry], int]:
-    """A function that tells at which epoch the records of a segment of the partition were archived first: an erasure
-    that has written the segment anew has archived nothing."""
-    found: dict[Identity, int] = {}
-    for item in replaced:
-        if item.row:
-            found[identity_of(item.row)] = found.get(item.segment, item.segment[1])
-
-    def epoch_of(entry: SegmentEntry) -> int:
-        end = entry.files.end if entry.layout is Layout.SNAPSHOT else 0
-        return found.get((entry.base_offset, entry.epoch, entry.attempt, end), entry.epoch)
-
-    return epoch_of
+    def hold(self, key: Partition, held: PartitionFacts) -> None: ...
 
 
 def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]:
@@ -93,8 +91,6 @@ def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]
     found: list[Range] = []
     for (base, epoch, _, snapshot), row in state.replaced.get(key, ()):
         left = PackedSegments(key, row)[0] if row else None
-        if left is not None and left.layout is Layout.PACK:
-            continue  # a copy: what is written anew has objects of its own
         stop = base + 1 if left is None else max(left.next_offset, base + 1)
         if _is_read_again(log, bases, base, stop, epoch if left is None else left.epoch):
             continue
@@ -122,29 +118,33 @@ def put_in_place(
     replaced: Iterable[ReplacedSegment],
     segments: Sequence[SegmentEntry],
     unname: Callable[[Partition, bytes], None],
-) -> tuple[int, int, int]:
-    """Put segments in the place of others, and tell `unname` the rows of these. Returns how many records and bytes
-    fewer they have, and how many segments were written anew, copies in packs not among them. Raises ValueError for one
-    that is not there, or is of another partition."""
-    records = size = anew = 0
-    tables: dict[tuple[Partition, int, int], _Rows] = {}
+) -> Erased:
+    """Put segments in the place of others, and tell `unname` the rows of these. Returns what has lost records: copies
+    and merged segments have all of them. Raises ValueError for one that is not there, or is of another partition, and
+    for one in the place of several that does not have all of them."""
+    places: dict[tuple[Partition, int, int], dict[int, list[int]]] = {}
     for item in replaced:
-        key = (item.topic_id, item.partition)
-        row = b"" if item.by == NOTHING_LEFT else pack(segments[item.by])
-        if row and (segments[item.by].topic_id, segments[item.by].partition) != key:
-            raise ValueError(f"segment {item.base_offset} of {key} is replaced by one of another partition")
-        place = (key, item.line, item.snapshot)
-        if place not in tables:
-            tables[place] = _Rows(key, _rows_of(state, item))
-        gone = tables[place].put(item.base_offset, row)
-        unname(key, gone)
-        state.replaced.setdefault(key, []).append(Replacement(identity_of(gone), row))
-        before, after = sums_of(gone), sums_of(row)
-        records, size = records + before[0] - after[0], size + before[1] - after[1]
-        anew += not packs_of(row)
-    for (key, line, snapshot), table in tables.items():
+        by = -1 - item.base_offset if item.by == NOTHING_LEFT else item.by
+        place = (item.topic_id, item.partition), item.line, item.snapshot
+        places.setdefault(place, {}).setdefault(by, []).append(item.base_offset)
+    records = size = erased = 0
+    keys: set[Partition] = set()
+    for (key, line, snapshot), items in places.items():
+        table = _Rows(key, _rows_of(state, key, line, snapshot))
+        for by, bases in items.items():
+            row = b"" if by < 0 else pack(segments[by])
+            if row and (segments[by].topic_id, segments[by].partition) != key:
+                raise ValueError(f"segment {bases[0]} of {key} is replaced by one of another partition")
+            gone = table.put(bases, row)
+            for one in gone:
+                unname(key, one)
+            before, after = sums_of(b"".join(gone)), sums_of(row)
+            if not row or before[0] > after[0]:
+                state.replaced.setdefault(key, []).append(Replacement(identity_of(gone[0]), row))
+                keys.add(key)
+                records, size, erased = records + before[0] - after[0], size + before[1] - after[1], erased + 1
         _put(state, key, line, snapshot, b"".join(table.rows))
-    return records, size, anew
+    return Erased(records, size, erased, frozenset(keys))
 
 
 class _Rows:
@@ -155,14 +155,23 @@ class _Rows:
         self._key, self._packed = key, PackedSegments(key, rows)
         self.rows = [bytes(rows[at : at + ROW_BYTES]) for at in range(0, len(rows), ROW_BYTES)]
 
-    def put(self, base: int, row: bytes) -> bytes:
-        """Put a row in the place of the one with this base offset; returns that one. Raises ValueError if there is
-        none."""
-        at = self._packed.position(base)
-        gone = self.rows[at] if at < len(self.rows) else b""
-        if not gone or offsets_of(gone)[0] != base:
-            raise ValueError(f"there is no segment {base} of {self._key} to replace")
-        self.rows[at] = row
+    def put(self, bases: Sequence[int], row: bytes) -> list[bytes]:
+        """Put a row in the place of those with these base offsets; returns these. Raises ValueError for one that is not
+        there, and for several that the row does not have as they are: neighbours, with all records."""
+        gone: list[bytes] = []
+        for base in sorted(bases):
+            at = self._packed.position(base)
+            old = self.rows[at] if at < len(self.rows) else b""
+            if not old or offsets_of(old)[0] != base:
+                raise ValueError(f"there is no segment {base} of {self._key} to replace")
+            self.rows[at] = b"" if gone else row
+            gone.append(old)
+        if len(gone) > 1:
+            spans = list(map(offsets_of, gone))
+            are_neighbours = all(one[1] == other[0] for one, other in pairwise(spans))
+            is_all = offsets_of(row) == (spans[0][0], spans[-1][1]) and sums_of(b"".join(gone)) == sums_of(row)
+            if not are_neighbours or not is_all:
+                raise ValueError(f"segment {spans[0][0]} of {self._key} has not all of what it replaces")
         return gone
 
 
@@ -173,26 +182,34 @@ def drafted(
     ValueError for a segment that the archive does not have."""
     replaced: list[ReplacedSegment] = []
     segments: list[SegmentEntry] = []
+    numbers: dict[SegmentEntry, int] = {}
     for item in exchanges:
         entry = item.entry
         key = (entry.topic_id, entry.partition)
         end = entry.files.end if entry.layout is Layout.SNAPSHOT else 0
-        by = NOTHING_LEFT if item.left is None else len(segments)
-        found = ReplacedSegment(*key, item.line, entry.base_offset, by, end)
-        if pack(entry) not in _rows_at(key, _rows_of(state, found), entry.base_offset):
+        if pack(entry) not in _rows_at(key, _rows_of(state, key, item.line, end), entry.base_offset):
             raise ValueError(f"there is no segment {entry.base_offset} of {key} of epoch {entry.epoch}")
-        replaced.append(found)
-        segments += () if item.left is None else (item.left,)
+        by = NOTHING_LEFT
+        if item.left is not None:
+            first, last = entry.archived_first, entry.archived_last
+            by = numbers.setdefault(item.left, len(segments))
+            if by == len(segments):
+                segments.append(replace(item.left, first_epoch=first, last_epoch=last))
+            else:
+                known = segments[by]
+                first, last = min(first, known.first_epoch), max(last, known.last_epoch)
+                segments[by] = replace(known, first_epoch=first, last_epoch=last)
+        replaced.append(ReplacedSegment(*key, item.line, entry.base_offset, by, end))
     return tuple(replaced), segments
 
 
-def _rows_of(state: HoldsSegments, item: ReplacedSegment) -> bytes | bytearray:
-    """The rows among which the segment is; none if there is no such line or snapshot."""
-    lines = state.own_facts((item.topic_id, item.partition))
-    if not 0 <= item.line < len(lines):
+def _rows_of(state: HoldsSegments, key: Partition, line: int, snapshot: int) -> bytes | bytearray:
+    """The rows of a line, or of its snapshot with this end; none if there is no such line or snapshot."""
+    lines = state.own_facts(key)
+    if not 0 <= line < len(lines):
         return b""
-    own = lines[item.line]
-    return next((held.rows for held in own.snapshots if held.end == item.snapshot), b"") if item.snapshot else own.rows
+    own = lines[line]
+    return next((held.rows for held in own.snapshots if held.end == snapshot), b"") if snapshot else own.rows
 
 
 def _rows_at(key: Partition, rows: bytes | bytearray, base: int) -> list[bytes]:
@@ -212,38 +229,55 @@ def _put(state: HoldsSegments, key: Partition, line: int, snapshot: int, rows: b
     state.put_own(key, line, own)
 
 
-def follow(view: HoldsSegments, replaced: Mapping[Partition, list[Replacement]]) -> None:
-    """Give an older state, which shares its facts with others, what a later one has in the place of its segments."""
+def follow(view: HoldsSegments, later: HoldsSegments) -> None:
+    """Give an older state, which shares its facts with others, what a later one has in the place of its segments. Lines
+    and the ranges of their segments never change, so the later state has it at the same offsets: all of a segment, or,
+    where several were merged, the part of them that was there."""
     view.copy_tables()
-    view.replaced, view.lines = dict(replaced), dict(view.lines)
-    for key, items in replaced.items():
-        latest = {item.segment: item.row for item in items}
-        if key in view.lines:
-            view.lines[key] = [replace(line, held=_latest_facts(line.held, latest)) for line in view.lines[key]]
-            view.show(key)
+    view.replaced, view.lines = later.replaced, dict(view.lines)
+    for key in sorted({*view.segments, *view.snapshots, *view.lines}):
+        own, now = view.own_facts(key), later.own_facts(key)
+        found = [_followed(one, other) for one, other in zip(own, now, strict=False)]
+        if all(map(is_, found, own)):
             continue
-        if key in view.segments:
-            view.segments.replace_rows(key, _latest(view.segments.rows(key), latest))
-        if key in view.snapshots:
-            view.snapshots[key] = list(_snapshots(view.snapshots[key], latest))
+        if key in view.lines:
+            view.lines[key] = [replace(line, held=one) for line, one in zip(view.lines[key], found, strict=True)]
+            view.show(key)
+        else:
+            view.hold(key, found[0])
 
 
-def _latest_facts(own: PartitionFacts, latest: Mapping[Identity, bytes]) -> PartitionFacts:
-    return replace(own, rows=_latest(own.rows, latest), snapshots=list(_snapshots(own.snapshots, latest)))
+def _followed(own: PartitionFacts, now: PartitionFacts) -> PartitionFacts:
+    """Return what lies on a line with what it has become since; the same object if nothing has changed."""
+    snapshots = list(_snapshots(own.snapshots, {item.end: item.rows for item in now.snapshots}))
+    if bytearray(now.rows).startswith(own.rows):
+        return own if snapshots == own.snapshots else replace(own, snapshots=snapshots)
+    rows, cuts = bytearray(), dict[int, Range]()
+    before, after = own.table(), now.table()
+    for at in range(len(before)):
+        start, end = before.span(at)
+        some = Slices.within(after, start, end)
+        if not len(some) and any(inside(now.removed, start, end)):
+            some = Slices(before, at, at + 1, start, end)
+        for number, part in some.spans():
+            after_row = some.table.row(number)
+            low, high = part
+            last = len(rows) // ROW_BYTES - 1
+            if last in cuts and cuts[last][1] == low and rows[-ROW_BYTES:] == after_row:
+                low = cuts.pop(last)[0]
+            else:
+                rows += after_row
+                last += 1
+            if (low, high) != offsets_of(after_row):
+                cuts[last] = low, high
+    return replace(own, rows=bytes(rows), cuts=cuts, snapshots=snapshots)
 
 
-def _snapshots(held: Iterable[HeldSnapshot], latest: Mapping[Identity, bytes]) -> Iterator[HeldSnapshot]:
-    return (replace(item, rows=_latest(item.rows, latest)) for item in held)
-
-
-def _latest(rows: bytes | bytearray, latest: Mapping[Identity, bytes]) -> bytes:
-    found = bytearray()
-    for at in range(0, len(rows), ROW_BYTES):
-        row = bytes(rows[at : at + ROW_BYTES])
-        while row and (identity := identity_of(row)) in latest:
-            row = latest[identity]
-        found += row
-    return bytes(found)
+def _snapshots(held: Iterable[HeldSnapshot], latest: Mapping[int, bytes]) -> Iterator[HeldSnapshot]:
+    """Yield snapshots with the rows that those of the same ends have now, and those that are gone as they were."""
+    for item in held:
+        rows = latest.get(item.end, item.rows)
+        yield item if rows == item.rows else replace(item, rows=rows)
 
 
 def replacements_out(replacements: Sequence[Replacement]) -> tuple[list[list[int]], bytes]:

@@ -73,7 +73,7 @@ class ArchiveState(HeldPartitions):
     lines     by (topic id, partition), in order: the lines of partitions that have more than one. The last is current.
               All that is above shows what the current line has, or that of `shown`
     shown     by (topic id, partition): the number of the line that is shown, where that is not the current one
-    replaced  by (topic id, partition), in order: segments that erasures have replaced, and by what
+    replaced  by (topic id, partition), in order: segments that have lost records, and what is left of them
     next_generations  by (topic id, partition): the readings of compacted logs that become lines
     passive   what is archived of passive generations, which is in nothing above; see `of_generation`
     snapshots by (topic id, partition), by their ends: of compacted partitions
@@ -151,10 +151,10 @@ class ArchiveState(HeldPartitions):
         return view
 
     def following(self, later: ArchiveState) -> ArchiveState:
-        """The same archive with what a later state of it has in the place of segments that were replaced since. A
-        segment of which nothing is left is not there."""
+        """The same archive with what a later state of it has in the place of segments that were replaced since: what is
+        left of them, or what they were merged into. A segment of which nothing is left is not there."""
         view = self.shared()
-        follow(view, later.replaced)
+        follow(view, later)
         return view
 
     def replaced_in(self, topic_ids: Iterable[str]) -> int:
@@ -232,7 +232,7 @@ class ArchiveState(HeldPartitions):
         self.unpurged = without_commits(self.unpurged, commit.purged)
         self._remove(commit)
         erased = put_in_place(self, commit.replaced, commit.segments, partial(self.unname, commit))
-        for key in {(item.topic_id, item.partition) for item in commit.replaced}:
+        for key in sorted(erased.keys):
             end_passive(self, commit, key)
         for entry in commit.snapshots:
             self.add_snapshot(entry)
@@ -241,7 +241,7 @@ class ArchiveState(HeldPartitions):
             self.retention_holds = commit.holds
         change_generations(self, commit)
         new = (*sums_of_segments(commit.segments), len(commit.segments))
-        records, size, segments = erased if commit.replaced else new
+        records, size, segments = erased[:3] if commit.replaced else new
         more, more_size = sums_of_segments(commit.passive.segments)
         run = run.added(records + more, size + more_size, segments + len(commit.passive.segments))
         if commit.kind is CommitKind.END:

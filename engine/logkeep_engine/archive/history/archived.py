@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from logkeep_engine.archive.catalog.extent import LogExtents, Slices, StateExtents
 from logkeep_engine.archive.catalog.facts import Partition
-from logkeep_engine.archive.catalog.held_lines import PartitionFacts, lines_of
+from logkeep_engine.archive.catalog.held_lines import PartitionFacts, cuts_within, lines_of
 from logkeep_engine.archive.catalog.lines import FOREVER, Lines
 from logkeep_engine.archive.catalog.packed import PackedSegments, SegmentTable
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -20,7 +20,7 @@ PartitionHistory = History[PackedSegments]
 def history_of(state: ArchiveState, key: Partition) -> PartitionHistory:
     """The history of a partition; `state.line_number` tells which line the state shows."""
     own = state.own_facts(key)
-    logs = [LogExtents(number, 0, FOREVER, PackedSegments(key, facts.rows)) for number, facts in enumerate(own)]
+    logs = [LogExtents(number, 0, FOREVER, facts.table(key)) for number, facts in enumerate(own)]
     states = sorted(states_of(state, key), key=_end)
     return History(lines_in(state, key), logs, states, list(map(_facts, own)))
 
@@ -49,8 +49,7 @@ def put_slices(segments: SegmentTable, key: Partition, slices: Iterable[Slices[P
     rows, cuts, before = bytearray(), dict[int, Range](), 0
     for some in slices:
         rows += some.table.between(some.first, some.last)
-        inner = {at: cut for at, cut in some.table.cuts.items() if some.first <= at < some.last} | some.cut()
-        cuts |= {before + at - some.first: cut for at, cut in inner.items()}
+        cuts |= {before + at - some.first: cut for at, cut in cuts_within(some).items()}
         before += len(some)
     segments.replace_rows(key, rows, cuts)
 

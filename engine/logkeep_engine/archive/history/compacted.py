@@ -28,7 +28,7 @@ from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, gene
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lines import FOREVER
 from logkeep_engine.archive.catalog.packed import PackedSegments
-from logkeep_engine.archive.catalog.replacements import erased_ranges, first_epochs
+from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import totals_of
@@ -176,15 +176,14 @@ def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
     then; -1 if there is none. Once retention has removed its log, snapshots tell from where on points are exact, and
     all end there or later."""
     own = state.own_facts(key)[0]
-    entries = PackedSegments(key, own.rows)
+    entries = own.table(key)
     if not entries or own.removed:
         return -1
-    epoch_of = first_epochs(state.replaced.get(key, ()))
-    first = epoch_of(entries[0])
+    first = entries[0].archived_first
     run = next((run for run in state.successes() if run.epoch >= first), None)
     if run is None or run.kind != BACKUP:  # a conversion brings what earlier backups have archived
         return -1
-    return max(entry.next_offset for entry in takewhile(lambda entry: epoch_of(entry) <= run.epoch, entries))
+    return max(entry.next_offset for entry in takewhile(lambda entry: entry.archived_first <= run.epoch, entries))
 
 
 def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
@@ -193,7 +192,7 @@ def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
     own = state.own_facts(key)[0]
     accounted, erased = own.accounted, erased_ranges(state, key, end)
     reached = accounted[0][0] if accounted else 0
-    for entry in PackedSegments(key, own.rows):
+    for entry in own.table(key):
         if entry.base_offset >= end:
             break
         stop = entry.next_offset if entry.gaps else entry.base_offset
@@ -225,10 +224,10 @@ def sparse_ranges(state: ArchiveState, key: Partition) -> Iterator[SparseRange]:
     there = together(erased_ranges(state, key, accounted[-1][1]), state.removed.get(key, ()))
     for gap in state.gaps.get(key, ()):
         add_range(there, gap.start, gap.end)
-    epochs, epoch_of = [run.epoch for run in runs], first_epochs(state.replaced.get(key, ()))
+    epochs = [run.epoch for run in runs]
     reached = accounted[0][0]
     last = before = NO_TIME
-    for at, group in groupby(entries, lambda entry: bisect_left(epochs, epoch_of(entry))):
+    for at, group in groupby(entries, lambda entry: bisect_left(epochs, entry.archived_first)):
         start = None
         for entry in group:
             if start is None and without(reached, entry.next_offset if entry.gaps else entry.base_offset, there):

@@ -16,12 +16,12 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.held_lines import PartitionFacts
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
-from logkeep_engine.archive.catalog.packed import PackedSegments, identity_of, offsets_of
+from logkeep_engine.archive.catalog.packed import ROW_BYTES, PackedSegments, identity_of
 from logkeep_engine.archive.catalog.replacements import Identity
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import all_unpurged
 from logkeep_engine.archive.history.compacted import snapshot_of, snapshots_then
-from logkeep_engine.archive.ranges import add_range
+from logkeep_engine.archive.ranges import Range, add_range
 
 
 def last_with_generations(
@@ -76,13 +76,16 @@ def _differs(earlier: ArchiveState, later: ArchiveState, newest: ArchiveState, k
 
 def _left(key: Partition, own: PartitionFacts, there: Collection[Identity]) -> PartitionFacts:
     """Return what is left of a line if this is there."""
-    left, removed = bytearray(), list(own.removed)
-    for row in _rows(PackedSegments(key, own.rows)):
+    left, cuts, removed = bytearray(), dict[int, Range](), list(own.removed)
+    table = own.table(key)
+    for at, row in enumerate(_rows(table)):
         if identity_of(row) in there:
+            if at in table.cuts:
+                cuts[len(left) // ROW_BYTES] = table.cuts[at]
             left += row
         else:
-            add_range(removed, *offsets_of(row))
-    return replace(own, rows=bytes(left), removed=removed)
+            add_range(removed, *table.span(at))
+    return replace(own, rows=bytes(left), removed=removed, cuts=cuts)
 
 
 def _put(state: ArchiveState, key: Partition, own: Sequence[PartitionFacts], snapshots: list[HeldSnapshot]) -> None:

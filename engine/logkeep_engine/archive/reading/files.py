@@ -16,7 +16,7 @@ from logkeep_engine.storage import LockedObject, ObjectInfo, ObjectWriter, Stora
 
 NEIGHBOURS_BYTES = 1 << 20
 """So many bytes of a pack are read at once at least."""
-_BLOCKS = 8
+_BLOCKS, _MOST_BLOCKS = 8, 128
 
 
 class SegmentFile:
@@ -61,11 +61,13 @@ def read_file(storage: Storage, topic: str, entry: SegmentEntry, suffix: str) ->
 
 class NeighbouringReads(Storage):
     """`storage` for one reader of many segments: what it reads of a pack comes with what lies behind it, so that
-    segments that lie near to each other, and their indexes, take few requests. It keeps up to 8 MiB for that."""
+    segments that lie near to each other, and their indexes, take few requests. It keeps so many `blocks` for that, of a
+    MiB each."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, blocks: int = _BLOCKS) -> None:
         self.uri = storage.uri
         self._storage = storage
+        self._most = min(max(blocks, _BLOCKS), _MOST_BLOCKS)
         self._lock = threading.Lock()
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
@@ -80,7 +82,7 @@ class NeighbouringReads(Storage):
         data = self._storage.read_range(path, start, start + NEIGHBOURS_BYTES)
         with self._lock:
             self._blocks[path, start] = data
-            while len(self._blocks) > _BLOCKS:
+            while len(self._blocks) > self._most:
                 self._blocks.popitem(last=False)
         return data[: end - start]
 

@@ -26,8 +26,7 @@ from logkeep_engine.archive.catalog.held_lines import HeldLine, PartitionFacts, 
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lines import Line
-from logkeep_engine.archive.catalog.packed import identity_of, pack
-from logkeep_engine.archive.catalog.replacements import Replacement
+from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.names import ERASURE
@@ -77,11 +76,8 @@ def test_a_segment_that_an_erasure_has_written_anew_is_as_old_as_it_was() -> Non
     state = daily(10)
     before = of_archive(state, RetentionLimits(3 * DAY), 9.5, KeepRules(runs=3))
     state.runs["erase"] = RunEntry("erase", 11, ERASURE, day(9.5), day(9.5), RunOutcome.SUCCEEDED)
-    for number in range(10):
-        old = of_day(number)
-        new = replace(old, epoch=11)
-        state.replaced.setdefault((ID, 0), []).append(Replacement(identity_of(pack(old)), pack(new)))
-    state.segments.replace_rows((ID, 0), b"".join(pack(replace(of_day(number), epoch=11)) for number in range(10)))
+    rewritten = (replace(old, epoch=11, first_epoch=old.epoch, last_epoch=old.epoch) for old in map(of_day, range(10)))
+    state.segments.replace_rows((ID, 0), b"".join(map(pack, rewritten)))
     assert of_archive(state, RetentionLimits(3 * DAY), 9.5, KeepRules(runs=3)) == before
 
 
