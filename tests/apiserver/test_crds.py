@@ -106,6 +106,10 @@ REFUSED = [
     ({"format": "Avro", "onDivergence": "Branch"}, "onDivergence may be Branch only with format Kafka"),
     ({"segment": {"maxBytes": "1.5Gi"}}, "spec.segment.maxBytes"),
     ({"segment": {"compression": "Gzip"}}, 'Unsupported value: "Gzip"'),
+    ({"segment": {"mergeCount": 1}}, "mergeCount must not be 1"),
+    ({"segment": {"mergeCount": 1001}}, "spec.segment.mergeCount"),
+    ({"segment": {"livePercent": 101}}, "spec.segment.livePercent"),
+    ({"format": "Avro", "segment": {"livePercent": 0}}, "livePercent may be set only with format Kafka"),
     ({"segment": {"packBelow": "9Mi"}}, "packBelow must be at most 8Mi"),
     ({"segment": {"packBelow": "1.5Mi"}}, "spec.segment.packBelow"),
     ({"format": "Records", "segment": {"packBelow": "0"}}, "packBelow may be set only with format Kafka"),
@@ -195,6 +199,8 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
         "digest": "Blake3",
         "recordDigests": False,
         "packBelow": "8Mi",
+        "mergeCount": 16,
+        "livePercent": 50,
     }
     assert (restore["offsets"], restore["verify"], restore["everything"]) == ("Any", "Counts", False)
     assert (restore["emit"], restore["emitOptions"]) == ("None", {})

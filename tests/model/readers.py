@@ -124,7 +124,7 @@ def _wrong_keys(
         last = max((rec for rec in written if rec.key == name), key=offset_of, default=None)
         if last is not None and last.offset in gone | line.lost:
             continue
-        if bounds.since is not None and last is not None and line.written and _overwritten(line, last):
+        if bounds.since is not None and last is not None and _may_be_earlier(line, last, bounds.since):
             continue
         told = f"{name.decode()}: {had and had.offset} instead of {rec and rec.offset}"
         (doubtful if last is not None and last.offset not in line.read else wrong)[name] = told
@@ -132,6 +132,13 @@ def _wrong_keys(
         yield "wrong keys", "; ".join(wrong.values())
     elif doubtful:
         yield "never read", "; ".join(doubtful.values())
+
+
+def _may_be_earlier(line: Line, rec: Rec, since: int) -> bool:
+    """Whether a record may be one of before a window for who reads a snapshot: it was overwritten, or the records were
+    by which alone its transaction reaches into the window."""
+    late = [other for other in line.written.values() if other.place == rec.place and other.time >= since]
+    return _overwritten(line, rec) or (rec.time < since and all(_overwritten(line, other) for other in late))
 
 
 def _overwritten(line: Line, rec: Rec) -> bool:

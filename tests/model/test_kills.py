@@ -25,6 +25,11 @@ KINDS: dict[str, tuple[Settings, tuple[Any, ...], Callable[[int], Any]]] = {
     "backup": (Settings("compact", keep_runs=2), (), lambda dies: Backup(snapshots=True, retains=True, dies=dies)),
     "backup of several pieces": (Settings(max_age=1), (), lambda dies: Backup(pieces=2, retains=True, dies=dies)),
     "backup behind a fork": (Settings(keep_runs=1), (CutOff(),), lambda dies: Backup(retains=True, dies=dies)),
+    "backup that merges": (
+        Settings(keep_runs=3),
+        (Backup(), Write("ab"), Backup(), Write("ab"), Backup(), Write("ab")),
+        lambda dies: Backup(merges=2, retains=True, dies=dies),
+    ),
     "generation": (
         Settings("compact", keep_runs=2),
         (Backup(due=True), Clean()),

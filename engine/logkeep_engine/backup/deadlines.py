@@ -125,7 +125,7 @@ def _bytes_per_second(entries: PackedSegments, first_kept: int, times: RunTimes)
         new = 0
         for at in range(len(entries) - 1, -1, -1):
             entry = entries[at]
-            if entry.epoch <= times.epoch_before:
+            if entry.archived_first <= times.epoch_before:
                 break
             new += entry.bytes
         rates.append(new / _seconds(times.before, times.begun))

@@ -267,6 +267,15 @@ BAD_BACKUPS = [
     (backup(storage={"uri": "s3://bucket", "credentials": {}}), "spec.storage.credentials", "exactly one of"),
     (backup(segment={"maxBytes": "1.5Gi"}), "spec.segment.maxBytes", "not a whole quantity"),
     (backup(segment={"maxBytes": "2Gi"}), "spec.segment.maxBytes", "between 1Mi and 2147483647"),
+    (backup(segment={"mergeCount": 1}), "spec.segment.mergeCount", "must not be 1: one segment alone is not merged"),
+    (backup(segment={"mergeCount": 1001}), "spec.segment.mergeCount", "1000"),
+    (backup(segment={"livePercent": 101}), "spec.segment.livePercent", "100"),
+    (backup(format="Avro", segment={"mergeCount": 0}), "spec", "segment.mergeCount may be set only with format Kafka"),
+    (
+        backup(format="Avro", segment={"livePercent": 0}),
+        "spec",
+        "segment.livePercent may be set only with format Kafka",
+    ),
     (backup(segment={"packBelow": "9Mi"}), "spec.segment.packBelow", "must be at most 8Mi; 0 gives each segment"),
     (backup(segment={"packBelow": "some"}), "spec.segment.packBelow", "not a whole quantity"),
     (

@@ -114,7 +114,7 @@ def _has_archived(state: ArchiveState, run: RunEntry, key: Partition, start: int
     at = entries.position(start) if entries is not None else 0
     if entries is None or at == len(entries) or entries[at].base_offset >= end:
         return True
-    epoch = entries[at].epoch
+    epoch = entries[at].archived_first
     return epoch <= run.epoch and all(other is run or other.epoch != epoch for other in state.runs.values())
 
 

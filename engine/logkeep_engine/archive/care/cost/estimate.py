@@ -181,7 +181,7 @@ class _Estimate:
             if table.kind not in (TableKind.LOG, TableKind.SNAPSHOT):
                 sums, name = self._sums[table.key[0]], state.topics[table.key[0]].name
                 for entry in table.segments:
-                    sums.add(name, entry, fresh=entry.epoch in fresh, restored=False)
+                    sums.add(name, entry, fresh=entry.archived_first in fresh, restored=False)
 
     def _sum_partition(self, key: Partition, fresh: set[int]) -> None:
         """A restore reads a snapshot, if there is one of use, and the segments behind its end."""
@@ -189,7 +189,7 @@ class _Estimate:
         snapshots, chosen = self._state.snapshots.get(key, []), snapshot_of(self._state, key)
         end, newest = 0 if chosen is None else chosen.end, snapshots[-1].end if snapshots else 0
         for entry in self._state.segments.get(key, ()):
-            sums.add(name, entry, fresh=entry.epoch in fresh, restored=entry.base_offset >= end)
+            sums.add(name, entry, fresh=entry.archived_first in fresh, restored=entry.base_offset >= end)
             if entry.next_offset <= newest:
                 sums.below_snapshots = (sums.below_snapshots or 0) + object_bytes(entry)
                 sums.backup += to_make_snapshot(entry)
