@@ -161,6 +161,10 @@ DELETED_INCARNATION = history(
 DIFF_SNAPSHOT = history(
     Settings("compact", keep_runs=1), Write("ab"), Backup(snapshots=True, retains=True), Write("c"), Backup()
 )
+# Nor does it take an empty incarnation where a snapshot is all that is left of the one before.
+DIFF_INCARNATION = history(
+    Settings("compact", keep_runs=1), Write(), Backup(), Recreate(), Backup(snapshots=True, retains=True)
+)
 
 
 def faulty(name: str, known: History) -> object:
@@ -191,6 +195,7 @@ def faulty(name: str, known: History) -> object:
         pytest.param(ABORTED_INCARNATION, id="aborted_incarnation"),
         pytest.param(DELETED_INCARNATION, id="deleted_incarnation"),
         pytest.param(DIFF_SNAPSHOT, id="diff_snapshot"),
+        pytest.param(DIFF_INCARNATION, id="diff_incarnation"),
     ],
 )
 def test_a_history_is_right(known: History) -> None:

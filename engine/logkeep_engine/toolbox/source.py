@@ -112,7 +112,8 @@ class LogSource:
         """The source with only those incarnations of topics that a restore would take."""
         found = {}
         if self.archive is not None and self.state is not None:
-            found = taken_topics(self.state, self.topics, shows(self.archive.storage, self.state))
+            state = with_snapshots(self.state, where_needed=True)  # a snapshot may be all that is left of one
+            found = taken_topics(state, self.topics, shows(self.archive.storage, state))
         last = {topic.name: found[topic.name].topic_id for topic in self.topics}
         segments = (item for item in self.segments if last.get(item.topic, item.topic_id) == item.topic_id)
         topics = (topic for topic in self.topics if last[topic.name] == topic.topic_id)
