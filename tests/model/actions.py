@@ -21,9 +21,10 @@ class Write(Pasted):
     partition: int = 0
     commits: bool | None = None
     hours: int = 0
+    topic: int = 0
 
     def on(self, world: World) -> None:
-        _, log = world.log(self.partition)
+        _, log = world.log(self.partition, self.topic)
         world.time += 60_000
         rows = [
             (b"key-%s-of-somebody" % name.lower().encode(), None if name.isupper() else b"v%d" % (log.end + at))
@@ -38,12 +39,14 @@ class Clean(Pasted):
 
     partition: int = 0
     left: int = 0
+    topic: int = 0
 
     def on(self, world: World) -> None:
-        if "compact" in world.policy:
-            _, log = world.log(self.partition)
+        topic = world.topic(self.topic)
+        if "compact" in topic.policy:
+            _, log = world.log(self.partition, self.topic)
             log.clean(log.end - self.left)
-            world.features.add("cleaned")
+            topic.features.add("cleaned")
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,10 +55,11 @@ class Expire(Pasted):
 
     partition: int = 0
     left: int = 2
+    topic: int = 0
 
     def on(self, world: World) -> None:
-        if "delete" in world.policy:
-            _, log = world.log(self.partition)
+        if "delete" in world.topic(self.topic).policy:
+            _, log = world.log(self.partition, self.topic)
             log.delete_below(log.end - self.left)
 
 
@@ -65,36 +69,51 @@ class CutOff(Pasted):
 
     partition: int = 0
     batches: int = 1
+    topic: int = 0
 
     def on(self, world: World) -> None:
-        world.cut_off(self.partition, self.batches)
+        world.cut_off(*world.log(self.partition, self.topic), self.batches)
 
 
 @dataclass(frozen=True, repr=False)
 class Recreate(Pasted):
-    """The topic is deleted, and created again."""
+    """A topic is deleted, and created again."""
+
+    topic: int = 0
 
     def on(self, world: World) -> None:
-        world.recreate()
+        world.recreate(world.topic(self.topic))
 
 
 @dataclass(frozen=True, repr=False)
 class AddPartition(Pasted):
-    """The topic gets a second partition."""
+    """A topic gets a second partition."""
+
+    topic: int = 0
 
     def on(self, world: World) -> None:
-        world.partitions = 2
+        world.topic(self.topic).partitions = 2
+
+
+@dataclass(frozen=True, repr=False)
+class AddTopic(Pasted):
+    """There is a second topic from now on."""
+
+    policy: str = "delete"
+
+    def on(self, world: World) -> None:
+        world.add_topic(self.policy)
 
 
 @dataclass(frozen=True, repr=False)
 class SetPolicy(Pasted):
-    """The topic gets another cleanup.policy."""
+    """A topic gets another cleanup.policy."""
 
     policy: str
+    topic: int = 0
 
     def on(self, world: World) -> None:
-        world.policy = self.policy
-        world.policies.add(self.policy)
+        world.topic(self.topic).set_policy(self.policy)
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,17 +174,20 @@ class HoldRun(Pasted):
 
 @dataclass(frozen=True, repr=False)
 class Erase(Pasted):
-    """A key is erased, everywhere. `dies`: before so many writes; then it is begun again."""
+    """A key of a topic is erased, everywhere. `dies`: before so many writes; then it is begun again."""
 
     key: str = "a"
     dies: int | None = None
+    topic: int = 0
 
     def on(self, world: World) -> Fault | None:
-        if world.archive is None or not world.reference.points:
+        topic = world.topic(self.topic)
+        if world.archive is None or not world.reference.points or topic.name not in world.archived_names():
             return None
-        done = world.erase(b"key-%s-of-somebody" % self.key.encode(), self.dies)
+        done = world.erase(topic, b"key-%s-of-somebody" % self.key.encode(), self.dies)
         # docs/erasure.md, "When it does not succeed"
-        if done.outcome == "Succeeded" or (world.reference.held and "There is a hold on run" in done.message):
+        held = any(key[0] in topic.ids for key in world.reference.points.get(world.reference.held, ()))
+        if done.outcome == "Succeeded" or (held and "There is a hold on run" in done.message):
             return None
         return Fault("refused", "erasure", "", done.message, world.had())
 
@@ -190,7 +212,7 @@ class Convert(Pasted):
         """Whether the documents promise a refusal: docs/archive/segments.md, "Records and Avro"; docs/cli.md, `logkeep
         convert`."""
         if "was deleted and created again: the source holds it with topic ids" in message:
-            return self.format != "Kafka" and world.incarnation > 0
+            return self.format != "Kafka" and any(topic.incarnation for topic in world.topics)
         return "was cut off in the cluster" in message and "branch" in world.had()
 
 
@@ -224,14 +246,15 @@ def history(settings: Settings, *actions: Any) -> History:
 
 @dataclass(frozen=True)
 class Style:
-    """The ways of one history: how often runs make snapshots and retain, into what it is converted, and how many
-    neighbours are merged."""
+    """The ways of one history: how often runs make snapshots and retain, into what it is converted, how many neighbours
+    are merged, and the numbers of topics and of partitions."""
 
     snapshots: float
     retains: float
     format: str
     partitions: int
     merges: int
+    topics: int
 
 
 def random_history(seed: int) -> History:
@@ -252,19 +275,27 @@ def random_history(seed: int) -> History:
         chance.choice(("Kafka", "Kafka", "Records", "Avro")),
         chance.choice((1, 1, 2)),
         chance.choice((0, 2, 2, 3)),
+        chance.choice((1, 1, 2)),
     )
     kinds = [_write, _write, _backup, _backup, *(kind for kind in _SOMETIMES if chance.random() < 0.35 for _ in "ab")]
-    actions = [_write(chance, style)[0], *([AddPartition()] if style.partitions > 1 else []), *_backup(chance, style)]
+    actions: list[Any] = _write(chance, style)
+    actions += [AddTopic(chance.choice((policy, *POLICIES)))] if style.topics > 1 else []
+    actions += [AddPartition(number) for number in range(style.topics) if style.partitions > 1]
+    actions += _backup(chance, style)
     length = chance.randrange(6, 18)
     while len(actions) < length:
         actions += chance.choice(kinds)(chance, style)
     return History(settings, tuple(actions))
 
 
+def _topic(chance: Random, style: Style) -> int:
+    return chance.randrange(style.topics)
+
+
 def _write(chance: Random, style: Style) -> list[Any]:
     keys = "".join(chance.choice("abcABdabcd") for _ in range(chance.randrange(1, 5)))
-    commits = chance.choice((None, None, None, True, False))
-    return [Write(keys, chance.randrange(style.partitions), commits, chance.choice((0, 0, 0, 0, 1, 48)))]
+    commits, topic = chance.choice((None, None, None, True, False)), _topic(chance, style)
+    return [Write(keys, chance.randrange(style.partitions), commits, chance.choice((0, 0, 0, 0, 1, 48)), topic)]
 
 
 def _backup(chance: Random, style: Style) -> list[Any]:
@@ -298,7 +329,7 @@ def _generation(chance: Random, style: Style) -> list[Any]:
 
 def _cut_off(chance: Random, style: Style) -> list[Any]:
     """An unclean election, with or without a record before the next run."""
-    cut = CutOff(chance.randrange(style.partitions), chance.choice((1, 1, 2)))
+    cut = CutOff(chance.randrange(style.partitions), chance.choice((1, 1, 2)), _topic(chance, style))
     return [cut, *chance.choice(([], _write(chance, style))), *_backup(chance, style)]
 
 
@@ -308,7 +339,7 @@ def _convert(chance: Random, style: Style) -> list[Any]:
 
 
 def _erase(chance: Random, style: Style) -> list[Any]:
-    return [Erase(chance.choice("abc"), chance.randrange(12) if chance.random() < 0.3 else None)]
+    return [Erase(chance.choice("abc"), chance.randrange(12) if chance.random() < 0.3 else None, _topic(chance, style))]
 
 
 def _restore(chance: Random, style: Style) -> list[Any]:
@@ -316,7 +347,7 @@ def _restore(chance: Random, style: Style) -> list[Any]:
 
 
 def _recreate(chance: Random, style: Style) -> list[Any]:
-    return [Recreate(), *_write(chance, style), *_backup(chance, style)]
+    return [Recreate(_topic(chance, style)), *_write(chance, style), *_backup(chance, style)]
 
 
 _SOMETIMES: tuple[Callable[[Random, Style], list[Any]], ...] = (
@@ -327,9 +358,11 @@ _SOMETIMES: tuple[Callable[[Random, Style], list[Any]], ...] = (
     _erase,
     _restore,
     _recreate,
-    lambda chance, style: [Clean(chance.randrange(style.partitions), chance.choice((0, 0, 1, 3)))],
-    lambda chance, style: [Expire(chance.randrange(style.partitions), chance.choice((1, 2, 4)))],
-    lambda chance, style: [SetPolicy(chance.choice(POLICIES))],
+    lambda chance, style: [
+        Clean(chance.randrange(style.partitions), chance.choice((0, 0, 1, 3)), _topic(chance, style))
+    ],
+    lambda chance, style: [Expire(chance.randrange(style.partitions), chance.choice((1, 2, 4)), _topic(chance, style))],
+    lambda chance, style: [SetPolicy(chance.choice(POLICIES), _topic(chance, style))],
     lambda chance, style: [Wait(chance.choice((1, 25, 50, 100)))],
     lambda chance, style: [Retain(chance.randrange(10) if chance.random() < 0.3 else None)],
     lambda chance, style: [HoldRun(chance.choice((-1, 0, 1, 2)))],

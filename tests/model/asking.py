@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,16 +26,17 @@ class Fault:
 
 @dataclass(frozen=True)
 class Asked:
-    """A point to ask for: what it is called, how it is asked for, and the lines that it is of. `run`: it is the end of
-    one. `kept`: it must be there."""
+    """A point to ask for: what it is called, how it is asked for, and the lines that it is of. `topic_ids`: the topics
+    that are chosen, each with an incarnation, or "" for the one that is taken by itself; empty: all topics. `run`: it
+    is the end of one. `kept`: it must be there. `expects`: the incarnation that must be taken, by topic."""
 
     name: str
     lines: dict[Key, Line]
     point: dict[str, Any] | None = None
-    topic_id: str | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     kept: bool = True
     run: bool = False
-    expects: str = ""
+    expects: Mapping[str, str] = field(default_factory=dict)
     moment: int = -1
     since: int | None = None
     before: int | None = None
@@ -57,15 +58,17 @@ class Asked:
 
     def bounded(self) -> Iterator[tuple[Key, Line, Bounds]]:
         """The lines that it is of, and the part of each."""
+        chosen = {topic_id for topic_id in self.topic_ids.values() if topic_id}
         for key, line in self.lines.items():
-            if self.topic_id in (None, key[0]) or self.is_branch:
+            if not chosen or key[0] in chosen or self.is_branch:
                 yield key, line, self.bounds(key, line)
 
 
-def must_have(asked: Asked, gone: set[tuple[Key, int]], *, keys: bool) -> bool:
-    """Whether a reader must find a record. `keys`: of topics that are compacted the last of a key counts."""
+def must_have(asked: Asked, gone: set[tuple[Key, int]], has_states: Callable[[str], bool]) -> bool:
+    """Whether a reader must find a record. `has_states`: whether of the incarnation of an id the last records of keys
+    count."""
     for key, line, bounds in asked.bounded():
         some: list[Rec] = bounds.of(line.read.values(), line.read.values())
-        if any((key, rec.offset) not in gone for rec in (last_values(some).values() if keys else some)):
+        if any((key, rec.offset) not in gone for rec in (last_values(some).values() if has_states(key[0]) else some)):
             return True
     return False

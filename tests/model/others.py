@@ -9,9 +9,12 @@ from typing import Any
 
 from pyspark.sql.datasource import Filter, GreaterThanOrEqual, LessThan
 
+from logkeep_engine.archive.care.inspect import describe
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.history.compacted import with_snapshots
+from logkeep_engine.archive.reading.visible import shows
 from logkeep_engine.spark.source import LogkeepReader, SegmentReads
 from logkeep_engine.spark.source_options import SourceOptions
 from logkeep_engine.spark.source_rows import read_rows
@@ -52,7 +55,8 @@ def spark_rows(world: World, filters: list[Filter], **options: str) -> Rows:
 
 def spark_given(world: World, topic_id: str) -> Given:
     """Return what Spark's source reads of an incarnation."""
-    return Given(spark_rows(world, [], topicId=topic_id), topic_id)
+    name = world.topic_of(topic_id).name
+    return Given(spark_rows(world, [], topics=name, topicId=topic_id), {name: topic_id})
 
 
 def spark_filtered(world: World, whole: Given, chance: Random) -> Iterator[Fault]:
@@ -64,7 +68,8 @@ def spark_filtered(world: World, whole: Given, chance: Random) -> Iterator[Fault
     low, high = sorted((chance.choice(times), chance.choice(times) + chance.choice((0, 1))))
     since = GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(low / 1000, UTC))
     before = LessThan(("timestamp",), datetime.fromtimestamp(high / 1000, UTC))
-    given = _inside(spark_rows(world, [since, before], topicId=whole.topic_id), low, high)
+    ((name, topic_id),) = whole.topic_ids.items()
+    given = _inside(spark_rows(world, [since, before], topics=name, topicId=topic_id), low, high)
     right = _inside(whole.rows, low, high)
     if given != right:
         yield Fault("another filter", "Spark", f"times {low} to {high}", f"{given} instead of {right}", world.had())
@@ -78,10 +83,10 @@ def _inside(rows: Rows, low: int, high: int) -> Rows:
 
 
 def compared(world: World, storage: Storage, whole: Given) -> Iterator[Fault]:
-    """`logkeep log diff` and the toolbox see what the Spark source sees of the newest incarnation."""
+    """`logkeep log diff` and the toolbox see what the Spark source sees of the newest incarnations."""
     side = ArchiveSide(_in_archive(Archive.open(storage), ""))
     rows = {
-        (whole.topic_id, number): [
+        (whole.topic_ids.get(name, name), number): [
             (rec.offset, rec.timestamp, rec.key, rec.value) for rec in side.records(name, number)
         ]
         for name, number in side.partitions()
@@ -93,11 +98,19 @@ def compared(world: World, storage: Storage, whole: Given) -> Iterator[Fault]:
         world.counts["diff: equal"] += 1
 
 
+def inspected(world: World, state: ArchiveState, newest: Given) -> Iterator[Fault]:
+    """`logkeep inspect` marks the incarnations that a restore takes."""
+    described = describe(Archive.open(world.store).info, state, shows=shows(world.store, with_snapshots(state)))
+    taken = {topic.name: topic.topic_id for topic in described.topics if topic.taken}
+    if taken != newest.topic_ids:
+        yield Fault("different", "inspect", "the newest", f"{taken} instead of {newest.topic_ids}", world.had())
+
+
 def erased_as_lost(world: World, state: ArchiveState) -> Iterator[Fault]:
     """A reconciliation must not count what was erased as lost."""
-    if "generation" in world.features:  # what it has read again since counts, and the cluster has erased it, too
-        return
     for key, offsets in world.reference.erased.items():
+        if "generation" in world.topic_of(key[0]).features:
+            continue  # what it has read again since counts, and the cluster has erased it, too
         end = state.accounted_for(*key)[-1][1] if state.accounted_for(*key) else 0
         ranges = erased_ranges(state, key, end)
         snapshots = [(0, snapshot.end) for snapshot in state.snapshots.get(key, ())]
@@ -110,9 +123,9 @@ def erased_as_lost(world: World, state: ArchiveState) -> Iterator[Fault]:
 
 def forgotten(world: World, state: ArchiveState) -> Iterator[Fault]:
     """Find offsets that the catalog calls kept, and has no segment for."""
-    if world.features & {"generation", "cleaned"}:
-        return
     for key, line in world.reference.lines.items():
+        if world.topic_of(key[0]).features & {"generation", "cleaned"}:
+            continue
         has = [(entry.base_offset, entry.next_offset) for entry in state.segments.get(key, ())]
         kept = [at for at in line.read if any(low <= at < high for low, high in state.kept(*key))]
         lacks = [at for at in kept if not any(low <= at < high for low, high in has)]

@@ -49,7 +49,7 @@ def play(history: History, *, thorough: bool = False, counts: Counter[str] | Non
         logging.disable(logging.NOTSET)
 
 
-_QUIET = {"Write", "Clean", "Expire", "CutOff", "Recreate", "AddPartition", "SetPolicy", "Wait"}
+_QUIET = {"Write", "Clean", "Expire", "CutOff", "Recreate", "AddPartition", "AddTopic", "SetPolicy", "Wait"}
 
 
 def first_fault(history: History, wanted: Wanted = lambda fault: True) -> Fault | None:

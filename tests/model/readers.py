@@ -21,7 +21,7 @@ from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.point import plan_point
 from logkeep_engine.storage import Storage
 from tests.model.asking import Asked, Fault
-from tests.model.others import compared, erased_as_lost, forgotten, spark_filtered, spark_given
+from tests.model.others import compared, erased_as_lost, forgotten, inspected, spark_filtered, spark_given
 from tests.model.positions import positions_at
 from tests.model.reference import Bounds, Key, Line, Rec, last_values, offset_of
 from tests.model.refusals import Refused, allowed
@@ -33,31 +33,37 @@ from tests.model.world import Target, World
 
 def judge(world: World, state: ArchiveState, reader: str, asked: Asked, given: Given) -> Iterator[Fault]:
     """Compare what a reader gives with what is right."""
-    features = world.had()
+    features = world.had(asked.topic_ids)
 
     def fault(kind: str, text: str) -> Fault:
         return Fault(kind, reader, asked.name, text, features)
 
-    if asked.expects and given.topic_id != asked.expects and not _had_records(asked, given.topic_id):
-        yield fault("incarnation", f"that of {given.topic_id[:1]}, not of {asked.expects[0]}")
-        return
-    for key in sorted({*given.rows, *(key for key in asked.lines if key[0] == given.topic_id)}):
+    for name, topic_id in given.topic_ids.items():
+        expects = asked.expects.get(name, "")
+        if expects and topic_id != expects and not _had_records(asked, expects, topic_id):
+            yield fault("incarnation", f"{name}: that of {topic_id[:1]}, not of {expects[0]}")
+            return
+    lacks = {world.topic_of(key[0]).name for key, _, _ in asked.bounded()} - given.topic_ids.keys()
+    if lacks:
+        yield fault("lacks", f"topics {sorted(lacks)}")
+    ids = set(given.topic_ids.values())
+    for key in sorted({*given.rows, *(key for key in asked.lines if key[0] in ids)}):
         line = asked.lines.get(key)
         rows = given.rows.get(key, [])
         if line is None:
             if rows:
-                yield fault("invented", f"{key[1]}: {rows}")
+                yield fault("invented", f"{world.topic_of(key[0]).name} {key[1]}: {rows}")
             continue
         bounds = asked.bounds(key, line)
         for kind, text in _differences(world, state, asked, key, line, rows, bounds):
-            yield fault(kind, f"partition {key[1]}: {text}")
+            yield fault(kind, f"{world.topic_of(key[0]).name} {key[1]}: {text}")
 
 
-def _had_records(asked: Asked, topic_id: str) -> bool:
+def _had_records(asked: Asked, expects: str, topic_id: str) -> bool:
     """Whether a newer incarnation had records before the time, though the point has none of them: of a transaction
     across it."""
     records = (rec for key, line in asked.lines.items() if key[0] == topic_id for rec in line.read.values())
-    return topic_id > asked.expects and any(rec.told and rec.time < asked.moment for rec in records)
+    return topic_id > expects and any(rec.told and rec.time < asked.moment for rec in records)
 
 
 def _differences(
@@ -77,12 +83,11 @@ def _differences(
     outside = set(offsets) - {rec.offset for rec in _within(line, bounds, known.values())}
     if outside and all(known[offset].told for offset in outside):
         yield "outside", f"offsets {sorted(outside)} lie outside of {bounds}"
-    policies = world.policies
     gone = world.gone(key, line, asked)
-    if policies == {"delete"}:
-        yield from _lacking(state, key, line, offsets, bounds, gone)
+    if world.topic_of(key[0]).has_states:
+        yield from _wrong_keys(line, [known[at] for at in offsets], bounds, gone)
     else:
-        yield from _wrong_keys(world, key, line, [known[at] for at in offsets], bounds, gone)
+        yield from _lacking(state, key, line, offsets, bounds, gone)
 
 
 def _within(line: Line, bounds: Bounds, records: Iterable[Rec]) -> list[Rec]:
@@ -108,9 +113,7 @@ def _lacking(
         yield "taken", f"offsets {needed} of {bounds}, which retention had to leave"
 
 
-def _wrong_keys(
-    world: World, key: Key, line: Line, got: list[Rec], bounds: Bounds, gone: set[int]
-) -> Iterator[tuple[str, str]]:
+def _wrong_keys(line: Line, got: list[Rec], bounds: Bounds, gone: set[int]) -> Iterator[tuple[str, str]]:
     written = _within(line, bounds, line.written.values())
     right = last_values(written)
     there = last_values(_within(line, bounds, line.log.values()))
@@ -183,18 +186,29 @@ def _whole(world: World, archive: Archive, state: ArchiveState) -> Iterator[Faul
 
 def _runs(world: World) -> Iterator[Asked]:
     for run, lines in world.reference.points.items():
-        for topic_id in dict.fromkeys(key[0] for key in lines):
-            yield Asked(f"run {run}", lines, {"run": run}, topic_id, kept=run in world.kept, run=True)
+        for topic_ids in incarnations_of(world, lines):
+            yield Asked(f"run {run}", lines, {"run": run}, topic_ids, kept=run in world.kept, run=True)
+
+
+def incarnations_of(world: World, lines: Iterable[Key]) -> Iterator[dict[str, str]]:
+    """Incarnations of all topics, so that each is among them: topics that have fewer stay at their last."""
+    found: dict[str, list[str]] = {}
+    for topic_id in dict.fromkeys(key[0] for key in lines):
+        found.setdefault(world.topic_of(topic_id).name, []).append(topic_id)
+    for number in range(max(map(len, found.values()), default=0)):
+        yield {name: ids[min(number, len(ids) - 1)] for name, ids in found.items()}
 
 
 def _newest(world: World) -> Iterator[Asked]:
     lines = world.reference.seen
     yield Asked("the newest", lines)
-    for topic_id in dict.fromkeys(key[0] for key in lines):
-        yield Asked(f"incarnation {topic_id[0]}", lines, None, topic_id)
-    for name, branch in world.reference.branches.items():
+    for topic_ids in incarnations_of(world, lines):
+        yield Asked("incarnations " + "".join(topic_id[0] for topic_id in topic_ids.values()), lines, None, topic_ids)
+    for branch_id, branch in world.reference.branches.items():
         if world.last_run in world.reference.points and not world.died:
-            yield Asked("a branch", {**lines, **branch}, None, name, is_branch=True)
+            topic = world.topic_of(next(iter(branch))[0])
+            beside = {key: line for key, line in lines.items() if key[0] in topic.ids}
+            yield Asked("a branch", {**beside, **branch}, None, {topic.name: branch_id}, is_branch=True)
 
 
 def _moments(world: World, state: ArchiveState, chance: Random | None) -> Iterator[Asked]:
@@ -205,18 +219,19 @@ def _moments(world: World, state: ArchiveState, chance: Random | None) -> Iterat
     for kind in ("asOf", "timestamp"):
         for moment in moments if chance is None else chance.sample(moments, min(1, len(moments))):
             asked = Asked(kind, lines, {kind: iso(moment)}, moment=moment)
-            yield replace(asked, expects=_incarnation_of(state, asked))
+            yield replace(asked, expects=_expected(world, state, asked))
     for low, high in _windows(moments, chance):
         window = {name: iso(time) for name, time in (("from", low), ("to", high)) if time is not None}
         point: dict[str, Any] = {"window": window}
         asked = Asked("a window", lines, point, moment=-1 if high is None else high, since=low, before=high)
         # Without an end it is the incarnation that the newest state would give.
-        yield replace(asked, expects=_incarnation_of(state, asked) if high else "")
+        yield replace(asked, expects=_expected(world, state, asked)) if high else asked
     for key, line in lines.items():
         offsets = range(line.end + 1) if key in state.coverage else ()
         for offset in offsets if chance is None else chance.sample(offsets, min(1, len(offsets))):
-            point = {"offsets": [{"topic": "orders", "partition": key[1], "offset": offset}]}
-            yield Asked("an offset", lines, point, key[0])
+            name = world.topic_of(key[0]).name
+            point = {"offsets": [{"topic": name, "partition": key[1], "offset": offset}]}
+            yield Asked("an offset", lines, point, {name: key[0]})
 
 
 def _windows(moments: Sequence[int], chance: Random | None) -> Iterator[tuple[int | None, int | None]]:
@@ -228,26 +243,29 @@ def _windows(moments: Sequence[int], chance: Random | None) -> Iterator[tuple[in
     yield from (some if chance is None else [chance.choice(some)])
 
 
-def _incarnation_of(state: ArchiveState, asked: Asked) -> str:
-    """The newest incarnation of which the point has a record that is there still."""
-    found = ""
+def _expected(world: World, state: ArchiveState, asked: Asked) -> dict[str, str]:
+    """The newest incarnation of each topic of which the point has a record that is there still."""
+    found: dict[str, str] = {}
     for key, line in asked.lines.items():
-        gone = _told_gone(state, key)
+        gone, name = _told_gone(state, key), world.topic_of(key[0]).name
         within = _within(line, asked.bounds(key, line), line.read.values())
         if any(not gone(rec.offset) for rec in within):
-            found = max(found, key[0])
+            found[name] = max(found.get(name, ""), key[0])
     return found
 
 
 def _asked(world: World, state: ArchiveState, storage: Storage, reader: str, asked: Asked) -> Iterator[Fault]:
-    features = world.had() | ({"kept"} if asked.kept and asked.run else set())
+    features = world.had(asked.topic_ids) | ({"kept"} if asked.kept and asked.run else set())
     try:
-        given = restored(storage, asked.point, asked.topic_id)
+        given = restored(storage, asked)
     except LogkeepError as error:
         name = allowed(Refused(world, asked, error.message, features), error)
         world.counts[f"{reader}: refused, {name or 'wrongly'}"] += 1
         if not name:
             yield Fault("refused", reader, asked.name, f"{error.code}: {error.message}", features)
+        elif len(alone := list(_alone(world, asked))) > 1:
+            for one in alone:
+                yield from _asked(world, state, storage, reader, one)
         return
     faults = list(judge(world, state, reader, asked, given))
     if not faults and reader == "restore":
@@ -261,31 +279,40 @@ def _asked(world: World, state: ArchiveState, storage: Storage, reader: str, ask
     yield from faults
 
 
+def _alone(world: World, asked: Asked) -> Iterator[Asked]:
+    """The same of each topic alone: it may be only one that is refused."""
+    names = dict.fromkeys(world.topic_of(key[0]).name for key in asked.lines)
+    for name in asked.topic_ids or names:
+        lines = {key: line for key, line in asked.lines.items() if world.topic_of(key[0]).name == name}
+        yield replace(asked, lines=lines, topic_ids={name: asked.topic_ids.get(name, "")})
+
+
 _OF_STATES = ("wrong keys", "never read")
 """The faults that are none where a restore warns that the state of a compacted topic is not exact."""
 
 
 def _positions(world: World, asked: Asked, given: Given) -> Iterator[Fault]:
     """The positions of groups at a point."""
-    right = {where: offset for where, offset in positions_at(world, asked).items() if where[1] == given.topic_id}
+    ids = set(given.topic_ids.values())
+    right = {where: offset for where, offset in positions_at(world, asked).items() if where[1] in ids}
     if given.groups != right and not asked.is_branch:
         yield Fault("positions", "restore", asked.name, f"{given.groups} instead of {right}", world.had())
 
 
 def _verified(world: World, asked: Asked, given: Given) -> Iterator[Fault]:
     """A verification would expect in the target of a restore what the restore sends."""
-    expected = expected_by_verification(world.store, asked.point, asked.topic_id)
+    expected = expected_by_verification(world.store, asked)
     for key in {*expected, *given.rows}:
         times = [time for _, time, _, _ in given.rows.get(key, ()) if time is not None]
         sent = (len(times), min(times, default=-1), max(times, default=-1))
         if expected.get(key, (0, -1, -1)) != sent:
-            text = f"partition {key[1]}: records, first and last time {expected.get(key)}, and sent are {sent}"
+            text = f"{key}: records, first and last time {expected.get(key)}, and sent are {sent}"
             yield Fault("verification", "restore", asked.name, text, world.had())
 
 
 def _warned(storage: Storage, asked: Asked) -> bool:
     """Whether a restore without a point says that its state is not exact."""
-    context = context_of(storage, asked.point, asked.topic_id)
+    context = context_of(storage, asked)
     seen = RestorePlanner(context).sketch()
     topics = [seen.archived.topics[topic.topic_id] for topic in seen.plan.topics]
     return any(
@@ -303,7 +330,7 @@ class Begun:
     given: Given
     run_id: str
     erased: int
-    keys: frozenset[bytes]
+    keys: frozenset[tuple[str, bytes]]
     removals: tuple[int, int]
 
 
@@ -323,7 +350,9 @@ def begin_restore(world: World, point: str, number: int) -> None:
         given = started(world.store, asked, run_id)
     except LogkeepError:
         return
-    keys = frozenset(rec.key for _, line, _ in asked.bounded() for rec in line.read.values())
+    keys = frozenset(
+        (world.topic_of(key[0]).name, rec.key) for key, line, _ in asked.bounded() for rec in line.read.values()
+    )
     world.restores.append(Begun(asked, given, run_id, len(world.erased), keys, _removals(world)))
 
 
@@ -333,7 +362,9 @@ def _restores(world: World) -> Iterator[Fault]:
         since, removed = set(world.erased[begun.erased :]), begun.removals != _removals(world)
         erased = bool(since & begun.keys)
         asked = replace(begun.asked, kept=begun.asked.run and (begun.asked.point or {}).get("run") in world.kept)
-        features = world.had() | ({"erased since"} if erased else set()) | ({"kept"} if asked.kept else set())
+        features = (
+            world.had(asked.topic_ids) | ({"erased since"} if erased else set()) | ({"kept"} if asked.kept else set())
+        )
         try:
             again = started(world.store, begun.asked, begun.run_id)
         except LogkeepError as error:
@@ -367,8 +398,8 @@ def _target(world: World, name: str, target: Target) -> Iterator[Fault]:
     faults = verify(archive).faults
     if faults:
         yield Fault("damaged", f"verify of {name}", "the target", str(faults[0]), world.had())
-    for topic_id in dict.fromkeys(key[0] for key in target.lines):
-        asked = Asked("the target", target.lines, None, topic_id, ends=target.ends)
+    for topic_ids in incarnations_of(world, target.lines):
+        asked = Asked("the target", target.lines, None, topic_ids, ends=target.ends)
         yield from _asked(world, world.state(), target.store, f"conversion to {name}", asked)
 
 
@@ -376,7 +407,7 @@ def _beside(world: World, state: ArchiveState, chance: Random) -> Iterator[Fault
     """Tell what Spark's source and the toolbox see of the newest state."""
     wholes = {}
     for topic_id in dict.fromkeys(key[0] for key in world.reference.seen):
-        asked = Asked("the newest", world.reference.seen, None, topic_id)
+        asked = Asked("the newest", world.reference.seen, None, {world.topic_of(topic_id).name: topic_id})
         given = wholes[topic_id] = spark_given(world, topic_id)
         faults = list(judge(world, state, "Spark", asked, given))
         if faults and not (faults[0].kind in _OF_STATES and _warned(world.store, asked)):
@@ -385,8 +416,9 @@ def _beside(world: World, state: ArchiveState, chance: Random) -> Iterator[Fault
             world.counts[f"Spark: {'not exact, and a restore says so' if faults else 'equal'}"] += 1
         yield from spark_filtered(world, given, chance)
     if not world.died:  # the toolbox shows what runs have archived that did not succeed, too
-        newest = ""
         with suppress(LogkeepError):
-            newest = restored(world.store).topic_id
-        if newest in wholes:
-            yield from compared(world, world.store, wholes[newest])
+            newest = restored(world.store, Asked("the newest", world.reference.seen))
+            some = [wholes[topic_id] for topic_id in newest.topic_ids.values() if topic_id in wholes]
+            rows = {key: found for given in some for key, found in given.rows.items()}
+            yield from compared(world, world.store, Given(rows, newest.topic_ids))
+            yield from inspected(world, state, newest)

@@ -6,7 +6,7 @@ and what was written on it. A point is what all lines were at the end of a run. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 Key = tuple[str, int]
@@ -252,8 +252,8 @@ class Horizon:
 
 @dataclass
 class Reference:
-    """All logs of a topic and all lines of its archive. `points` are the lines at the ends of runs, `branches` the old
-    ends of lines by branch id."""
+    """All logs of the cluster and all lines of its archive. `points` are the lines at the ends of runs, `branches` the
+    old ends of lines by branch id."""
 
     logs: dict[Key, Log] = field(default_factory=dict)
     lines: dict[Key, Line] = field(default_factory=dict)
@@ -321,13 +321,16 @@ class Reference:
                 time, offset = min(time, oldest), min(offset, max(aged, default=0))
             self.horizons[key] = self.horizons.get(key, Horizon()).moved(time, min(offset, line.end))
 
-    def erase(self, key: bytes) -> None:
-        """Erase a key everywhere: from the cluster too, as whoever asks for it must."""
+    def erase(self, key: bytes, topic_ids: Collection[str]) -> None:
+        """Erase a key of a topic everywhere: from the cluster too, as whoever asks for it must."""
         for where, line in self.seen.items():
-            told = [at for at, rec in line.read.items() if rec.key == key and rec.told]
-            self.erased.setdefault(where, set()).update(told)
-        for log in self.logs.values():
-            log.forget(key)
+            if where[0] in topic_ids:
+                told = [at for at, rec in line.read.items() if rec.key == key and rec.told]
+                self.erased.setdefault(where, set()).update(told)
+        for where, log in self.logs.items():
+            if where[0] in topic_ids:
+                log.forget(key)
         for lines in (self.lines, self.seen, *self.branches.values(), *self.points.values()):
-            for line in lines.values():
-                line.forget(key)
+            for where, line in lines.items():
+                if where[0] in topic_ids:
+                    line.forget(key)

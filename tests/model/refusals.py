@@ -103,7 +103,7 @@ def _nothing(refused: Refused) -> bool:
     """An incarnation of which the point has no record, or none any more."""
     world, asked = refused.world, refused.asked
     gone = {(key, at) for key, line, _ in asked.bounded() for at in world.gone(key, line, asked)}
-    return not must_have(asked, gone, keys=world.policies != {"delete"})
+    return not must_have(asked, gone, lambda topic_id: world.topic_of(topic_id).has_states)
 
 
 REFUSALS = (

@@ -60,11 +60,15 @@ class _Planner(RestorePlanner):
         return plan.with_producer_ids(range(100, 200))
 
 
-def context_of(storage: Storage, point: Any, topic_id: str | None, run_id: str = "restore-1") -> RestoreContext:
+def context_of(storage: Storage, asked: Asked, run_id: str = "restore-1") -> RestoreContext:
+    """The context of a restore of what is asked for."""
     source: dict[str, Any] = {"storage": {"uri": storage.uri, "volume": {"claimName": "c"}}}
-    if topic_id is not None:
-        source["topicIds"] = {"orders": topic_id}
-    body = {"source": source, "cluster": {"bootstrapServers": ["127.0.0.1:1"]}, **({"point": point} if point else {})}
+    body: dict[str, Any] = {"source": source, "cluster": {"bootstrapServers": ["127.0.0.1:1"]}}
+    if asked.topic_ids:
+        body["topics"] = {"include": list(asked.topic_ids)}
+        source["topicIds"] = {name: topic_id for name, topic_id in asked.topic_ids.items() if topic_id}
+    if asked.point:
+        body["point"] = asked.point
     spec: KafkaRestoreSpec = parse_restore(body)
     nothing: Any = None
     control: Any = _Nobody()
@@ -75,47 +79,46 @@ def context_of(storage: Storage, point: Any, topic_id: str | None, run_id: str =
 
 @dataclass
 class Given:
-    """The records that a reader gives of an incarnation: records by partition."""
+    """The records that a reader gives of an incarnation of each topic."""
 
     rows: Rows = field(default_factory=dict)
-    topic_id: str = ""
+    topic_ids: dict[str, str] = field(default_factory=dict)
     groups: dict[tuple[str, str, int], int] = field(default_factory=dict)
     """Positions by group, topic id and partition."""
 
 
-def restored(storage: Storage, point: Any = None, topic_id: str | None = None) -> Given:
-    """Plan a restore of the topic without storing it, and take what its tasks would send."""
-    return _given(*sketched(storage, point, topic_id))
+def restored(storage: Storage, asked: Asked) -> Given:
+    """Plan a restore without storing it, and take what its tasks would send."""
+    return _given(*sketched(storage, asked))
 
 
-def sketched(storage: Storage, point: Any = None, topic_id: str | None = None) -> tuple[RestoreContext, Planned]:
-    """Plan a restore of the topic without storing it."""
-    context = context_of(storage, point, topic_id)
+def sketched(storage: Storage, asked: Asked) -> tuple[RestoreContext, Planned]:
+    """Plan a restore without storing it."""
+    context = context_of(storage, asked)
     planned = RestorePlanner(context).sketch()
     return context, Planned(planned.plan.with_producer_ids(range(100, 200)), planned.archived, fresh=True)
 
 
-def expected_by_verification(storage: Storage, point: Any, topic_id: str | None) -> dict[Key, tuple[int, int, int]]:
+def expected_by_verification(storage: Storage, asked: Asked) -> dict[Key, tuple[int, int, int]]:
     """Tell what the verification of a restore expects in each partition: records, lowest and highest time. It keeps
     digests in the archive, as one does."""
-    context, planned = sketched(storage, point, topic_id)
-    tasks = [
-        restore_task(context, planned, topic, part)
+    context, planned = sketched(storage, asked)
+    some = [
+        ((topic.topic_id, part.partition), restore_task(context, planned, topic, part))
         for topic, part in with_task(planned)
         if planned.segments(topic, part.partition)
     ]
     found = {}
-    for task, expected in zip(tasks, expected_records(context, tasks, 16), strict=True):
+    for (key, _), expected in zip(some, expected_records(context, [task for _, task in some], 16), strict=True):
         parts = [item for item in unpacked_stretches(expected.stretches) if item.records]
         lowest, highest = min((i.lowest for i in parts), default=-1), max((i.highest for i in parts), default=-1)
-        key = (planned.plan.topics[0].topic_id, task.target_partition)
         found[key] = (sum(item.records for item in parts), lowest, highest)
     return found
 
 
 def started(storage: Storage, asked: Asked, run_id: str) -> Given:
     """Start a restore, or start it again, and take what its tasks send from the first record on."""
-    context = context_of(storage, asked.point, asked.topic_id, run_id)
+    context = context_of(storage, asked, run_id)
     planned = _Planner(context).load_or_make()
     try:
         return _given(context, planned)
@@ -124,9 +127,10 @@ def started(storage: Storage, asked: Asked, run_id: str) -> Given:
 
 
 def _given(context: RestoreContext, planned: Planned) -> Given:
-    found = Given(topic_id=planned.plan.topics[0].topic_id)
+    ids = [topic.topic_id for topic in planned.plan.topics]
+    found = Given(topic_ids={planned.archived.topics[topic_id].name: topic_id for topic_id in ids})
     for group in planned.archived.groups:
-        if group.topic_id == found.topic_id:
+        if group.topic_id in ids:
             found.groups[group.group_id, group.topic_id, group.partition] = group.offset
     for topic, part in with_task(planned):
         task = restore_task(context, planned, topic, part)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.examples import positions
-from tests.model.actions import Backup, Clean, Convert, CutOff, Erase, Restore, Retain, Wait, Write, history
+from tests.model.actions import AddTopic, Backup, Clean, Convert, CutOff, Erase, Restore, Retain, Wait, Write, history
 from tests.model.known import known
 from tests.model.play import play
 from tests.model.world import Settings, World, clock_of
@@ -39,6 +39,11 @@ KINDS: dict[str, tuple[Settings, tuple[Any, ...], Callable[[int], Any]]] = {
     "erasure": (
         Settings("compact", keep_runs=2),
         (Backup(snapshots=True),),
+        lambda dies: Erase("a", dies=dies),
+    ),
+    "erasure of one of two topics": (
+        Settings(),
+        (AddTopic("compact"), Write("ab", topic=1), Write("ac"), Backup(snapshots=True), Write("bd", topic=1)),
         lambda dies: Erase("a", dies=dies),
     ),
     "conversion to Kafka": (Settings("compact", keep_runs=1), (Backup(),), lambda dies: Convert(dies=dies)),

@@ -12,8 +12,10 @@ from tests.model.actions import (
     CutOff,
     Erase,
     History,
+    HoldRun,
     Recreate,
     Restore,
+    Retain,
     Wait,
     Write,
     history,
@@ -165,6 +167,12 @@ DIFF_SNAPSHOT = history(
 DIFF_INCARNATION = history(
     Settings("compact", keep_runs=1), Write(), Backup(), Recreate(), Backup(snapshots=True, retains=True)
 )
+# A hold keeps what is there when it is set.
+HELD_LATE = history(Settings(max_age=1), Write(), Backup(), Wait(), Retain(), HoldRun())
+# A transaction of which a snapshot has lost the last record may count as one of before a window.
+SNAPSHOT_WINDOW = history(
+    Settings("compact"), Write("bcAa", commits=True), Wait(), Write(), Backup(), Backup(snapshots=True)
+)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +198,8 @@ DIFF_INCARNATION = history(
         pytest.param(DELETED_INCARNATION, id="deleted_incarnation"),
         pytest.param(DIFF_SNAPSHOT, id="diff_snapshot"),
         pytest.param(DIFF_INCARNATION, id="diff_incarnation"),
+        pytest.param(HELD_LATE, id="held_late"),
+        pytest.param(SNAPSHOT_WINDOW, id="snapshot_window"),
     ],
 )
 def test_a_history_is_right(known: History) -> None:

@@ -1,19 +1,19 @@
 """An archive in a folder, driven through the product's own doors, and the reference that it is compared with.
 
-What the doors are called stands here and in `readers` alone. Partitions are numbers, the topic is `orders`, and there
-are no brokers: the world reads the reference's logs as a run reads those of a cluster.
+What the doors are called stands here and in `readers` alone. Partitions and topics are numbers, and there are no
+brokers: the world reads the reference's logs as a run reads those of a cluster.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count
 from typing import Any
 from unittest.mock import patch
 
@@ -33,7 +33,6 @@ from logkeep_engine.archive.catalog.facts import (
     GroupEntry,
     Receipt,
     RunOutcome,
-    TopicEntry,
     branch_id,
 )
 from logkeep_engine.archive.catalog.generations import generation_of
@@ -62,6 +61,7 @@ from logkeep_engine.report import Reporter
 from tests.model.reference import HOUR, Batch, Key, Line, Log, Positions, Reference
 from tests.model.retention import Item, Limits, may_go
 from tests.model.store import MemoryStore
+from tests.model.topics import NAMES, Topic
 from tests.unit.archive.build import CLUSTER, write_segment
 from tests.unit.backup.compacted_topic import spec_of
 from tests.unit.convert.converting import convert
@@ -69,7 +69,6 @@ from tests.unit.erasure.erasing import Inside, Killed, erased
 from tests.unit.log.batches import marker, with_header
 
 START = 20_000 * 24 * HOUR
-IDS = [letter * 21 + "A" for letter in "abcdef"]
 QUICK = Timing(heartbeat=3600, watch=0, poll=0)
 POLICIES = ("delete", "compact", "compact,delete")
 
@@ -122,19 +121,17 @@ class World:
         self.time = START
         self.store = self._store("archive")
         self.reference = Reference()
-        self.policy = settings.policy
-        self.policies = {settings.policy}
-        self.incarnation = 0
-        self.partitions = 1
+        self.topics = [Topic(NAMES[0], settings.policy)]
         self.runs = 0
         self.last_run = ""
+        self.untouched = ""
         self.died = ""
         self.forks: dict[Key, int] = {}
         self.packs: TaskPacks | None = None
         self.receipts: list[Receipt] = []
         self.targets: dict[str, Target] = {}
         self.restores: list[Any] = []
-        self.erased: list[bytes] = []
+        self.erased: list[tuple[str, bytes]] = []
         self.kept: set[str] = set()
         self.features: set[str] = set()
         self.missed: list[tuple[Key, int, int]] = []
@@ -148,46 +145,57 @@ class World:
         """A storage whose objects are as old as the world says."""
         return MemoryStore(f"file:///model/{name}", lambda: self.time / 1000)
 
-    def had(self) -> frozenset[str]:
-        """The things that have happened to the archive, by which known faults are told."""
-        both = ["compact and delete"] if self.policies != {"compact"} and self.policies != {"delete"} else []
-        return frozenset({*self.features, *both, *(["retention"] if self.settings.rules.is_set else [])})
+    def had(self, names: Collection[str] = ()) -> frozenset[str]:
+        """The things that have happened to the archive and to topics of these names, by which known faults are told and
+        refusals are judged; without names, to all topics."""
+        some = (topic.had() for topic in self.topics if not names or topic.name in names)
+        return frozenset({*self.features, *chain(*some), *(["retention"] if self.settings.rules.is_set else [])})
 
     # ---- the cluster
 
-    @property
-    def topic_id(self) -> str:
-        return IDS[self.incarnation]
+    def topic(self, number: int) -> Topic:
+        """A topic. A number that is too high is that of the last one."""
+        return self.topics[min(number, len(self.topics) - 1)]
 
-    def log(self, partition: int) -> tuple[Key, Log]:
+    def topic_of(self, topic_id: str) -> Topic:
+        """The topic that has an incarnation of this id."""
+        return next(topic for topic in self.topics if topic_id in topic.ids)
+
+    def log(self, partition: int, topic: int = 0) -> tuple[Key, Log]:
         """A partition's log. A number that is too high is that of the last one."""
-        key = (self.topic_id, min(partition, self.partitions - 1))
+        chosen = self.topic(topic)
+        key = (chosen.topic_id, min(partition, chosen.partitions - 1))
         return key, self.reference.logs.setdefault(key, Log())
+
+    def logs(self) -> Iterator[tuple[Topic, Key, Log]]:
+        """All logs that the cluster has now."""
+        for number, topic in enumerate(self.topics):
+            for partition in range(topic.partitions):
+                yield topic, *self.log(partition, number)
 
     def positions(self) -> Positions:
         """The positions of a consumer group and a share group, which is slower."""
-        ends = dict(map(self.log, range(self.partitions)))
+        ends = {key: log for _, key, log in self.logs()}
         found = {("billing", *key): log.end for key, log in ends.items()}
         return found | {("share", *key): max(log.start, log.end - 2) for key, log in ends.items()}
 
-    def cut_off(self, partition: int, batches: int) -> None:
+    def cut_off(self, key: Key, log: Log, batches: int) -> None:
         """Let the cluster lose the end of a log."""
-        key, log = self.log(partition)
         leader = log.leader
         log.cut_off(batches)
         if log.leader != leader:
             self.forks[key] = min(log.end, self.forks.get(key, log.end))
 
-    def recreate(self) -> None:
-        """Delete the topic and create it again."""
-        if self.runs and self.incarnation + 1 < len(IDS):
-            self.incarnation, self.partitions, self.forks = self.incarnation + 1, 1, {}
+    def add_topic(self, policy: str) -> None:
+        """Create another topic."""
+        if len(self.topics) < len(NAMES):
+            self.topics.append(Topic(NAMES[len(self.topics)], policy))
 
-    @property
-    def entry(self) -> TopicEntry:
-        """The topic as the archive knows it."""
-        configs = {"cleanup.policy": self.policy, "delete.retention.ms": "0"}
-        return TopicEntry("orders", self.topic_id, self.partitions, 1, configs)
+    def recreate(self, topic: Topic) -> None:
+        """Delete a topic and create it again."""
+        if self.runs and topic.incarnation + 1 < len(topic.ids):
+            self.forks = {key: fork for key, fork in self.forks.items() if key[0] != topic.topic_id}
+            topic.incarnation, topic.partitions = topic.incarnation + 1, 1
 
     # ---- runs
 
@@ -230,7 +238,7 @@ class World:
                 writer.end(RunOutcome.FAILED, "records were lost", partial=True)
             else:
                 groups = [
-                    GroupEntry(name, "orders", topic_id, partition, offset, share=name == "share")
+                    GroupEntry(name, self.topic_of(topic_id).name, topic_id, partition, offset, share=name == "share")
                     for (name, topic_id, partition), offset in self.positions().items()
                 ]
                 writer.end(RunOutcome.SUCCEEDED, groups=groups)
@@ -241,15 +249,16 @@ class World:
     @contextmanager
     def _begun(self, run_id: str) -> Iterator[Writer]:
         with begin_run(Archive.create_or_open(self.store, CLUSTER), run_id, wait=QUICK) as writer:
-            # Segments of all partitions share objects, but not in each third run.
+            # Segments of all topics and partitions share objects, but not in each third run.
             self.packs = TaskPacks(self.store, writer.epoch, 0, 0) if writer.epoch % 3 else None
             self.receipts.clear()
             yield writer
 
     def _take(self, writer: Writer, receipt: Receipt) -> None:
-        """Commit a receipt. Those of the first partition wait for the first one of the last."""
+        """Commit a receipt. Those of other partitions wait for the first one of the last."""
         self.receipts.append(receipt)
-        if receipt.ranges[0][1] == self.partitions - 1:
+        last = self.topics[-1]
+        if receipt.ranges[0][:2] == (last.topic_id, last.partitions - 1):
             self._commit(writer)
 
     def _commit(self, writer: Writer) -> None:
@@ -260,11 +269,10 @@ class World:
             self.receipts.clear()
 
     def _archive(self, writer: Writer, asked: Any, pending: list[tuple[Key, int, int]]) -> None:
-        writer.commit(topics=[self.entry])
-        for number in range(self.partitions):
-            key, log = self.log(number)
-            forked = self._branch(writer, key)
-            again, generation = self._generation(writer, key, log, asked, forked)
+        writer.commit(topics=[topic.entry for topic in self.topics])
+        for topic, key, log in self.logs():
+            self._branch(writer, key)
+            again, generation = self._generation(writer, topic, key, log, asked)
             if log.end:
                 self._tail(writer, key, log, asked, pending)
             for low, high in again:
@@ -272,29 +280,28 @@ class World:
         self._commit(writer)
         self._activate(writer, asked, pending)
 
-    def _branch(self, writer: Writer, key: Key) -> bool:
+    def _branch(self, writer: Writer, key: Key) -> None:
         fork = self.forks.get(key)
         accounted = writer.state.accounted_for(*key)
         if fork is None or not accounted or accounted[-1][1] <= fork:
-            return False
+            return
         name = branch_id(key[0], len(writer.state.branch_ids(key[0])) + 1)
         changes = GenerationPolicy(None, self.time).changes(writer.state, key, 0, compacted=True, whole=False)
         writer.change_generations(open_changes(writer.state, changes))
         branch_off(writer, [Fork(*key, fork, accounted[-1][1], name)])
-        self.features.add("branch")
-        return True
+        self.topic_of(key[0]).features.add("branch")
 
     def _generation(
-        self, writer: Writer, key: Key, log: Log, asked: Any, forked: bool
+        self, writer: Writer, topic: Topic, key: Key, log: Log, asked: Any
     ) -> tuple[list[tuple[int, int]], int]:
         """Begin a generation, or go on with one: the ranges that are to be read, and its number."""
         state = writer.state
         whole = not log.start
         cycle = 0 if asked.generation else None
         policy = GenerationPolicy(cycle, self.time)
-        changes = policy.changes(state, key, log.start, compacted=self.policy == "compact", whole=whole)
+        changes = policy.changes(state, key, log.start, compacted=topic.policy == "compact", whole=whole)
         if changes or key in state.generations:
-            self.features.add("generation")
+            topic.features.add("generation")
         number, again = to_read(state, key, changes)
         writer.change_generations(open_changes(state, changes))
         return again, number
@@ -326,8 +333,9 @@ class World:
 
     def _activate(self, writer: Writer, asked: Any, pending: list[tuple[Key, int, int]]) -> None:
         """Make generations active that are whole and have caught up: nothing was cleaned since the last piece."""
-        for key in whole_generations(writer.state, {self.topic_id}):
-            _, log = self.log(key[1])
+        logs = {key: log for _, key, log in self.logs()}
+        for key in whole_generations(writer.state, {topic.topic_id for topic in self.topics}):
+            log = logs[key]
             read = [(low, high) for where, low, high in pending if where == key]
             if not all(log.is_dense(low, high) for low, high in read):
                 log.append([(b"catch-up", b"%d" % log.end)], self.time, None)
@@ -342,11 +350,10 @@ class World:
             if made.count:
                 self.features.add("snapshot")
         if asked.due:
-            for number in range(self.partitions):
-                key, _ = self.log(number)
+            for topic, key, _ in self.logs():
                 known = generation_of(writer.state, key)
-                if self.policy == "compact" and key in writer.state.coverage and key not in writer.state.branches:
-                    self.features.add("generation")
+                if topic.policy == "compact" and key in writer.state.coverage and key not in writer.state.branches:
+                    topic.features.add("generation")
                     due = GenerationChange(*key, known.number, GenerationStep.DUE, 0, 0)
                     writer.change_generations([due])
         if asked.retains and self.settings.rules.is_set:
@@ -373,7 +380,7 @@ class World:
         return write_segment(
             self.store,
             list(map(_bytes_of, group)),
-            topic=self.entry,
+            topic=self.topic_of(key[0]).entry,
             partition=key[1],
             epoch=writer.epoch,
             aborted=sorted(aborted, key=lambda txn: txn.last_offset),
@@ -392,8 +399,7 @@ class World:
         self.died = run_id
         if run is not None and run.outcome is not RunOutcome.RUNNING:
             self.died = ""
-            for number in range(self.partitions):
-                key, log = self.log(number)
+            for _, key, log in self.logs():
                 self.forks.pop(key, None)
                 if key in state.coverage or key in self.reference.lines:
                     self.reference.line(key).stand(log, log.end)
@@ -402,7 +408,7 @@ class World:
                 line = self.reference.points[run_id].get((item.topic_id, item.partition))
                 if line is not None and not (item.branch or item.is_snapshot or item.topic_id in _compacted(state)):
                     line.gone.update(range(item.start, item.end))
-            self.last_run = run_id
+            self.last_run = self.untouched = run_id
 
     def _note(self, state: ArchiveState, pending: list[tuple[Key, int, int]]) -> None:
         """Tell the reference which branches and ranges are in the archive."""
@@ -417,7 +423,7 @@ class World:
         self.missed.clear()
         for key, low, high in pending:
             if not state.uncovered(*key, low, high):
-                self.reference.line(key).take(self.log(key[1])[1], low, high)
+                self.reference.line(key).take(self.reference.logs[key], low, high)
 
     # ---- care
 
@@ -435,6 +441,7 @@ class World:
                 if not item.is_snapshot and item.topic_id not in _compacted(state):
                     self.reference.took((item.topic_id, item.partition), item.branch, item.start, item.end)
             self.removals += len(taken)
+            self.untouched = "" if taken else self.untouched
             self.retained = True
 
     def _may_go(self, state: ArchiveState) -> set[Item]:
@@ -465,6 +472,10 @@ class World:
         """The newest state of the archive."""
         return Archive.open(self.store).load()
 
+    def archived_names(self) -> set[str]:
+        """The names of the topics that are in the archive."""
+        return {topic.name for topic in self.state().topics.values()}
+
     def gone(self, key: Key, line: Line, asked: Any) -> set[int]:
         """The offsets that a reader of a line need not find: what retention had taken by its rules when a kept point
         ended, or else until now."""
@@ -472,13 +483,14 @@ class World:
         return line.gone if kept else line.gone | self.reference.taken.get(key, set())
 
     def note_kept(self) -> None:
-        """Note which runs were kept all the time since they have ended, and what retention had to leave."""
-        kept, last = self.kept_runs(), self.last_run
+        """Note which runs were kept all the time since they have ended, or since something was first taken after that,
+        and what retention had to leave."""
+        kept, new = self.kept_runs(), self.untouched
         if self.retained and self.reference.successes:
             age = self.settings.max_age * 24 * HOUR
             self.reference.retained(kept, self.time - age if age else None)
         self.retained = False
-        self.kept = {run for run in self.reference.points if run in kept and (run in self.kept or run == last)}
+        self.kept = {run for run in self.reference.points if run in kept and (run in self.kept or run == new)}
 
     def kept_runs(self) -> set[str]:
         """The runs whose points must stay."""
@@ -502,19 +514,19 @@ class World:
             held = RetentionHold(runs=tuple(hold.name for hold in self.state().retention_holds))
             run_retention(Archive.open(self.store), f"retention-{self.runs}", self.settings.rules, held)
 
-    def erase(self, key: bytes, dies: int | None) -> RunResult:
-        """Erase a key; one that was killed is done at once again."""
+    def erase(self, topic: Topic, key: bytes, dies: int | None) -> RunResult:
+        """Erase a key of a topic; one that was killed is done at once again."""
         self.runs += 1
         run_id = f"erase-{self.runs}"
         done: RunResult | None = None
         with self.dying(dies):
-            done = erased(self.store, key, run_id=run_id, runner=Inside())
+            done = erased(self.store, key, run_id=run_id, runner=Inside(), topic=topic.name)
         if done is None:
-            done = erased(self.store, key, run_id=run_id, runner=Inside())
+            done = erased(self.store, key, run_id=run_id, runner=Inside(), topic=topic.name)
         if done.outcome == "Succeeded":
-            self.erased.append(key)
-            self.reference.erase(key)
-            self.features.add("erasure")
+            self.erased.append((topic.name, key))
+            self.reference.erase(key, topic.ids)
+            topic.features.add("erasure")
         return done
 
     def convert(self, format_name: str, dies: int | None, again: bool) -> RunResult | None:

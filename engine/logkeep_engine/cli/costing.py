@@ -72,12 +72,13 @@ def show_cost(archive: Archive, options: CostOptions, output: Output, spec: Rete
     """Print what an archive costs, and write it as a page if that is asked for. `spec` is the retention of a resource.
     Raises SpecError, and what the storage raises."""
     from logkeep_engine.archive.care.cost.estimate import CostQuestion, cost_of
+    from logkeep_engine.archive.history.compacted import with_snapshots
     from logkeep_engine.archive.reading.visible import shows
 
     prices = None if options.prices is None else read_prices(options.prices)
     asked = CostQuestion(prices, _limits(options.retention(spec)))
     state = archive.load()
-    found = cost_of(archive, state, asked, time.time_ns() // 1_000_000, shows(archive.storage, state))
+    found = cost_of(archive, state, asked, time.time_ns() // 1_000_000, shows(archive.storage, with_snapshots(state)))
     if options.html is not None:
         _write_page(options.html, found)
     if output is Output.JSON:

@@ -94,6 +94,7 @@ def show(
 def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_state: bool) -> None:
     """Print what an archive holds."""
     from logkeep_engine.archive.care.inspect import describe
+    from logkeep_engine.archive.history.compacted import with_snapshots
     from logkeep_engine.archive.reading.beginnings import missing_beginnings
     from logkeep_engine.archive.reading.completeness import complete_until
     from logkeep_engine.archive.reading.visible import shows
@@ -105,7 +106,7 @@ def show_archive(archive: Archive, output: Output, *, partitions: bool, cluster_
         beginnings=missing_beginnings(archive, state),
         complete=complete_until(archive, state, state.topics),
         lost_tails=archive.lost_tails(state),
-        shows=shows(archive.storage, state),
+        shows=shows(archive.storage, with_snapshots(state)),
         cluster_state=_cluster_state(archive, state),
     )
     if output is Output.JSON:

@@ -112,7 +112,7 @@ class LogSource:
         """The source with only those incarnations of topics that a restore would take."""
         found = {}
         if self.archive is not None and self.state is not None:
-            state = with_snapshots(self.state, where_needed=True)  # a snapshot may be all that is left of one
+            state = with_snapshots(self.state)  # of an older incarnation it may have no log any more
             found = taken_topics(state, self.topics, shows(self.archive.storage, state))
         last = {topic.name: found[topic.name].topic_id for topic in self.topics}
         segments = (item for item in self.segments if last.get(item.topic, item.topic_id) == item.topic_id)

@@ -25,7 +25,7 @@ from logkeep_engine.archive.catalog.lost_tail import LostTail
 from logkeep_engine.archive.catalog.packed import digests_of
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import SegmentTotals, totals_of, totals_of_segments
-from logkeep_engine.archive.history.compacted import first_exact
+from logkeep_engine.archive.history.compacted import first_exact, with_snapshots
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.beginnings import holes
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
@@ -279,11 +279,12 @@ def describe(
         highest[topic_id] = max(partition, highest.get(topic_id, -1))
     anchor, owner = newest(state), info.owner
     making = _Making(state, beginnings, complete, runs_by_epoch(state))
+    seen = with_snapshots(state)
     described = tuple(
         making.topic(found, at, highest.get(found[at].topic_id, -1) + 1, chosen)
         for name, found in incarnations(state.topics.values()).items()
         if topics is None or topics(name)
-        for chosen in [taken(state, found, shows)]
+        for chosen in [taken(seen, found, shows)]
         for at in range(len(found))
     )
     return Description(

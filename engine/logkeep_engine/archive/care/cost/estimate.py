@@ -47,7 +47,7 @@ from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.held_tables import TableKind, held_tables, removed_tables
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.history.compacted import snapshot_of
+from logkeep_engine.archive.history.compacted import snapshot_of, with_snapshots
 from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading.incarnations import Shows, as_counted, incarnations, taken
 from logkeep_engine.contract.prices import Prices
@@ -132,7 +132,7 @@ class _Estimate:
         self._grown = self._bytes_grown()
 
     def made(self, shows: Shows) -> ArchiveCost:
-        state, prices = self._state, self._prices
+        state, seen, prices = self._state, with_snapshots(self._state), self._prices
         by_name = incarnations(state.topics.values())
         gone, grown = self._expired(), self._growth_facts()
         by_topic = None if gone is None else _bytes_by_topic(gone)
@@ -152,7 +152,7 @@ class _Estimate:
             bytes=whole.bytes,
             month=month_price(whole.bytes, prices),
             growth=grown,
-            operations=self._operations([taken(state, found, shows) for found in by_name.values()], stored),
+            operations=self._operations([taken(seen, found, shows) for found in by_name.values()], stored),
             below_snapshots=None if not below else sum(below),
             retention=self._retention(gone, stored),
             projections=() if grown is None else tuple(self._projections(whole.bytes, grown, topics)),
