@@ -268,6 +268,7 @@ def random_history(seed: int) -> History:
         max_age=chance.choice((0, 0, 1, 3)),
         max_bytes=chance.choice((0, 0, 0, 400, 900)),
         grace=chance.choice((0, 0, 1)),
+        format=chance.choice(("Kafka",) * 6 + ("Records", "Avro")),
     )
     style = Style(
         chance.choice((0.0, 0.5, 1.0)),

@@ -73,7 +73,7 @@ def shrunk(history: History, wanted: Wanted) -> History:
             else:
                 at += size
         size //= 2
-    for name, usual in _changes(history.settings, keeps=("policy",)).items():
+    for name, usual in _changes(history.settings, keeps=("policy", "format")).items():
         tried = replace(history, settings=replace(history.settings, **{name: usual}))
         history = tried if fails(tried) else history
     for at in range(len(history.actions)):

@@ -23,6 +23,7 @@ from logkeep_engine.storage import Storage
 from tests.model.asking import Asked, Fault
 from tests.model.others import compared, erased_as_lost, forgotten, inspected, spark_filtered, spark_given
 from tests.model.positions import positions_at
+from tests.model.previews import previewed
 from tests.model.reference import Bounds, Key, Line, Rec, last_values, offset_of
 from tests.model.refusals import Refused, allowed
 from tests.model.restoring import Given, Row, context_of, expected_by_verification, restored, started
@@ -166,6 +167,7 @@ def check(world: World, number: int | None) -> Iterator[Fault]:
         return
     for asked in (*_runs(world), *_newest(world), *_moments(world, state, None if number is None else Random(number))):
         yield from _asked(world, state, world.store, "restore", asked)
+    yield from _previews(world, None if number is None else Random(number))
     yield from _restores(world)
     yield from _targets(world)
     yield from _beside(world, state, Random(number))
@@ -214,8 +216,7 @@ def _newest(world: World) -> Iterator[Asked]:
 def _moments(world: World, state: ArchiveState, chance: Random | None) -> Iterator[Asked]:
     """Times and offsets of the newest state: one of each kind, or all of them."""
     lines = world.reference.seen
-    times = sorted({rec.time for line in lines.values() for rec in line.read.values()})
-    moments = [time + more for time in times for more in (0, 1) if time + more <= world.time]
+    moments = _times(world)
     for kind in ("asOf", "timestamp"):
         for moment in moments if chance is None else chance.sample(moments, min(1, len(moments))):
             asked = Asked(kind, lines, {kind: iso(moment)}, moment=moment)
@@ -232,6 +233,22 @@ def _moments(world: World, state: ArchiveState, chance: Random | None) -> Iterat
             name = world.topic_of(key[0]).name
             point = {"offsets": [{"topic": name, "partition": key[1], "offset": offset}]}
             yield Asked("an offset", lines, point, {name: key[0]})
+
+
+def _previews(world: World, chance: Random | None) -> Iterator[Fault]:
+    """What is shown of a time, after some of the actions, or of all times."""
+    moments = _times(world)
+    if chance is None:
+        for moment in moments:
+            yield from previewed(world, moment)
+    elif moments and next(world.turns) % 4 == 0:  # it costs as much as three restores
+        yield from previewed(world, chance.choice(moments))
+
+
+def _times(world: World) -> list[int]:
+    """The times of records, and those that follow them."""
+    times = sorted({rec.time for line in world.reference.seen.values() for rec in line.read.values()})
+    return [time + more for time in times for more in (0, 1) if time + more <= world.time]
 
 
 def _windows(moments: Sequence[int], chance: Random | None) -> Iterator[tuple[int | None, int | None]]:

@@ -49,13 +49,15 @@ class Batch:
 
 @dataclass
 class Log:
-    """A partition's log in the cluster. `written` is all that was written and not cut off."""
+    """A partition's log in the cluster. `written` is all that was written and not cut off. `plain`: the archive has
+    records, and no transactions: each record comes at its own offset, if it was not aborted."""
 
     batches: list[Batch] = field(default_factory=list)
     written: dict[int, Rec] = field(default_factory=dict)
     start: int = 0
     end: int = 0
     leader: int = 0
+    plain: bool = False
 
     def append(self, rows: Sequence[tuple[bytes, bytes | None]], time: int, commits: bool | None) -> None:
         """Append a batch, and a marker behind it if it is of a transaction."""
@@ -66,7 +68,7 @@ class Log:
                 base + at,
                 times[at],
                 *row,
-                place=base + at if commits is None else behind,
+                place=base + at if commits is None or self.plain else behind,
                 told=commits is not False,
             )
             for at, row in enumerate(rows)
@@ -141,11 +143,12 @@ class Line:
 
     def take(self, log: Log, start: int, end: int) -> None:
         """Read a range of the log."""
-        found = {rec.offset: rec for rec in log.records(start, end)}
+        found = {rec.offset: rec for rec in log.records(start, end) if rec.told or not log.plain}
         self.read, self.log = self.read | found, self.log | found
         self.written |= {at: rec for at, rec in log.written.items() if start <= at < end}
         self.end = max(self.end, end)
-        self.marks |= {batch.base: batch.time for batch in log.batches if batch.marker and start <= batch.base < end}
+        marks = [batch for batch in log.batches if batch.marker and start <= batch.base < end and not log.plain]
+        self.marks |= {batch.base: batch.time for batch in marks}
 
     def stand(self, log: Log, end: int) -> None:
         """Note what the log is at the end of a run."""

@@ -66,7 +66,9 @@ def _before_exact(refused: Refused) -> bool:
     """docs/archive/changes.md, "Generations": points below the offset from which on a generation is exact."""
     said = re.search(r"is exact from offset (\d+) on", refused.message)
     lost = any(line.lost for _, line, _ in refused.asked.bounded())
-    if refused.kept or said is None or not (lost or refused.features & {"generation", "cleaned", "erasure"}):
+    # Formats of records keep no markers: it is unknown whether compaction has taken what is missing.
+    sparse = refused.features & {"generation", "cleaned", "erasure"} or not refused.world.settings.has_batches
+    if refused.kept or said is None or not (lost or sparse):
         return False
     exact = int(said[1])
     for _, line, bounds in refused.asked.bounded():

@@ -22,7 +22,11 @@ BEFORE = (
 )
 AFTER = (Write("cf"), Backup(snapshots=True, retains=True))
 KINDS: dict[str, tuple[Settings, tuple[Any, ...], Callable[[int], Any]]] = {
-    "backup": (Settings("compact", keep_runs=2), (), lambda dies: Backup(snapshots=True, retains=True, dies=dies)),
+    "backup": (
+        Settings("compact", keep_runs=2),
+        (),
+        lambda dies: Backup(snapshots=True, retains=True, dies=dies),
+    ),
     "backup of several pieces": (Settings(max_age=1), (), lambda dies: Backup(pieces=2, retains=True, dies=dies)),
     "backup behind a fork": (Settings(keep_runs=1), (CutOff(),), lambda dies: Backup(retains=True, dies=dies)),
     "backup that merges": (
@@ -46,6 +50,23 @@ KINDS: dict[str, tuple[Settings, tuple[Any, ...], Callable[[int], Any]]] = {
         (AddTopic("compact"), Write("ab", topic=1), Write("ac"), Backup(snapshots=True), Write("bd", topic=1)),
         lambda dies: Erase("a", dies=dies),
     ),
+    **{
+        f"{run} of {name}": (Settings(keep_runs=1, max_age=1, format=name), (), action)
+        for name in ("Records", "Avro")
+        for run, action in (
+            ("backup", lambda dies: Backup(pieces=2, retains=True, dies=dies)),
+            ("erasure", lambda dies: Erase("a", dies=dies)),
+        )
+    },
+    **{
+        f"generation of {name}": (
+            Settings("compact", keep_runs=2, format=name),
+            (Backup(due=True), Clean()),
+            lambda dies: Backup(generation="whole", retains=True, dies=dies),
+        )
+        for name in ("Records", "Avro")
+    },
+    "conversion of Records": (Settings(format="Records"), (Backup(),), lambda dies: Convert(dies=dies)),
     "conversion to Kafka": (Settings("compact", keep_runs=1), (Backup(),), lambda dies: Convert(dies=dies)),
     "conversion to Records": (Settings(), (Backup(),), lambda dies: Convert("Records", dies=dies)),
     "conversion to Avro": (Settings(), (Backup(),), lambda dies: Convert("Avro", dies=dies)),

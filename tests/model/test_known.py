@@ -1,4 +1,4 @@
-"""Known histories: each has failed once, and is right.
+"""Known histories: each has failed once, and is right, but for those of faults that are known and not mended.
 
 A history that fails prints itself as it stands here: paste it, name it, say what is right.
 """
@@ -16,10 +16,12 @@ from tests.model.actions import (
     Recreate,
     Restore,
     Retain,
+    SetPolicy,
     Wait,
     Write,
     history,
 )
+from tests.model.known import KNOWN, known
 from tests.model.play import play
 from tests.model.world import Settings
 
@@ -167,16 +169,20 @@ DIFF_SNAPSHOT = history(
 DIFF_INCARNATION = history(
     Settings("compact", keep_runs=1), Write(), Backup(), Recreate(), Backup(snapshots=True, retains=True)
 )
+# What was erased does not count as lost, also where what is left of a segment begins later.
+ERASURE_RECORDS = history(Settings(format="Avro"), Write("ab"), Write("ac"), Backup(), Erase("a"))
 # A hold keeps what is there when it is set.
 HELD_LATE = history(Settings(max_age=1), Write(), Backup(), Wait(), Retain(), HoldRun())
 # A transaction of which a snapshot has lost the last record may count as one of before a window.
 SNAPSHOT_WINDOW = history(
     Settings("compact"), Write("bcAa", commits=True), Wait(), Write(), Backup(), Backup(snapshots=True)
 )
+# A point that was refused while the topic was compacted is given once it is not.
+POLICY_CHANGED = history(Settings("compact"), Write("Adda"), Clean(left=1), Backup(), SetPolicy("delete"), Backup())
 
 
 @pytest.mark.parametrize(
-    "known",
+    "mended",
     [
         pytest.param(RESUMED_RUN, id="resumed_run"),
         pytest.param(ERASURE_RESTART, id="erasure_restart"),
@@ -198,10 +204,18 @@ SNAPSHOT_WINDOW = history(
         pytest.param(DELETED_INCARNATION, id="deleted_incarnation"),
         pytest.param(DIFF_SNAPSHOT, id="diff_snapshot"),
         pytest.param(DIFF_INCARNATION, id="diff_incarnation"),
+        pytest.param(ERASURE_RECORDS, id="erasure_records"),
         pytest.param(HELD_LATE, id="held_late"),
         pytest.param(SNAPSHOT_WINDOW, id="snapshot_window"),
     ],
 )
-def test_a_history_is_right(known: History) -> None:
-    faults = list(play(known, thorough=True))
-    assert not faults, f"{known}\n" + "\n".join(map(str, faults))
+def test_a_history_is_right(mended: History) -> None:
+    faults = list(play(mended, thorough=True))
+    assert not faults, f"{mended}\n" + "\n".join(map(str, faults))
+
+
+def test_each_known_fault_is_still_there() -> None:
+    left = {"policy_changed": POLICY_CHANGED}
+    assert left.keys() == {item.name for item in KNOWN}
+    for name, failing in left.items():
+        assert {known(fault) for fault in play(failing, thorough=True)} == {name}

@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from logkeep_engine.archive.care.branching import branch_off
+from logkeep_engine.archive.care.leftovers import may_have_leftovers, remove_leftovers
 from logkeep_engine.archive.care.points import KeepRules
 from logkeep_engine.archive.care.retaining import RetentionRules, retain, run_retention
 from logkeep_engine.archive.care.retention import RetentionLimits
@@ -41,6 +42,7 @@ from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
 from logkeep_engine.archive.writing.packs import TaskPacks
+from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.backup.generations import (
     GenerationPolicy,
     activation,
@@ -52,21 +54,18 @@ from logkeep_engine.backup.merging import merge_segments
 from logkeep_engine.backup.snapshots import make_snapshots
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.spec import SegmentSpec
+from logkeep_engine.contract.spec import FormatName, SegmentSpec
 from logkeep_engine.errors import ArchiveMissing, BackupUnfinished
-from logkeep_engine.log.compression import Codec
-from logkeep_engine.log.records import Record, encode
-from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.report import Reporter
-from tests.model.reference import HOUR, Batch, Key, Line, Log, Positions, Reference
+from tests.model.reference import HOUR, Key, Line, Log, Positions, Reference
 from tests.model.retention import Item, Limits, may_go
+from tests.model.segments import SegmentPlace, segments_of
 from tests.model.store import MemoryStore
 from tests.model.topics import NAMES, Topic
-from tests.unit.archive.build import CLUSTER, write_segment
+from tests.unit.archive.build import CLUSTER
 from tests.unit.backup.compacted_topic import spec_of
 from tests.unit.convert.converting import convert
 from tests.unit.erasure.erasing import Inside, Killed, erased
-from tests.unit.log.batches import marker, with_header
 
 START = 20_000 * 24 * HOUR
 QUICK = Timing(heartbeat=3600, watch=0, poll=0)
@@ -92,6 +91,17 @@ class Settings(Pasted):
     max_age: int = 0
     max_bytes: int = 0
     grace: int = 0
+    format: str = "Kafka"
+
+    @property
+    def format_name(self) -> FormatName:
+        """The format of the archive."""
+        return FormatName(self.format)
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether the archive has batches, and so transactions, branches, snapshots and several incarnations."""
+        return self.format_name is FormatName.KAFKA
 
     @property
     def rules(self) -> RetentionRules:
@@ -165,7 +175,7 @@ class World:
         """A partition's log. A number that is too high is that of the last one."""
         chosen = self.topic(topic)
         key = (chosen.topic_id, min(partition, chosen.partitions - 1))
-        return key, self.reference.logs.setdefault(key, Log())
+        return key, self.reference.logs.setdefault(key, Log(plain=not self.settings.has_batches))
 
     def logs(self) -> Iterator[tuple[Topic, Key, Log]]:
         """All logs that the cluster has now."""
@@ -182,7 +192,8 @@ class World:
     def cut_off(self, key: Key, log: Log, batches: int) -> None:
         """Let the cluster lose the end of a log."""
         leader = log.leader
-        log.cut_off(batches)
+        if self.settings.has_batches:  # others end with an error
+            log.cut_off(batches)
         if log.leader != leader:
             self.forks[key] = min(log.end, self.forks.get(key, log.end))
 
@@ -192,8 +203,8 @@ class World:
             self.topics.append(Topic(NAMES[len(self.topics)], policy))
 
     def recreate(self, topic: Topic) -> None:
-        """Delete a topic and create it again."""
-        if self.runs and topic.incarnation + 1 < len(topic.ids):
+        """Delete a topic and create it again. Formats of records have one folder for all incarnations."""
+        if self.settings.has_batches and self.runs and topic.incarnation + 1 < len(topic.ids):
             self.forks = {key: fork for key, fork in self.forks.items() if key[0] != topic.topic_id}
             topic.incarnation, topic.partitions = topic.incarnation + 1, 1
 
@@ -241,14 +252,22 @@ class World:
                     GroupEntry(name, self.topic_of(topic_id).name, topic_id, partition, offset, share=name == "share")
                     for (name, topic_id, partition), offset in self.positions().items()
                 ]
+                if self.settings.format_name is FormatName.RECORDS:
+                    written = sorted(writer.state.segments)
+                    write_partition_indexes(self.store, writer.state, written)
+                    write_consumer_offsets(self.store, writer.state, written, groups)
                 writer.end(RunOutcome.SUCCEEDED, groups=groups)
                 self._note(writer.state, pending)
+                if may_have_leftovers(writer):
+                    remove_leftovers(writer, {key for _, key, _ in self.logs()})
                 self._care(writer, asked)
         self._settle(run_id, pending)
 
     @contextmanager
     def _begun(self, run_id: str) -> Iterator[Writer]:
-        with begin_run(Archive.create_or_open(self.store, CLUSTER), run_id, wait=QUICK) as writer:
+        with begin_run(
+            Archive.create_or_open(self.store, CLUSTER, self.settings.format_name), run_id, wait=QUICK
+        ) as writer:
             # Segments of all topics and partitions share objects, but not in each third run.
             self.packs = TaskPacks(self.store, writer.epoch, 0, 0) if writer.epoch % 3 else None
             self.receipts.clear()
@@ -328,7 +347,7 @@ class World:
         if asked.generation == "part":
             high = next((batch.base for batch in log.batches if low < batch.base < high), low)
         if low < high:
-            entries = self._segments(writer, key, log, low, high, asked.segment)
+            entries = self._segments(writer, key, log, low, high, asked.segment, generation)
             self._take(writer, Receipt((Coverage(*key, low, high),), entries, generation=generation))
 
     def _activate(self, writer: Writer, asked: Any, pending: list[tuple[Key, int, int]]) -> None:
@@ -344,7 +363,7 @@ class World:
             writer.change_generations([activation(writer.state, key)])
 
     def _care(self, writer: Writer, asked: Any) -> None:
-        if asked.snapshots:
+        if asked.snapshots and self.settings.has_batches:
             spec = spec_of(self.store.uri)
             made = make_snapshots(writer, spec, Reporter(writer.run_id), Inside, None)
             if made.count:
@@ -363,29 +382,15 @@ class World:
             merged = merge_segments(writer, SegmentSpec(merge_count=asked.merges), Inside, first_task=1)
             self.counts["merged segments"] += merged.segments
 
-    def _segments(self, writer: Writer, key: Key, log: Log, low: int, high: int, size: int) -> tuple[Any, ...]:
+    def _segments(
+        self, writer: Writer, key: Key, log: Log, low: int, high: int, size: int, generation: int = 0
+    ) -> tuple[Any, ...]:
         """The segments of a range of a log, of so many batches each."""
         batches = [batch for batch in log.batches if low <= batch.base < high]
         groups = [batches[at : at + size] for at in range(0, len(batches), size)]
-        return tuple(self._segment(writer, key, log, group) for group in groups)
-
-    def _segment(self, writer: Writer, key: Key, log: Log, group: list[Batch]) -> Any:
-        end = group[-1].end
-        producers = {batch.producer for batch in group}
-        aborted = [
-            AbortedTxn(batch.producer, batch.first, min(batch.base, end - 1), batch.first)
-            for batch in log.batches
-            if batch.marker and not batch.commits and batch.producer in producers
-        ]
-        return write_segment(
-            self.store,
-            list(map(_bytes_of, group)),
-            topic=self.topic_of(key[0]).entry,
-            partition=key[1],
-            epoch=writer.epoch,
-            aborted=sorted(aborted, key=lambda txn: txn.last_offset),
-            packs=self.packs,
-        )
+        place = SegmentPlace(self.store, self.settings.format_name, writer.epoch, self.packs)
+        topic = self.topic_of(key[0]).entry
+        return tuple(chain(*(segments_of(place, topic, key, log, group, generation) for group in groups)))
 
     def _settle(self, run_id: str, pending: list[tuple[Key, int, int]]) -> None:
         """Tell the reference what a run has come to, as far as it came."""
@@ -567,30 +572,6 @@ def _parts(log: Log, low: int, high: int, asked: Any) -> list[tuple[int, int]]:
     middle = next((batch.base for batch in log.batches if low < batch.base and low + high <= 2 * batch.base), 0)
     parts = [(low, middle), (middle, high)] if asked.pieces > 1 and low < middle < high else [(low, high)]
     return [part for part in (reversed(parts) if asked.backwards else parts) if part[0] < part[1]]
-
-
-def _bytes_of(batch: Batch) -> bytes:
-    """A batch as it lies in the log."""
-    if batch.marker:
-        return with_header(
-            marker(batch.base, batch.producer, commit=batch.commits),
-            producer_id=batch.producer,
-            attributes=0x30,
-            base_timestamp=batch.time,
-            max_timestamp=batch.time,
-        )
-    data = encode(
-        [Record(rec.offset, rec.time, rec.key, rec.value, ()) for rec in batch.records],
-        codec=Codec.LZ4 if batch.base % 2 else Codec.NONE,
-        base_offset=batch.base,
-        producer_id=batch.producer,
-        transactional=batch.producer >= 0,
-        leader_epoch=batch.leader,
-    )
-    if batch.records[-1].offset == batch.end - 1:
-        return data
-    kept = batch.end - 1 - batch.base  # a cleaner leaves a batch its offsets
-    return with_header(data, base_offset=batch.base, producer_id=batch.producer, last_offset_delta=kept)
 
 
 def _submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:

@@ -20,14 +20,14 @@ def show_point(archive: Archive, at: str, output: Output) -> None:
     except ValueError as error:
         raise SpecError(f"--at: {error}") from error
     from logkeep_engine.archive.reading import view
-    from logkeep_engine.archive.reading.incarnations import taken_topics
-    from logkeep_engine.restore.point import sees_at
+    from logkeep_engine.restore.point import taken_at
     from logkeep_engine.restore.preview import preview, told_groups
 
     as_of, by_time = PointSpec(as_of=at), PointSpec(timestamp=at)
     seen = view.choose(archive)
-    topics = list(taken_topics(seen.state, shows=sees_at(archive.storage, seen.state, as_of)).values())
-    cut, timed = (preview(archive, seen.state, topics, point) for point in (as_of, by_time))
+    cut, timed = (
+        preview(archive, seen.state, taken_at(archive, seen.state, point), point) for point in (as_of, by_time)
+    )
     if output is Output.JSON:
         print_json({"at": at, "commit": seen.state.commit, "asOf": cut.to_json(), "timestamp": timed.to_json()})
         return
@@ -45,14 +45,20 @@ def show_point(archive: Archive, at: str, output: Output) -> None:
         )
     )
     shown = table("topic", "partition", "archived", "asOf: offsets", "records at most", "timestamp: records at most")
-    for first, second in zip(cut.partitions, timed.partitions, strict=True):
+    of_offsets, of_times = (
+        {(item.topic, item.topic_id, item.partition): item for item in found.partitions} for found in (cut, timed)
+    )
+    for where in sorted({*of_offsets, *of_times}):  # each point takes the incarnation that has records then
+        first, second = of_offsets.get(where), of_times.get(where)
+        whole = second or first
+        assert whole is not None
         shown.add_row(
-            first.topic,
-            str(first.partition),
-            _offsets(second.start, first.archived_end),
-            _offsets(first.start, first.end),
-            str(first.records),
-            str(second.records),
+            where[0],
+            str(where[2]),
+            _offsets(whole.start, whole.archived_end),
+            "-" if first is None else _offsets(first.start, first.end),
+            "-" if first is None else str(first.records),
+            "-" if second is None else str(second.records),
         )
     out.print(shown)
 

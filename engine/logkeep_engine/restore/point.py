@@ -25,7 +25,7 @@ from logkeep_engine.archive.history.earlier import without_gone
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.archive.reading import view
 from logkeep_engine.archive.reading.completeness import complete_until
-from logkeep_engine.archive.reading.incarnations import Shows
+from logkeep_engine.archive.reading.incarnations import Shows, taken_topics
 from logkeep_engine.archive.reading.partition import first_since, open_partition
 from logkeep_engine.archive.reading.view import ArchiveView
 from logkeep_engine.archive.reading.visible import may_be_aborted, shows
@@ -68,10 +68,20 @@ def choose(archive: Archive, point: PointSpec | None) -> ArchiveView:
 def choose_topics(archive: Archive, seen: ArchiveState, spec: KafkaRestoreSpec) -> tuple[ArchiveState, TopicSelection]:
     """The archive with the branches that the spec names, and the topics that it restores. Raises as `select_topics`."""
     archived = with_branches(seen, spec.source.topic_ids)
-    # The newest snapshot lacks what was deleted since the time of a point: there the log says which records there were.
-    state = with_snapshots(archived, where_needed=spec.point is not None and spec.point.time is not None)
     sees = sees_at(archive.storage, archived, spec.point)
-    return archived, select_topics(state, spec.topics, spec.source.topic_ids, sees)
+    return archived, select_topics(_counted_at(archived, spec.point), spec.topics, spec.source.topic_ids, sees)
+
+
+def taken_at(archive: Archive, seen: ArchiveState, point: PointSpec) -> list[TopicEntry]:
+    """The incarnations that a restore to the point takes if nobody chooses."""
+    shows_record = sees_at(archive.storage, seen, point)
+    return list(taken_topics(_counted_at(seen, point), shows=shows_record).values())
+
+
+def _counted_at(archived: ArchiveState, point: PointSpec | None) -> ArchiveState:
+    """The state by which incarnations with records are told. The newest snapshot lacks what was deleted since the time
+    of a point: there the log says which records there were."""
+    return with_snapshots(archived, where_needed=point is not None and point.time is not None)
 
 
 @dataclass(frozen=True)
