@@ -57,6 +57,7 @@ PACKAGES: Mapping[str, Near] = {
                 "compressed_segments",
                 "cost",
                 "generations",
+                "merging",
                 "object_lock",
                 "retention*",
                 "rolled_back",

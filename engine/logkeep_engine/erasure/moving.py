@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from logkeep_engine.archive import names
-from logkeep_engine.archive.care.moving import Move
+from logkeep_engine.archive.care.moving import SegmentMove
 from logkeep_engine.archive.catalog.facts import GenerationChange, GenerationStep, Partition
 from logkeep_engine.archive.catalog.generations import passive_of
 from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables, tables_of
@@ -62,12 +62,14 @@ def dropped(state: ArchiveState, packs: Collection[PackId]) -> list[GenerationCh
     return [GenerationChange(*key, item.number, GenerationStep.DROP) for key, item in steps if item is not None]
 
 
-def moves_out_of(state: ArchiveState, packs: Collection[PackId]) -> list[Move]:
+def moves_out_of(state: ArchiveState, packs: Collection[PackId]) -> list[SegmentMove]:
     """The copies of all segments of the archive that lie in these packs."""
-    found: list[Move] = []
+    found: list[SegmentMove] = []
     for key, line, segments in tables_of(state):
         if packs_of(segments.packed).isdisjoint(packs):
             continue
         rows = enumerate(packed_facts(segments.packed))
-        found += (Move(state.topics[key[0]].name, line, (segments[at],)) for at, row in rows if row.pack in packs)
+        found += (
+            SegmentMove(state.topics[key[0]].name, line, (segments[at],)) for at, row in rows if row.pack in packs
+        )
     return found

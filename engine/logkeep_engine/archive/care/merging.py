@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from logkeep_engine.archive.care.moving import Move
+from logkeep_engine.archive.care.moving import SegmentMove
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.held_tables import removed_tables, tables_of
@@ -40,11 +40,11 @@ class MergeRules:
     below: int
 
 
-def moves_of(state: ArchiveState, rules: MergeRules) -> list[Move]:
+def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
     """The segments to merge or to copy by these rules, those of one partition and line by their offsets."""
     if not rules.count:
         return []
-    found: list[Move] = []
+    found: list[SegmentMove] = []
     ends = [run.epoch for run in state.successes()]
     facts: dict[tuple[Partition, int], list[PackedFacts]] = {}
     merged: dict[tuple[Partition, int], set[int]] = {}
@@ -54,14 +54,14 @@ def moves_of(state: ArchiveState, rules: MergeRules) -> list[Move]:
         rows = facts[key, line] = list(packed_facts(segments.packed))
         for numbers in _to_merge(rows, ends, rules):
             merged.setdefault((key, line), set()).update(numbers)
-            found.append(Move(state.topics[key[0]].name, line, tuple(segments[at] for at in numbers)))
+            found.append(SegmentMove(state.topics[key[0]].name, line, tuple(segments[at] for at in numbers)))
     packs = _to_clear(state, facts, merged, rules)
     for (key, line), rows in facts.items():
         taken = merged.get((key, line), ())
         some = [at for at, row in enumerate(rows) if row.pack in packs and at not in taken]
         if some:
             segments = PackedSegments(key, state.own_facts(key)[line].rows)
-            found += (Move(state.topics[key[0]].name, line, (segments[at],)) for at in some)
+            found += (SegmentMove(state.topics[key[0]].name, line, (segments[at],)) for at in some)
     return found
 
 

@@ -1,6 +1,6 @@
 """Moves segments into new packs, as they are or merged with neighbours. Nothing names a copy before a commit does.
 
-    works = works_of(moves)
+    works = works_of(moves, below)
     done = move_task(place, works[0], context)       # in a task
     writer.exchange(done.exchanges)
 
@@ -34,7 +34,7 @@ task has fewer attempts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class SegmentMove:
     """A segment to be copied, or neighbours to be merged: the name of their topic, and the number of the line on which
     they lie."""
 
@@ -55,7 +55,7 @@ class MoveWork:
 
     number: int
     line: int
-    moves: tuple[Move, ...]
+    moves: tuple[SegmentMove, ...]
     below: int
 
 
@@ -76,9 +76,9 @@ def files_of(entry: SegmentEntry) -> PackFiles:
     return files
 
 
-def works_of(moves: Iterable[Move], below: int, first: int = 0) -> list[MoveWork]:
+def works_of(moves: Iterable[SegmentMove], below: int, first: int = 0) -> list[MoveWork]:
     """The tasks for these moves, numbered from `first` on."""
-    lines: dict[int, list[Move]] = {}
+    lines: dict[int, list[SegmentMove]] = {}
     for move in moves:
         lines.setdefault(move.line, []).append(move)
     found: list[MoveWork] = []
@@ -90,7 +90,7 @@ def works_of(moves: Iterable[Move], below: int, first: int = 0) -> list[MoveWork
     return found
 
 
-def _place(move: Move) -> tuple[str, int]:
+def _place(move: SegmentMove) -> tuple[str, int]:
     entry = move.entries[0]
     return files_of(entry).pack(entry), files_of(entry).position
 
@@ -136,7 +136,9 @@ def _copied(storage: Storage, packs: TaskPacks, topic: str, entry: SegmentEntry)
 class _Merging:
     """Neighbours on their way into one segment."""
 
-    def __init__(self, storage: Storage, place: RewritePlace, move: Move, attempt: int, packing: Packing) -> None:
+    def __init__(
+        self, storage: Storage, place: RewritePlace, move: SegmentMove, attempt: int, packing: Packing
+    ) -> None:
         self._storage, self._move = storage, move
         first = move.entries[0]
         self._segment = LogSegment(

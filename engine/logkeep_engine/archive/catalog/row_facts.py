@@ -1,4 +1,4 @@
-"""What rows tell without their entries: there may be a million of them."""
+"""The facts that rows tell without an entry for each: there may be a million."""
 
 from __future__ import annotations
 
