@@ -21,10 +21,11 @@ from dataclasses import replace
 from logkeep_engine.archive.catalog.anchor import newest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import ArchiveInfo
+from logkeep_engine.archive.catalog.facts import NO_COMMIT
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.contract.anchor import NEW
-from logkeep_engine.contract.names import BACKUP
-from logkeep_engine.errors import ArchiveOwned
+from logkeep_engine.contract.names import BACKUP, ENV_SIGNING_DIR
+from logkeep_engine.errors import ArchiveOwned, ArchiveUnsigned
 
 
 def check_owner(archive: Archive, state: ArchiveState) -> None:
@@ -36,6 +37,19 @@ def check_owner(archive: Archive, state: ArchiveState) -> None:
     if claim.owner is not None and claim.consent is not None and _consented(archive, state):
         return
     raise _owned(archive, state)
+
+
+def check_signs(archive: Archive, state: ArchiveState) -> None:
+    """Raises ArchiveUnsigned if the run has no key to sign with, and the archive is signed or the run trusts keys: it
+    would not take what it has written itself."""
+    is_signed = state.signed_since != NO_COMMIT
+    if archive.keys.own is None and (is_signed or archive.keys):
+        known = f"is signed since commit {state.signed_since}" if is_signed else "is to be signed"
+        raise ArchiveUnsigned(
+            f"The archive at {archive.storage.uri} {known}, and this run has no key to sign with.",
+            hint="Name the Secret with the private key in spec.storage.signing.secretRef; on the command line "
+            f"--signing-dir or {ENV_SIGNING_DIR} names a folder with it.",
+        )
 
 
 def take(archive: Archive, state: ArchiveState, kind: str) -> None:

@@ -47,7 +47,7 @@ from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.known_topics import remembered
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
-from logkeep_engine.archive.catalog.owner import check_owner, confirm_owner, take
+from logkeep_engine.archive.catalog.owner import check_owner, check_signs, confirm_owner, take
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.receipts import (
     ReceiptCheck,
@@ -62,12 +62,11 @@ from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEn
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.unpurged import without_commits
 from logkeep_engine.archive.moments import iso
-from logkeep_engine.contract.names import BACKUP, ENV_SIGNING_DIR, HOLD, RECONCILIATION, RETENTION
+from logkeep_engine.contract.names import BACKUP, HOLD, RECONCILIATION, RETENTION
 from logkeep_engine.errors import (
     ArchiveBusy,
     ArchiveFenced,
     ArchiveOwned,
-    ArchiveUnsigned,
     LogkeepError,
     ObjectExists,
     ReceiptRefused,
@@ -117,7 +116,7 @@ def begin_run(
     for _ in range(_BEGIN_ATTEMPTS):
         state, since = archive.load_and_count()
         check_owner(archive, state)
-        _check_signs(archive, state)
+        check_signs(archive, state)
         others = [run for run in state.running if run.run_id != run_id]
         for run in others:
             _watch(archive, run, timing)
@@ -135,19 +134,6 @@ def begin_run(
     raise ArchiveBusy(
         f"The archive at {archive.storage.uri} is being written by other runs.", hint="Wait until they end."
     )
-
-
-def _check_signs(archive: Archive, state: ArchiveState) -> None:
-    """Raises ArchiveUnsigned for a run that has no key to sign with, of an archive that is signed, or if it has keys to
-    trust: it would not take what it has written itself."""
-    is_signed = state.signed_since != NO_COMMIT
-    if archive.keys.own is None and (is_signed or archive.keys):
-        known = f"is signed since commit {state.signed_since}" if is_signed else "is to be signed"
-        raise ArchiveUnsigned(
-            f"The archive at {archive.storage.uri} {known}, and this run has no key to sign with.",
-            hint="Name the Secret with the private key in spec.storage.signing.secretRef; on the command line "
-            f"--signing-dir or {ENV_SIGNING_DIR} names a folder with it.",
-        )
 
 
 def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
