@@ -23,24 +23,15 @@ begun meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.facts import (
-    Commit,
-    Coverage,
-    Gap,
-    GenerationChange,
-    GenerationStep,
-    Partition,
-    TopicEntry,
-)
+from logkeep_engine.archive.catalog.facts import Commit, GenerationChange, GenerationStep, Partition
 from logkeep_engine.archive.catalog.held_lines import HeldLine, PartitionFacts, Rereading
-from logkeep_engine.archive.catalog.lineage import LeaderEpoch, LeaderSeen
+from logkeep_engine.archive.catalog.held_partitions import HeldPartitions
 from logkeep_engine.archive.catalog.lines import Line
-from logkeep_engine.archive.catalog.packed import ROW_BYTES, SegmentTable
+from logkeep_engine.archive.catalog.packed import ROW_BYTES
 from logkeep_engine.archive.ranges import Range
 
 PASSIVE = -1
@@ -93,37 +84,16 @@ class Generation:
         return NOWHERE if any(offset < self.exact for offset in self.forks) else self.exact
 
 
-class KeepsGenerations(Protocol):
-    """The state of an archive, see `state`."""
+class KeepsGenerations(HeldPartitions, ABC):
+    """The part of a state that has generations, see `ArchiveState`."""
 
-    segments: SegmentTable
     next_generations: dict[Partition, NextGeneration]
 
-    def accounted_for(self, topic_id: str, partition: int) -> list[Range]: ...
-
-    def uncovered(self, topic_id: str, partition: int, start: int, end: int) -> list[Range]: ...
-
+    @abstractmethod
     def of_generation(self, number: int) -> KeepsGenerations: ...
 
-    def held(self, key: Partition) -> PartitionFacts: ...
-
-    def hold(self, key: Partition, held: PartitionFacts) -> None: ...
-
-    def shown_lines(self, key: Partition) -> Sequence[HeldLine]: ...
-
-    def add_line(self, key: Partition, line: HeldLine) -> None: ...
-
+    @abstractmethod
     def unname(self, commit: Commit, key: Partition, row: bytes) -> None: ...
-
-    def add_facts(
-        self,
-        topics: Iterable[TopicEntry],
-        coverage: Iterable[Coverage],
-        segments: Iterable[SegmentEntry],
-        gaps: Iterable[Gap],
-    ) -> None: ...
-
-    def add_lineage(self, epochs: Iterable[LeaderEpoch], leaders: Iterable[LeaderSeen]) -> None: ...
 
 
 def generation_of(state: KeepsGenerations, key: Partition) -> Generation:

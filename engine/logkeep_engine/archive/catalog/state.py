@@ -24,6 +24,7 @@ from logkeep_engine.archive.catalog.facts import (
 )
 from logkeep_engine.archive.catalog.generations import (
     Generation,
+    KeepsGenerations,
     NextGeneration,
     change_generations,
     end_passive,
@@ -36,7 +37,7 @@ from logkeep_engine.archive.catalog.held_lines import (
     branches_of,
     in_branch,
 )
-from logkeep_engine.archive.catalog.held_partitions import OF_PARTITIONS, HeldPartitions
+from logkeep_engine.archive.catalog.held_partitions import OF_PARTITIONS
 from logkeep_engine.archive.catalog.held_snapshots import without_snapshots
 from logkeep_engine.archive.catalog.holds import Hold
 from logkeep_engine.archive.catalog.lines import Line
@@ -56,7 +57,7 @@ _COMPARED = (
 )
 
 
-class ArchiveState(HeldPartitions):
+class ArchiveState(KeepsGenerations):
     """The state that commits 0..`commit` add up to. `commit` is -1 and `epoch` 0 for a new archive; a run's first epoch
     is 1.
 
