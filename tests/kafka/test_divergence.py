@@ -5,9 +5,8 @@ and c is written to it.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import pytest
 
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Receipt
-from logkeep_engine.archive.catalog.writer import Committed, Writer
+from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.backup.run import run_backup
 from logkeep_engine.contract.cluster import ClusterSpec
 from logkeep_engine.contract.names import ExitCode
@@ -118,7 +116,6 @@ class Lengths:
 
 CUT = {
     "grown": Lengths(2000, 4000),
-    "without-epochs": Lengths(2000, 4000),
     "shorter": Lengths(4000, 2000),
     "branched": Lengths(2000, 4000),
     "killed-before": Lengths(1000, 500),
@@ -138,13 +135,8 @@ def cut(three_brokers: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -
     lose_the_follower(every)
     for name, history in made.items():
         history.write("b", CUT[name].b)
-        with without_leader_epochs() if name == "without-epochs" else nullcontext():
-            found = history.back_up(format="Records" if name == "records" else "Kafka")
+        found = history.back_up(format="Records" if name == "records" else "Kafka")
         assert found.records == COMMON + CUT[name].b
-    without = made["without-epochs"]
-    assert (without.archive.load().epochs, without.archive.load().leaders) == ({}, {})
-    assert without.back_up().outcome == "Succeeded"
-    assert list(without.archive.load().leaders.values()) != []
     cut_off(every)
     for name, history in made.items():
         history.write("c", CUT[name].c)
@@ -153,19 +145,6 @@ def cut(three_brokers: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 def values(letter: str, count: int) -> list[str]:
     return [f"{letter}{number}" for number in range(count)]
-
-
-@contextmanager
-def without_leader_epochs() -> Iterator[None]:
-    """Runs write no leader epochs, as of batches and brokers that have none."""
-    commit = Writer.commit
-
-    def plain(writer: Writer, *, topics: Any = (), receipts: Iterable[Receipt] = (), leaders: Any = ()) -> Committed:
-        return commit(writer, topics=topics, receipts=[replace(receipt, epochs=()) for receipt in receipts])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Writer, "commit", plain)
-        yield
 
 
 def assert_refused(result: RunResult, name: str, fork: int, end: int) -> None:
@@ -186,12 +165,6 @@ def test_log_that_was_cut_off_and_has_grown_past_the_archive_is_refused(
     assert_refused(history.back_up(), "grown", COMMON, 5000)
     assert history.restored() == values("a", COMMON) + values("b", 2000)
     assert_refused(history.back_up(), "grown", COMMON, 5000)
-
-
-def test_archive_without_leader_epochs_is_compared_by_its_last_batch(cut: Mapping[str, History]) -> None:
-    """Its catalog says no leader epochs."""
-    history = cut["without-epochs"]
-    assert_refused(history.back_up(), "without-epochs", COMMON, 5000)
 
 
 def test_log_that_has_not_grown_past_the_archive_again_is_refused(cut: Mapping[str, History]) -> None:

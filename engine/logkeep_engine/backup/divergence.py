@@ -1,40 +1,31 @@
 """Asks the leaders whether their logs still begin with what is archived, before a run plans to add to it.
 
 An unclean leader election, or a disk that was lost, cuts a log off below the archived end. Once it has grown again its
-end offset says nothing: only leader epochs do (see `archive.catalog.lineage`). Batches of message formats 0 and 1 and
-some old brokers have no epochs, so the catalog may lack them. The last archived batch may still have one. If it has
-none, or if the archive holds records, the logs cannot be compared, and a warning says so.
+end offset says nothing: only leader epochs do (see `archive.catalog.lineage`). Batches of message formats 0 and 1 have
+none, and some old brokers tell none. Then the logs cannot be compared, and a warning says so.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.lineage import (
     UNKNOWN,
-    EpochStart,
     Fork,
     Lineage,
     LineageComparison,
     LogStanding,
-    add_epoch,
 )
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.backup.plan import BackupPlan
 from logkeep_engine.contract.spec import FormatName
-from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, LogDiverged
+from logkeep_engine.errors import BrokerUnavailable, LogDiverged
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.survey import Answers, Ended
 from logkeep_engine.kafka.witnesses import Fate
-from logkeep_engine.log.batch import BatchHeader
-from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +33,6 @@ TopicPartition = tuple[str, int]
 Ask = Callable[[Mapping[TopicPartition, int | None]], Answers[Ended]]
 """Asks the leader of each partition where a leader epoch ended in its log; None: the leader's own."""
 
-_READERS = 16
 _SHOWN = 3
 # So often may a leader change in the middle of a comparison; then the partition counts as one without an answer.
 _CHANGES = 5
@@ -74,27 +64,11 @@ class Standings:
         self.unknown |= newer.unknown
 
 
-def standings_of(
-    archive: Archive, state: ArchiveState, partitions: Mapping[TopicPartition, Partition], ask: Ask
-) -> Standings:
+def standings_of(state: ArchiveState, partitions: Mapping[TopicPartition, Partition], ask: Ask) -> Standings:
     """Compare the logs of `partitions` with the archive. The values of `partitions` have topic ids in the place of
-    names. Raises storage errors, and what `ask` raises.
+    names. Raises what `ask` raises.
     """
-    lineages = {where: state.lineage(*key) for where, key in partitions.items()}
-    standings = compare_logs(lineages, ask)
-    if archive.info.segments is not FormatName.KAFKA:
-        return standings
-    for choose in (_without_history, _parted_without_all_history):
-        read: dict[TopicPartition, _ArchivedRange] = {}
-        for where, standing in standings.found.items():
-            entries = state.segments.get(partitions[where])
-            part = choose(standing, lineages[where], entries) if entries is not None else None
-            if part is not None:
-                read[where] = part
-        more = _histories(archive.storage, read, lineages)
-        lineages |= more
-        standings.update(compare_logs(more, ask))
-    return standings
+    return compare_logs({where: state.lineage(*key) for where, key in partitions.items()}, ask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +85,7 @@ class ComparedAgain:
         return {(fork.topic_id, fork.partition) for fork in self.forks} | self.unanswered.keys()
 
 
-def compare_again(archive: Archive, control: ControlPlane, plan: BackupPlan, state: ArchiveState) -> ComparedAgain:
+def compare_again(control: ControlPlane, plan: BackupPlan, state: ArchiveState) -> ComparedAgain:
     """Find out which logs were cut off since the plan was stored.
 
     The question goes by the topic's name, so it is not asked of a topic that has gone since. If that is proved, its
@@ -123,7 +97,7 @@ def compare_again(archive: Archive, control: ControlPlane, plan: BackupPlan, sta
     ids = control.topic_ids(name for name, _ in partitions)
     other = {where: key[0] for where, key in partitions.items() if ids.get(where[0]) != key[0]}
     asked = {where: key for where, key in partitions.items() if where not in without_leader and where not in other}
-    standings = standings_of(archive, state, asked, control.epoch_ends)
+    standings = standings_of(state, asked, control.epoch_ends)
     forks = tuple(
         Fork(*partitions[where], standing.fork, state.lineage(*partitions[where]).end)
         for where, standing in standings.found.items()
@@ -197,67 +171,6 @@ class _Walk:
         # An empty archive parts from nothing, and a log whose leader never changed was never cut off.
         known = self._comparison.known or self._lineage.end == 0 or epoch == 0
         return LogStanding(epoch, self._comparison.fork, known, self._leader_epoch)
-
-
-@dataclass(frozen=True, slots=True)
-class _ArchivedRange:
-    """The segments of an archive that are read for their leader epochs, the first one from offset `start` on."""
-
-    segments: Sequence[SegmentEntry]
-    start: int
-
-
-def _without_history(standing: LogStanding, lineage: Lineage, entries: Sequence[SegmentEntry]) -> _ArchivedRange | None:
-    """The last batch of an archive that tells no epochs. It suffices, unless archive and log part."""
-    return None if standing.known else _ArchivedRange(entries[-1:], entries[-1].next_offset - 1)
-
-
-def _parted_without_all_history(
-    standing: LogStanding, lineage: Lineage, entries: Sequence[SegmentEntry]
-) -> _ArchivedRange | None:
-    """All of an archive that parts from the log, and may have epochs that the catalog does not tell."""
-    first = entries[0].base_offset
-    if standing.fork is None or (lineage.epochs and lineage.epochs[0][1] <= first):
-        return None
-    return _ArchivedRange(entries, first)
-
-
-def _histories(
-    storage: Storage, read: Mapping[TopicPartition, _ArchivedRange], lineages: Mapping[TopicPartition, Lineage]
-) -> dict[TopicPartition, Lineage]:
-    """The lineages to which these batches add leader epochs."""
-    if not read:
-        return {}
-
-    def history(where: TopicPartition) -> tuple[EpochStart, ...] | None:
-        found = list(lineages[where].epochs)
-        try:
-            for header in _first_of_epochs(storage, where[0], read[where]):
-                if header.leader_epoch >= 0:
-                    add_epoch(found, header.leader_epoch, header.base_offset)
-        except ArchiveDamaged as error:
-            log.warning("the leader epochs of topic %r partition %d are not known: %s", *where, error)
-            return None
-        return tuple(found)
-
-    log.info("reading the leader epochs of %d partitions from their archived batches", len(read))
-    with ThreadPoolExecutor(min(_READERS, len(read)), thread_name_prefix="logkeep-epochs") as pool:
-        found = dict(zip(read, pool.map(history, read), strict=True))
-    return {
-        where: replace(lineages[where], epochs=epochs)
-        for where, epochs in found.items()
-        if epochs is not None and epochs != lineages[where].epochs
-    }
-
-
-def _first_of_epochs(storage: Storage, topic: str, part: _ArchivedRange) -> Iterator[BatchHeader]:
-    """The batches whose leader epoch is not that of the batch before."""
-    epoch = UNKNOWN
-    for _, headers in open_partition(storage, topic, part.segments).batches(part.start):
-        for number in headers.epoch_starts(epoch):
-            _, header = headers[number]
-            epoch = header.leader_epoch
-            yield header
 
 
 def diverged(forks: Sequence[Fork], names: Mapping[str, str], format_name: FormatName) -> LogDiverged:

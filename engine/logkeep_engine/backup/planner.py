@@ -429,7 +429,7 @@ class BackupPlanner:
             # This question comes after the ends: no batch below them can be of a later leader than the one that
             # answers now.
             asked = {where: partitions[where] for where in answers.found}
-            standings.update(standings_of(self._archive, state, asked, self._control.epoch_ends))
+            standings.update(standings_of(state, asked, self._control.epoch_ends))
             left = [
                 where
                 for where in asked

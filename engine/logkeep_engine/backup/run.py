@@ -184,7 +184,7 @@ class BackupRun(ArchivingRun):
             self._archive_cluster_state(writer, control)
             if attempt > 1:
                 branch_off(writer, plan.branches)
-                self._leave_out(compare_again(self._archive, control, plan, writer.state))
+                self._leave_out(compare_again(control, plan, writer.state))
             self._archive_plan(plan, connection, control, writer, losses)
             # Partitions that gave no answer when the run was planned may answer now.
             while (

@@ -1,28 +1,19 @@
-"""How a run asks leaders about what is archived: rounds, leaders that change or are silent, archives
-without leader epochs."""
+"""How a run asks leaders about what is archived: rounds, and leaders that change or are silent."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-import pytest
-
-from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.facts import Coverage, Receipt, RunOutcome
 from logkeep_engine.archive.catalog.lineage import Fork, Lineage, LogStanding
 from logkeep_engine.backup.divergence import (
     TopicPartition,
     compare_logs,
     diverged,
-    standings_of,
     uncompared_warning,
 )
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.kafka.survey import Answers, Ended
-from logkeep_engine.storage import Storage, open_uri
-from tests.unit.archive.build import ORDERS, begin, write_segment
+from tests.unit.archive.build import ORDERS
 from tests.unit.archive.catalog.test_lineage import Replica
-from tests.unit.backup.test_chunk_writer import batch
 
 WHERE = ("orders", 0)
 KEY = (ORDERS.topic_id, 0)
@@ -42,7 +33,7 @@ class Leaders:
         answers: Answers[Ended] = Answers()
         for where, asked in wanted.items():
             if where in self.logs:
-                answers.found[where] = Ended(1, now, *self.logs[where].end_of(now if asked is None else asked))
+                answers.found[where] = Ended(now, *self.logs[where].end_of(now if asked is None else asked))
             elif where[0] == "gone":
                 answers.unknown[where] = "UNKNOWN_TOPIC_OR_PARTITION"
             else:
@@ -98,42 +89,6 @@ def test_log_without_epochs_has_no_leader_to_note_and_is_not_known() -> None:
 def test_archive_that_says_nothing_was_never_cut_off_if_its_leader_never_changed() -> None:
     leaders = Leaders({WHERE: log((0, 50), last=0)}, epoch=lambda _: 0)
     assert compare_logs({WHERE: Lineage((), 40, 40)}, leaders).found == {WHERE: LogStanding(0)}
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return open_uri(f"file://{tmp_path}")
-
-
-def without_epochs(storage: Storage, *segments: Sequence[tuple[int, int]]) -> Archive:
-    """An archive without leader epochs in its catalog, of batches (offset, epoch)."""
-    with begin(storage) as writer:
-        entries = [write_segment(storage, [batch(at, leader_epoch=epoch) for at, epoch in part]) for part in segments]
-        end = entries[-1].next_offset
-        writer.commit(topics=[ORDERS], receipts=[Receipt((Coverage(*KEY, 0, end),), tuple(entries))])
-        writer.end(RunOutcome.SUCCEEDED)
-    return Archive.open(storage)
-
-
-def stand(archive: Archive, leaders: Leaders) -> LogStanding:
-    return standings_of(archive, archive.load(), {WHERE: KEY}, leaders).found[WHERE]
-
-
-def test_archive_without_leader_epochs_is_compared_by_its_last_batch_and_by_all_if_they_part(storage: Storage) -> None:
-    archive = without_epochs(storage, [(0, 1), (10, 3)], [(20, 3), (30, 5)])
-    same = Leaders({WHERE: log((1, 10), (3, 20), (5, 70))})
-    assert stand(archive, same) == LogStanding(9)
-    assert [asked[WHERE] for asked in same.rounds] == [None, 5]
-    parted = Leaders({WHERE: log((1, 10), (2, 70))})
-    assert stand(archive, parted) == LogStanding(9, 10)
-    assert stand(archive, Leaders({WHERE: log((1, 10), (3, 15))})) == LogStanding(9, 25)
-
-
-def test_archive_without_leader_epochs_whose_last_batch_cannot_be_read_is_not_known(storage: Storage) -> None:
-    archive = without_epochs(storage, [(0, 1), (10, 3)])
-    for info in list(storage.list("topics/")):
-        storage.delete([info.path])
-    assert stand(archive, Leaders({WHERE: log((1, 10), (3, 15))})) == LogStanding(9, None, False)
 
 
 def test_error_names_what_differs_and_ends_the_job() -> None:

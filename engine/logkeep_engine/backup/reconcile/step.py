@@ -23,7 +23,7 @@ from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.ranges import Range, add_range, without
 from logkeep_engine.archive.reading.view import choose
-from logkeep_engine.backup.divergence import Standings, standings_of
+from logkeep_engine.backup.divergence import standings_of
 from logkeep_engine.backup.reconcile.healing import make_due, to_heal
 from logkeep_engine.backup.reconcile.report import MOST_OFFSETS, ReconcileReport
 from logkeep_engine.backup.reconcile.task import ReconciledPartition, ReconcileTask, reconcile_partitions
@@ -132,7 +132,7 @@ class Reconciliation:
         led = {(topic.name, part.id) for topic in topics for part in topic.partitions if part.leader >= 0}
         partitions = dict(_partitions(topics))
         asked = {where: key for where, key in partitions.items() if where in led and self._end(key)}
-        standings: Standings = standings_of(self.archive, self.state, asked, self.control.epoch_ends)
+        standings = standings_of(self.state, asked, self.control.epoch_ends)
         reasons = {where: "it has no leader" for where, key in partitions.items() if where not in led}
         for where, standing in standings.found.items():
             if standing.fork is not None:
