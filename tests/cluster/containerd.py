@@ -74,10 +74,6 @@ class Containerd:
         if child.returncode:
             raise system.CommandFailed(f"importing {image.name}: {output}")
 
-    def load_archive(self, archive: Path) -> None:
-        """Import an image archive (OCI or docker) from a file."""
-        self.ctr("images", "import", archive)
-
     def plant(self, seed: Path) -> None:
         """Begin with the images of a seed; called before `start`."""
         system.run(["cp", "--archive", "--link", seed, self.folder / "root"])

@@ -111,10 +111,6 @@ class Node:
         self._containerd.load(image)
         return image.name
 
-    def load_archive(self, archive: Path) -> None:
-        """Bring an image archive from a file into the node."""
-        self._containerd.load_archive(archive)
-
     def collect_logs(self, folder: Path) -> None:
         """Write events, descriptions and logs of all pods, and the logs of the node's parts."""
         views = {

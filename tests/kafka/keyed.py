@@ -21,7 +21,7 @@ from logkeep_engine.storage import Storage, open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 from tests.data.topics import create_topic
-from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec, try_backup
+from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec
 
 Contents = dict[bytes, bytes]
 
@@ -124,10 +124,6 @@ class Keyed:
     def back_up(self, *, again: bool = False, run_id: str = "", **more: Any) -> RunResult:
         """A run; `again`: a new generation is due."""
         return back_up(self._spec(again, more), run_id or self._next())
-
-    def try_backup(self, *, again: bool = False, run_id: str = "", **more: Any) -> RunResult:
-        """The same, which may fail."""
-        return try_backup(self._spec(again, more), run_id or self._next())
 
     def _spec(self, again: bool, more: Mapping[str, Any]) -> dict[str, Any]:
         if again:

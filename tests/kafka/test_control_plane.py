@@ -80,7 +80,7 @@ def test_topics_have_ids_partitions_and_their_own_configuration(
 
 def test_topic_of_the_same_name_gets_another_id(control: ControlPlane, unique: str) -> None:
     first = control.create_topics([NewTopicPlan(unique, 1, 1)])
-    control.delete_topics([unique])
+    control.delete_topic_ids(first)
     assert control.topic_ids([unique]) == {}
     assert control.create_topics([NewTopicPlan(unique, 1, 1)]) != first
 
@@ -97,7 +97,7 @@ def test_many_topics_are_described_in_pieces(
     assert sorted(control.topic_configs(names)) == names
     expected = {(name, part): 0 for name in names for part in (0, 1)}
     eventually(lambda: control.latest_offsets(expected) == expected)
-    control.delete_topics(names)
+    control.delete_topic_ids(ids)
 
 
 def test_refused_topics_say_why(control: ControlPlane, unique: str) -> None:

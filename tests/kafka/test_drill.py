@@ -371,7 +371,7 @@ class TestOthersTopics:
         killed(spec, "run.restore_open_partitions")
         (name,) = names(kafka, prefix)
         with ControlPlane(KafkaConnection((kafka.bootstrap,))) as control:
-            control.delete_topics([name])
+            control.delete_topic_ids(control.topic_ids([name]))
         create_topic(kafka.bootstrap, name)
         assert drilled(spec).outcome == "Succeeded"
         assert (names(kafka, prefix), remembered(archive)) == ([name], [])

@@ -199,7 +199,7 @@ def test_other_incarnation_is_never_read(kafka: KafkaBroker, unique: str) -> Non
             assert (await client.fetch(unique, 0, 0, topic_id=first)).by_id
             assert not (await client.fetch(unique, 0, 0)).by_id
             control = ControlPlane(plain(kafka.bootstrap))
-            await asyncio.to_thread(control.delete_topics, [unique])
+            await asyncio.to_thread(control.delete_topic_ids, {unique: first})
             second = await asyncio.to_thread(create, kafka, unique)
             async with filled(kafka, unique, 1):
                 with pytest.raises(TopicGone, match="UNKNOWN_TOPIC_ID"):

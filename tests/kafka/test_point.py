@@ -85,7 +85,7 @@ def check(kafka: KafkaBroker, root: Path, topic: str, name: str, expected: Mappi
         translated = offset_map(root, f"restore-{name}", f"{topic}-{name}", partition) if records else None
         for source, target in zip(records, found, strict=True):
             assert translated is not None
-            assert translated.translate(source[0]) == target[0]
+            assert translated.find(source[0]).target == target[0]
 
 
 def below(ends: Sequence[int]) -> Callable[[int, Seen], bool]:
@@ -240,7 +240,7 @@ def test_a_killed_driver_started_again_sends_the_same(
         found = committed(kafka, copy, partition)
         assert without_offsets(found) == without_offsets(expected), seed
         translated = offset_map(root, "r1", copy, partition)
-        assert [translated.translate(record[0]) for record in expected] == [record[0] for record in found]
+        assert [translated.find(record[0]).target for record in expected] == [record[0] for record in found]
 
 
 class TestTransactions:

@@ -71,7 +71,7 @@ def recreated(broker: KafkaBroker, topic: str) -> str:
     """Delete the topic and create it again, empty; returns the id that it had."""
     with ControlPlane(KafkaConnection((broker.bootstrap,))) as control:
         old = control.topic_ids([topic])[topic]
-        control.delete_topics([topic])
+        control.delete_topic_ids({topic: old})
     create_topic(broker.bootstrap, topic)
     return old
 
@@ -112,8 +112,8 @@ class TestAnotherCluster:
         assert offset_map(tmp_path, "restore-1", plain).rows == [(0, 0, 3000)]
         source, target = committed(kafka, txn), committed(second_kafka, txn)
         found = offset_map(tmp_path, "restore-1", txn)
-        assert {found.translate(record[0]) for record in source} == {record[0] for record in target}
-        assert [found.translate(record[0]) for record in source] == [record[0] for record in target]
+        assert {found.find(record[0]).target for record in source} == {record[0] for record in target}
+        assert [found.find(record[0]).target for record in source] == [record[0] for record in target]
 
     def test_from_an_object_store(
         self,
@@ -408,7 +408,7 @@ class TestStartedAgain:
             assert len(found) - len(ours) == foreign
             assert without_offsets(ours) == expected
             translated = offset_map(root, "r1", copy, partition)
-            assert [translated.translate(offset) for offset in range(len(expected))] == [record[0] for record in ours]
+            assert [translated.find(offset).target for offset in range(len(expected))] == [record[0] for record in ours]
 
     @pytest.mark.parametrize("answer", ["topics", "topic_configs"])
     def test_a_topic_of_an_earlier_start_that_a_broker_does_not_know_yet_is_not_taken_for_another(
@@ -491,7 +491,7 @@ class TestDamagedArchive:
         expected = [record for record in committed(kafka, unique) if not fact.start <= record[0] < fact.end]
         assert without_offsets(committed(kafka, f"{unique}-copy")) == without_offsets(expected)
         assert any("the archive has" in warning for warning in result.warnings)
-        assert offset_map(tmp_path, "restore-2", f"{unique}-copy").translate(fact.start) == fact.start
+        assert offset_map(tmp_path, "restore-2", f"{unique}-copy").find(fact.start).target == fact.start
 
     def test_an_object_cut_short_costs_its_tail(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path, archived: ArchivedFile

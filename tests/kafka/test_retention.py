@@ -236,7 +236,7 @@ def test_topics_compacted_by_the_default_of_the_brokers_are_left_alone_also_when
             produce(compacting.bootstrap, days.topic, [Record(b"k", b"v", NOW - 40 * DAY, [], 0)])
         spec = {**made["compacted"].spec, "topics": {"include": [".*"], "exclude": ["_.*"]}}
         back_up(spec, "first")
-        control.delete_topics(["gone"])
+        control.delete_topic_ids(control.topic_ids(["gone"]))
 
     retaining = back_up({**spec, "retention": {"maxAge": "30d", "grace": "0s"}}, "second")
 

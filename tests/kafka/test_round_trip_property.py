@@ -210,7 +210,7 @@ def test_a_committed_consumer_sees_the_same_records(
         assert without_offsets(copy) == without_offsets(source)
         if source:
             found = offset_map(root, "restore-1", f"{topic}-copy", partition)
-            assert [found.translate(record[0]) for record in source] == [record[0] for record in copy]
+            assert [found.find(record[0]).target for record in source] == [record[0] for record in copy]
 
     if example.compacted or not any(before):
         return

@@ -131,7 +131,7 @@ def kafkas(files: Iterable[Path], *options: str) -> list[str]:
 
 
 def ours(segments: Iterable[ToolboxSegment], options: Options) -> list[str]:
-    return [row.text() for segment in segments for row in dump_segment(segment, options)]
+    return ["\n".join(row.lines()) for segment in segments for row in dump_segment(segment, options)]
 
 
 def without_header_values(lines: Iterable[str]) -> list[str]:
@@ -207,7 +207,9 @@ def test_indexes_are_those_of_kafkas_tool(where: str, request: pytest.FixtureReq
                 if (beside := Path(segment.name.removesuffix(segment.suffix) + part)).exists():
                     shutil.copy(beside, folder / f"{segment.base_offset:020}{part}")
             files.append(folder / f"{segment.base_offset:020}{suffix}")
-            rows = [row.text() for row in dump_file(source.storage, segment.stem + suffix, segment.base_offset)]
+            rows = [
+                "\n".join(row.lines()) for row in dump_file(source.storage, segment.stem + suffix, segment.base_offset)
+            ]
             assert rows
             found += rows
             seen.add(suffix)
@@ -219,7 +221,7 @@ def test_snapshots_of_producers_are_those_of_kafkas_tool(folders: Path) -> None:
     snapshots = sorted((folders / "mixed-0").glob("*.snapshot"))
     assert snapshots
     sources = [open_source(str(snapshot)) for snapshot in snapshots]
-    found = [row.text() for source in sources for row in dump_file(source.storage, source.single)]
+    found = ["\n".join(row.lines()) for source in sources for row in dump_file(source.storage, source.single)]
     assert_same(found, [line.rstrip() for line in kafkas(snapshots)])
 
 

@@ -77,10 +77,9 @@ def folder_source(
     *,
     repair: bool,
     contents: Mapping[str, bytes],
-    groups: Sequence[GroupEntry] = (),
 ) -> Adopted:
     """Make a source of a folder whose segments were `checked` (by path). `contents` are those of its files with
-    positions of consumer groups and of its indexes of partitions, by path; `groups` were found elsewhere.
+    positions of consumer groups and of its indexes of partitions, by path.
 
     Raises ArchiveDamaged, with all damage, if something cannot be repaired: segments that are damaged or missing, names
     that do not fit the content, segments that overlap.
@@ -106,7 +105,7 @@ def folder_source(
         ),
         segments=entries,
         coverage={key: [(items[0].base_offset, items[-1].next_offset)] for key, items in entries.items()},
-        groups=tuple(sorted((*found_groups, *groups), key=lambda item: (item.group_id, item.topic, item.partition))),
+        groups=tuple(sorted(found_groups, key=lambda item: (item.group_id, item.topic, item.partition))),
         notes=(*_left_out(folder.others), *segments.notes, *missing_notes),
         catalogued=False,
     )

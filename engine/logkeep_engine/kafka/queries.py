@@ -20,9 +20,7 @@ Where = tuple[str, int]
 
 METADATA = 3
 METADATA_VERSIONS = (8, 12)
-"""The lowest version that is understood here, and the highest. From 10 on answers have topic ids, and from 12 on they
-can be asked for."""
-BY_ID = 12
+"""The lowest version that is understood here, and the highest. From 10 on answers have topic ids."""
 
 _FLEXIBLE_METADATA = 9
 _WITH_IDS = 10
@@ -94,17 +92,11 @@ class ClusterView:
     cluster_id: str = ""
 
 
-def describe_topics(
-    names: Sequence[str] | None, *, ids: Sequence[str] = (), version: int = METADATA_VERSIONS[1]
-) -> Call[ClusterView]:
-    """The topics of these names, or of these ids (from version BY_ID on); `names` None asks for all, and for what the
-    user may do with each. Creates none.
-    """
+def describe_topics(names: Sequence[str] | None, *, version: int = METADATA_VERSIONS[1]) -> Call[ClusterView]:
+    """The topics of these names; `names` None asks for all, and for what the user may do with each. Creates none."""
     flexible = version >= _FLEXIBLE_METADATA
-    if ids and version < BY_ID:
-        raise ValueError(f"Metadata version {version} cannot ask for topic ids")
-    items = [_topic(name, None, version) for name in names or ()] + [_topic(None, wanted, version) for wanted in ids]
-    every = names is None and not ids
+    items = [_topic(name, version) for name in names or ()]
+    every = names is None
     if flexible:
         head = b"\x00" if every else pack_uvarint(len(items) + 1)
     else:
@@ -115,12 +107,12 @@ def describe_topics(
     return Call(METADATA, version, (body,), lambda read: _cluster_view(read, version), flexible)
 
 
-def _topic(name: str | None, topic_id: str | None, version: int) -> bytes:
-    raw = b"" if name is None else name.encode()
+def _topic(name: str, version: int) -> bytes:
+    raw = name.encode()
     if version < _FLEXIBLE_METADATA:
         return struct.pack(">h", len(raw)) + raw
-    number = b"" if version < _WITH_IDS else _NO_ID if topic_id is None else parse_topic_id(topic_id).bytes
-    return number + (b"\x00" if name is None else pack_uvarint(len(raw) + 1) + raw) + b"\x00"
+    number = b"" if version < _WITH_IDS else _NO_ID
+    return number + pack_uvarint(len(raw) + 1) + raw + b"\x00"
 
 
 def _cluster_view(read: Reader, version: int) -> ClusterView:

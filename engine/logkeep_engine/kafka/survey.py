@@ -50,10 +50,9 @@ class Answers(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Where an epoch ended in the log of the partition's leader: see `queries.EpochEnd`. `leader` has answered as the
+    """Where an epoch ended in the log of the partition's leader: see `queries.EpochEnd`. A broker has answered as the
     leader of `current_epoch`."""
 
-    leader: int
     current_epoch: int
     leader_epoch: int
     end_offset: int
@@ -86,17 +85,17 @@ class Survey:
             found += (await self.pool.describe(part)).topics
         return found
 
-    async def offsets(self, partitions: Iterable[Where], timestamp: int, *, committed: bool = False) -> Answers[int]:
-        """Offsets at `timestamp`, EARLIEST or LATEST (with `committed` the last stable offset). An answer below 0 is
-        none."""
-        answers = await self.led_offsets(partitions, timestamp, committed=committed)
+    async def offsets(self, partitions: Iterable[Where], timestamp: int) -> Answers[int]:
+        """Offsets at `timestamp`, EARLIEST or LATEST. An answer below 0 is none."""
+        answers = await self.led_offsets(partitions, timestamp)
         found = {where: offset for where, (offset, _) in answers.found.items()}
         return Answers(found, answers.unknown, answers.silent)
 
     async def led_offsets(
         self, partitions: Iterable[Where], timestamp: int, *, committed: bool = False
     ) -> Answers[tuple[int, int]]:
-        """The same, each with the epoch of the leader that gives it."""
+        """The same, each with the epoch of the leader that gives it. With `committed` LATEST is the last stable
+        offset."""
 
         def ask(wanted: Mapping[str, Sequence[tuple[int, int, int]]]) -> Call[queries.Offsets]:
             return queries.list_offsets(wanted, committed=committed)
@@ -132,7 +131,7 @@ class Survey:
             )
 
         def read(answer: EpochEnd, leader: PartitionView) -> Ended:
-            return Ended(leader.leader, leader.leader_epoch, answer.leader_epoch, answer.end_offset)
+            return Ended(leader.leader_epoch, answer.leader_epoch, answer.end_offset)
 
         return await self._ask_leaders(wanted, ask, read, "ask for the leader epochs of")
 

@@ -74,11 +74,11 @@ class NewTopicPlan:
 class TopicAdmin(Admin):
     """Questions and orders about topics."""
 
-    def topics(self, include_internal: bool = True) -> list[TopicInfo]:
+    def topics(self) -> list[TopicInfo]:
         """All topics this user may describe, by name."""
         found, silent = self.list_topics()
         self._refuse_silent(silent)
-        return [topic for topic in found if include_internal or not topic.internal]
+        return found
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         """Topic ids by name; names without a topic are absent."""
@@ -343,22 +343,6 @@ class TopicAdmin(Admin):
                 hint="Tried to set " + ", ".join(f"{entry.name}={entry.value}" for entry in entries) + ".",
             ) from problem
         raise self._error(problem, what) from problem
-
-    def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics and wait until they are gone; names without a topic are fine."""
-        self._connect()
-        for part in in_parts(names, _TOPICS_A_REQUEST):
-            self._permit()
-            self._each(
-                lambda wanted: self._client().delete_topics(
-                    wanted, operation_timeout=self._timeout, request_timeout=self._timeout
-                ),
-                part,
-                lambda name: f"delete topic {name!r}",
-            )
-        deadline = time.monotonic() + self._timeout
-        while self._describe(names) and time.monotonic() < deadline:
-            time.sleep(self._connection.limits.control_pause)
 
     def delete_topic_ids(self, topics: Mapping[str, str]) -> None:
         """Delete the topics with these ids, by name, and wait until they are gone. Another topic that has the name of

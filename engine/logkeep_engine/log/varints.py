@@ -41,7 +41,3 @@ def long_varint(number: int) -> bytes:
     out = bytearray()
     pack_varint(out, number if -INT64_MAX <= number <= INT64_MAX else wrap(number))
     return bytes(out)
-
-
-SMALL_VARINTS = [long_varint(number) for number in range(8192)]
-"""The numbers that fill two bytes at most: looked up, since almost all numbers of a batch are among them."""

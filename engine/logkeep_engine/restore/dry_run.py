@@ -77,7 +77,7 @@ def find_out(context: RestoreContext) -> DryRunFindings:
     if not planned.fresh:
         with context.refusals:
             check_everything(context, planned.archived)
-    _check_rights(context, plan, there)
+    _check_rights(context, plan)
     report = _amounts(context, planned, created, there)
     chosen = _chosen_groups(context, planned)
     moved = _counted(chosen)
@@ -141,7 +141,7 @@ def _check_creation(
     return warnings
 
 
-def _check_rights(context: RestoreContext, plan: RestorePlan, there: Mapping[str, str]) -> None:
+def _check_rights(context: RestoreContext, plan: RestorePlan) -> None:
     """Note what the user may not do, as far as a cluster tells that without a change."""
     targets = [topic.target for topic in plan.topics]
     starting_later = sorted({topic.target for topic in plan.topics for part in topic.partitions if part.log_start > 0})

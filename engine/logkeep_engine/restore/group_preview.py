@@ -27,7 +27,6 @@ from logkeep_engine.restore.offset_map import FoundOffset, OffsetPlace
 from logkeep_engine.restore.task import aborted_of, stream_of
 from logkeep_engine.restore.work import restore_task, with_task
 
-FORMAT = 1
 _NOTHING_SENT = 1 << 62  # records whose data nobody wants
 Maps = Callable[[str, int], OffsetFinder]
 

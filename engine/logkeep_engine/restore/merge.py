@@ -38,11 +38,6 @@ def packed_limit(max_bytes: int) -> int:
     return surely_fit(max_bytes - HEADER_SIZE)
 
 
-def is_small(header: BatchHeader) -> bool:
-    """Whether a batch may go with others."""
-    return header.record_count <= SMALL_RECORDS and header.size <= SMALL_BYTES
-
-
 class BatchStream:
     """Turns archived batches into those to send. `add` and, at the end, `finish` give them in order.
 
@@ -66,7 +61,6 @@ class BatchStream:
     ) -> None:
         self._clip = clip
         self._producer_id = producer_id
-        self._max_bytes = max_bytes
         self._aborted = aborted
         self._done = done
         self._most = min(MERGED_UNPACKED, packed_limit(max_bytes))

@@ -227,16 +227,12 @@ class OffsetMap:
     targets: Sequence[int]
     counts: Sequence[int]
 
-    def translate(self, source_offset: int) -> int:
-        """The target offset of the first restored record at or after `source_offset`; past the last record, the end of
-        the restored ones.
+    def find(self, source_offset: int) -> FoundOffset:
+        """The target offset of the first restored record at or after `source_offset`, and that record; past the last
+        record, the end of the restored ones.
 
         That is what a consumer group's position means: the next record to read.
         """
-        return self.find(source_offset).target
-
-    def find(self, source_offset: int) -> FoundOffset:
-        """The target offset that `translate` gives, and the record that stands for `source_offset`."""
         at = bisect_right(self.sources, source_offset) - 1
         if at >= 0 and source_offset < self.sources[at] + self.counts[at]:
             target = self.targets[at] + source_offset - self.sources[at]

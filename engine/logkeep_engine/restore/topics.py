@@ -40,7 +40,6 @@ class TopicFacts:
     max_batch_bytes: int
     min_timestamp: int
     max_timestamp: int
-    append_time: bool
 
 
 def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
@@ -57,7 +56,6 @@ def topic_facts(segments: Iterable[SegmentEntry]) -> TopicFacts:
             (segment.times.min_base_timestamp for segment in found if segment.times.min_base_timestamp >= 0), default=-1
         ),
         max_timestamp=max((segment.times.max_timestamp for segment in found), default=-1),
-        append_time=any(segment.times.append_time for segment in found),
     )
 
 

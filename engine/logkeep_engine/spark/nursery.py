@@ -26,7 +26,6 @@ import signal
 import socket
 import struct
 import sys
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -50,7 +49,6 @@ class Raised:
     """An attempt has failed with an error after which another attempt is made."""
 
     text: str
-    trace: str
 
 
 class Worker:
@@ -229,7 +227,7 @@ def _attempt(work: tuple[Any, ...]) -> Any:
     try:
         return attempted(*work)
     except Exception as error:
-        return Raised(f"{type(error).__name__}: {error}", traceback.format_exc())
+        return Raised(f"{type(error).__name__}: {error}")
 
 
 # ---- messages

@@ -1,6 +1,6 @@
 """Shows a log row by row: its batches and their records. `dump_files` shows its indexes.
 
-    for row in dump_segment(segment, Options(deep=True)): print(row.text())
+    for row in dump_segment(segment, Options(deep=True)): print("; ".join(row.lines()))
 
 The text of a row is that of Kafka's own tool (`kafka-dump-log.sh`), so that scripts made for its output go on working;
 `fields` have the same names. Source of facts: apache/kafka `DumpLogSegments.scala`, `EndTransactionMarker.java`,

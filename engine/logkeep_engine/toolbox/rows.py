@@ -33,12 +33,8 @@ class Row:
     kind: RowKind
     fields: Mapping[str, Any]
 
-    def text(self) -> str:
-        """The text that Kafka's tool prints."""
-        return "\n".join(self.lines())
-
     def lines(self) -> list[str]:
-        """The lines of the text. Line breaks that a name or a record holds are in them."""
+        """The lines that Kafka's tool prints. Line breaks that a name or a record holds are in them."""
         if self.kind is RowKind.FILE:
             return _lines_of_file(self.fields)
         return [_TEXTS[self.kind](self.fields)]

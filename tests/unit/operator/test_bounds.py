@@ -20,7 +20,6 @@ from logkeep_operator.snapshot import ResourceSnapshot
 from tests.unit.operator.fake_api import FakeApi
 from tests.unit.operator.world import backup_spec
 
-LOGKEEP = "/apis/logkeep.dev/v1alpha1/namespaces"
 NIGHTLY = Key("KafkaBackup", "team-a", "nightly")
 LONG = "x" * 250_000
 NOW = datetime(2026, 11, 27, tzinfo=UTC)

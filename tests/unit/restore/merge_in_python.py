@@ -12,13 +12,14 @@ from logkeep_engine.log.compression import Codec, compress
 from logkeep_engine.log.packer import repacked_size
 from logkeep_engine.log.records import SMALLEST_RECORD, sealed, unpack
 from logkeep_engine.log.transactions import Spans
-from logkeep_engine.log.varints import INT64_MAX, SMALL_VARINTS, long_varint, varint, wrap
+from logkeep_engine.log.varints import INT64_MAX, long_varint, varint, wrap
 from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Action, Outgoing, decide, unchanged
-from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, is_small, packed_limit
+from logkeep_engine.restore.merge import MERGED_BYTES, MERGED_UNPACKED, SMALL_BYTES, SMALL_RECORDS, packed_limit
 from tests.unit.restore.rebuilt_in_python import rebuilt
 
 _MAGIC = 2
 _CUT_AHEAD = 2 << 20
+_SMALL_VARINTS = [long_varint(number) for number in range(8192)]  # those that fill two bytes at most
 
 
 class PackerInPython:
@@ -54,7 +55,7 @@ class PackerInPython:
         append_time = header.max_timestamp if header.is_log_append_time else None
         far = abs(source_time) > INT64_MAX - 64
         total = len(data)
-        body, small = self._body, SMALL_VARINTS
+        body, small = self._body, _SMALL_VARINTS
         table = len(small)
         delta = self.count
         runs: list[tuple[int, int]] = []
@@ -192,7 +193,7 @@ class StreamInPython:
         A small batch is copied, of a large one the outgoing batch holds a view. Raises CorruptBatch if the records are
         not what the header says, and BatchTooLarge for a batch that must be built anew and cannot be unpacked.
         """
-        if action is Action.RAW and not is_small(header):
+        if action is Action.RAW and not (header.record_count <= SMALL_RECORDS and header.size <= SMALL_BYTES):
             yield from self._as_it_is(batch, header)
         elif header.magic < 2:
             yield from self.finish()

@@ -260,7 +260,7 @@ class Leaders:
         self.unknown: dict[tuple[str, int], str] = {}
         self.silent: dict[tuple[str, int], str] = {}
         self.found = {
-            (topic, partition): Ended(1, 9, -1 if epoch is None else epoch, self._end(partition, epoch))
+            (topic, partition): Ended(9, -1 if epoch is None else epoch, self._end(partition, epoch))
             for (topic, partition), epoch in wanted.items()
         }
         return self

@@ -60,7 +60,7 @@ def test_where_source_offsets_do_not_rise_no_record_is_passed_over(
 ) -> None:
     found = made(sources, [(0, sum(count for _, count in sources))])
     assert found.rows == rows
-    assert {offset: found.translate(offset) for offset in translated} == translated
+    assert {offset: found.find(offset).target for offset in translated} == translated
 
 
 def test_an_empty_map() -> None:
@@ -78,7 +78,7 @@ def test_both_sides_must_end_together() -> None:
 def test_translate_gives_the_next_record_to_read() -> None:
     found = made([(10, 5), (20, 5)], [(0, 10)], end=10)
     positions = {0: 0, 10: 0, 14: 4, 15: 5, 19: 5, 20: 5, 24: 9, 25: 10, 99: 10}
-    assert {offset: found.translate(offset) for offset in positions} == positions
+    assert {offset: found.find(offset).target for offset in positions} == positions
 
 
 def test_find_tells_whether_there_is_a_record() -> None:
@@ -127,7 +127,7 @@ def test_any_two_sequences_join_record_by_record(
     found = made(source, list(target))
     flat = [(s + i, t + i) for s, t, n in found.rows for i in range(n)]
     assert flat == list(zip(source_flat[:count], target_flat[:count], strict=True))
-    assert all(found.translate(s) == t for s, t in flat)
+    assert all(found.find(s).target == t for s, t in flat)
 
 
 def test_the_summary_is_read_from_the_first_bytes() -> None:

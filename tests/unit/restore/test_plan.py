@@ -104,9 +104,7 @@ def entry(**changes: object) -> SegmentEntry:
     return changed(plain, **changes)
 
 
-FACTS = TopicFacts(
-    records=10, bytes=500, max_batch_bytes=500, min_timestamp=NOW - 100, max_timestamp=NOW, append_time=False
-)
+FACTS = TopicFacts(records=10, bytes=500, max_batch_bytes=500, min_timestamp=NOW - 100, max_timestamp=NOW)
 
 
 class TestSelection:
@@ -467,7 +465,7 @@ class TestPlan:
             RestorePlan.from_json(json.dumps({**body, "recordBatches": codec}).encode(), "plan")
 
     def test_facts_of_a_topic_without_records(self) -> None:
-        assert topic_facts([]) == TopicFacts(0, 0, 0, -1, -1, False)
+        assert topic_facts([]) == TopicFacts(0, 0, 0, -1, -1)
 
 
 class TestBatching:

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
@@ -228,10 +228,6 @@ class _IndexLeft:
 
 
 _first: Callable[[AbortedTxn], int] = attrgetter("first_offset")
-
-
-class _Encoding(Protocol):
-    def __call__(self, objects: RewrittenObjects) -> SegmentEncoder: ...
 
 
 class _RecordsRewriting:

@@ -51,7 +51,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.held_tables import held_tables, removed_tables
-from logkeep_engine.archive.catalog.packed import pack, sums_of_segments
+from logkeep_engine.archive.catalog.packed import pack
 from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.beginnings import missing_beginnings
@@ -66,13 +66,10 @@ from logkeep_engine.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class VerifyProgress:
-    """Segments and bytes of `.log` objects that are checked, of all that will be; faults so far."""
+    """How many segments are checked, of how many."""
 
     segments: int
     segments_total: int
-    bytes: int
-    bytes_total: int
-    faults: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,7 @@ def verify(
     left_out: list[SegmentEntry] = []
     if cycle is not None and not cycle.is_first:
         tables, left_out = _chosen_by(cycle, tables)
-    reading = _Reading(chosen, state, tables, len(faults), follows=not left_out)
+    reading = _Reading(chosen, state, tables, follows=not left_out)
     for entry, checked in _verified(NeighbouringReads(archive.storage), chosen, chain.from_iterable(tables), workers):
         reading.take(entry, checked)
         if on_progress is not None:
@@ -196,19 +193,15 @@ class _Reading:
         chosen: Mapping[str, str],
         state: ArchiveState,
         tables: Iterable[Sequence[SegmentEntry]],
-        faults: int,
         *,
         follows: bool,
     ) -> None:
-        self._chosen, self._state, self._faults, self._follows = chosen, state, faults, follows
-        self.total = self._bytes_total = 0
-        for segments in tables:
-            self.total += len(segments)
-            self._bytes_total += sums_of_segments(segments)[1]
+        self._chosen, self._state, self._follows = chosen, state, follows
+        self.total = sum(map(len, tables))
         self.objects = self.records = self.good_bytes = 0
         self.damaged: list[tuple[SegmentEntry, list[Damage]]] = []
         self.disagreements: list[str] = []
-        self._done = self._bytes = 0
+        self._done = 0
         self._transactions: list[SegmentTransactions] = []
         self._packs: set[str] = set()
         self._key: Partition | None = None
@@ -223,9 +216,7 @@ class _Reading:
             self._key = entry.topic_id, entry.partition
         if checked.transactions is not None:
             transactions.append(checked.transactions)
-        self._faults += len(checked.damage)
         self._done += 1
-        self._bytes += entry.bytes
         shared = {} if entry.pack_files is None else entry.objects(self._chosen[entry.topic_id])
         self.objects += len(entry.objects(self._chosen[entry.topic_id])) - len(self._packs.intersection(shared))
         self._packs.update(shared)
@@ -243,7 +234,7 @@ class _Reading:
 
     def progress(self) -> VerifyProgress:
         """All that is done so far."""
-        return VerifyProgress(self._done, self.total, self._bytes, self._bytes_total, self._faults)
+        return VerifyProgress(self._done, self.total)
 
 
 def _disagreements(

@@ -64,9 +64,7 @@ def read_segment(
     return _Reading(storage, topic, entry, on_damage).stretches(block)
 
 
-def read_from(
-    storage: Storage, topic: str, entry: SegmentEntry, offset: int, *, block: int = SEEK_BLOCK
-) -> Iterator[Stretch]:
+def read_from(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Stretch]:
     """The stretches of `read_segment` from the batch that holds `offset` on, or from the first behind it. Earlier
     batches are not read.
 
@@ -74,9 +72,9 @@ def read_from(
     index is only a hint: where it is missing or not that of the log, the segment is read from its start. Raises
     ArchiveDamaged at the first damage of what is read. The digest of the whole cannot be compared with a part.
     """
-    stretches = _from_hint(storage, topic, entry, offset, block)
+    stretches = _from_hint(storage, topic, entry, offset)
     if stretches is None:
-        stretches = _Reading(storage, topic, entry, None).stretches(block)
+        stretches = _Reading(storage, topic, entry, None).stretches(SEEK_BLOCK)
     wanted = False
     for stretch, headers in stretches:
         if wanted:
@@ -108,14 +106,14 @@ def first_at_or_after(storage: Storage, topic: str, entry: SegmentEntry, timesta
     return None
 
 
-def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int, block: int) -> Iterator[Stretch] | None:
+def _from_hint(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Stretch] | None:
     """The stretches from where the offset index says; None: it says nothing, or no batch that ends as it says begins
     there."""
     data = _index(storage, topic, entry, names.INDEX)
     hint = find_offset(data, entry.base_offset, offset)
     if hint is None or not 0 < hint.position < entry.bytes:
         return None
-    stretches = _Reading(storage, topic, entry, None, hint.position).stretches(block)
+    stretches = _Reading(storage, topic, entry, None, hint.position).stretches(SEEK_BLOCK)
     try:
         first = next(stretches)
     except (ArchiveDamaged, StopIteration):

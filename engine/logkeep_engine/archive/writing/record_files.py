@@ -63,8 +63,6 @@ def write_consumer_offsets(
     state: ArchiveState,
     keys: Iterable[Partition],
     groups: Iterable[GroupEntry],
-    *,
-    root: str = names.TOPICS,
 ) -> None:
     """Write the positions that `groups` have in each of `keys`; `{}` where none has: the original tool does not restore
     a partition without this file. Raises ArchiveFenced if a newer run than that of `state` has begun.
@@ -75,7 +73,7 @@ def write_consumer_offsets(
         state.epoch,
         [
             (
-                f"{root}{state.topics[topic_id].name}/{consumer_offsets_name(partition)}",
+                f"{names.TOPICS}{state.topics[topic_id].name}/{consumer_offsets_name(partition)}",
                 pack_consumer_offsets(positions.get((topic_id, partition), {})),
             )
             for topic_id, partition in keys

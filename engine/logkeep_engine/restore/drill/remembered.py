@@ -12,7 +12,6 @@ that it has from its creation on.
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -27,8 +26,6 @@ from logkeep_engine.restore.deleting import known_by_both
 from logkeep_engine.restore.drill.scope import TOKEN_DIGITS, DrillScope
 from logkeep_engine.storage import Storage
 from logkeep_engine.stored import reading
-
-log = logging.getLogger(__name__)
 
 _OPEN = StoredDocument(
     "note of a drill's topics",

@@ -390,7 +390,7 @@ def test_a_whole_archive_has_no_faults_and_says_what_it_read(storage: Storage) -
     assert report.whole
     assert (report.segments, report.records, report.objects) == (3, 100, 1 + 3 + 9)
     assert [progress.segments for progress in seen] == [1, 2, 3]
-    assert seen[-1].bytes == seen[-1].bytes_total == report.bytes
+    assert {progress.segments_total for progress in seen} == {3}
     stem = f"topics/orders/{ID}/partition=1/00000000000000000000.0000000001-4"
     assert report.orphans == [f"{stem}.index", f"{stem}.log", f"{stem}.timeindex"]
     assert report.to_json()["whole"] is True

@@ -17,7 +17,6 @@ from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, begin, chunk
 
-ID = ORDERS.topic_id
 OFTEN = CheckpointPolicy(commits=1, min_bytes=1, most_commits=1)
 
 
