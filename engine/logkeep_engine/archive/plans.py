@@ -1,4 +1,4 @@
-"""The stored plans of runs that write an archive, as documents. What is in them, `backup.plan` and `convert.plan` say;
+"""The stored plans of runs that write an archive, as documents. `backup.plan` and `convert.plan` say what is in them;
 readers of the archive look into them, too.
 """
 

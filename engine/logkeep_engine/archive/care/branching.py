@@ -1,4 +1,4 @@
-"""Lets the logs of partitions that were cut off in the cluster go on as new lines of the archive (see `held_lines`).
+"""Continues the logs of partitions that were cut off in the cluster as new lines of the archive (see `held_lines`).
 
 branch_off(writer, forks)
 

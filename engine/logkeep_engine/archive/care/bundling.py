@@ -1,11 +1,12 @@
-"""Keeps the catalog of an old archive small: moves old commits into bundles, and removes checkpoints nobody needs.
+"""Keeps the catalog of an old archive small: moves old commits into bundles, and removes checkpoints that are not
+needed.
 
     bundle_old_commits(writer, now)      # at the end of a run
 
-A bundle is written first (`archive.catalog.bundle`). Later, when it has rested, it is read back, and the objects of its
-commits are deleted. So each commit is somewhere at any moment, and where it is twice, the bundle wins. A kill between
-any two steps leaves what the next run goes on with. A run makes at most one bundle, and removes the commits of at most
-one, so an archive with many commits gets its bundles in as many runs.
+A bundle is written first (`archive.catalog.bundle`). Days later it is read back, and the objects of its commits are
+deleted. So each commit is somewhere at any moment, and where there are two copies, the bundle wins. After a kill
+between any two steps the next run continues. A run makes at most one bundle, and removes the commits of at most one, so
+an archive with many commits gets its bundles in as many runs.
 
 Nothing here is fenced, and nothing needs it: a bundle is created under a name that is used once, it holds commits that
 cannot change, and it is never deleted. A run that comes late, after another one has taken over, does what that one

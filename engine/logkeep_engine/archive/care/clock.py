@@ -1,5 +1,5 @@
-"""Checks the driver's clock. Retention by age removes segments that are old by it, and a clock that is a year ahead
-makes all of them old.
+"""Checks the driver's clock. Retention by age removes segments that are old by that clock, and a clock that is a year
+ahead makes all of them old.
 
 There are two witnesses: the clock of the storage, from the time of an object that was written just now, and the times
 in the catalog. On a local disk the first is the same clock, so there only the second helps: a jump since the run before

@@ -6,10 +6,9 @@
 
 After `parts` verifications each object was read once: that is a cycle. Which of them reads a segment follows from its
 name alone. What was damaged is read again each time, until it is whole or gone. The catalog is read as a whole by the
-first of a cycle, and behind damage of the catalog; the others begin with a checkpoint that was compared before.
+first of a cycle, and after damage of the catalog; the others begin with a checkpoint that was compared before.
 
-`verified.json` keeps the place. It is written when a verification has come to its end, so one that is interrupted is
-done again.
+`verified.json` keeps the place. It is written when a verification has ended, so one that is interrupted is done again.
 """
 
 from __future__ import annotations

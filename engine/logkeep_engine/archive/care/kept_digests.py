@@ -2,8 +2,8 @@
 
 It says of which partition the digests are, has a line for each segment, and at its end the SHA-256 of all before. The
 object is replaced as a whole, as soon as all digests of a partition are made. Each segment's digests are true by
-themselves (`SegmentDigests.fits`), so of two that write at the same time it does not matter who is the last. An object
-that was altered is as good as none.
+themselves (`SegmentDigests.fits`), so when two write at the same time, it does not matter which is the last. An object
+that was altered counts as missing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The notes by which runs that read an archive show that they go on: `runs/<run id>/alive.json`. Nothing is deleted
-that such a run may need: the note is its lease.
+"""The notes by which runs that read an archive show that they are still running: `runs/<run id>/alive.json`. Nothing is
+deleted that such a run may need: the note is its lease.
 
     with ReadingNote(archive.storage, run_id) as note:
         state = archive.load()
@@ -9,13 +9,13 @@ that such a run may need: the note is its lease.
     readers = running_readers(storage, now)
     kept = [reader for reader in readers if reader.needs(removal.commit)]
 
-A note is written anew every some seconds, and once more at its end. A run that was killed writes no end, so its lease
+A note is rewritten every few seconds, and once more at its end. A run that was killed writes no end, so its lease
 lapses: LAPSE_MS after the last beat, by the store's clock alone.
 
-The note says up to which commit its run knows the catalog. What a later commit has removed the run may still read.
+The note says up to which commit its run knows the catalog. The run may still read what a later commit has removed.
 Until it says so, it may have begun before any commit.
 
-Commands and Spark jobs that read an archive are no runs. Their notes have names that begin with `READING`, and who
+Commands and Spark jobs that read an archive are no runs. Their notes have names that begin with `READING`, and whoever
 looks for readers deletes those that have lapsed.
 """
 

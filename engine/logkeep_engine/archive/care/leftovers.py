@@ -1,11 +1,11 @@
-"""Removes what attempts that did not come to their end have left beside the segments of the Records and Avro formats.
+"""Removes what unfinished attempts have left beside the segments of the Records and Avro formats.
 
     writer.end(RunOutcome.SUCCEEDED, groups=groups)
     if may_have_leftovers(writer):
         remove_leftovers(writer, keys)
 
 An attempt that was killed leaves objects that no commit names. A later attempt cuts its segments elsewhere and writes
-other objects beside them. So who reads the folder without the catalog would see records twice. An object that is
+other objects beside them. So a reader of the folder without the catalog would see records twice. An object that is
 removed
 
 - has a name as Logkeep writes it, of a partition that the run has written,
@@ -14,7 +14,7 @@ removed
   may reach over its first offset, and must not be the only copy of what was lost in the cluster. In the folder of a
   generation: begins below the end of that range, and the generation is not being read.
 
-It comes after the run's end, so nobody else needs it. The run itself and all before it can commit nothing any more. A
+It comes after the run's end, so no other run needs it. The run itself and all before it can commit nothing any more. A
 later run commits only segments that begin at offsets for which the catalog did not account when this one ended, under
 other names. So a removal that comes late, and one by a run that another has overtaken, hits nothing that is or will be
 named. A task that outlived its run may leave such an object again: `verify` lists it as an orphan, like all that a

@@ -1,4 +1,5 @@
-"""The expected time of a run, from the rate of an earlier one that has moved enough to tell, or from a default."""
+"""The expected time of a run, from the rate of an earlier one that moved enough to be representative, or from a
+default."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Digests of the records of archived segments: what a restored topic is compared with, see docs/design/0011.
 
 A segment's digests are of its committed records as a consumer sees them, in stretches, each with its offsets. A stretch
-has at least STRETCH_RECORDS records or STRETCH_BYTES bytes, but for the last one. So a difference is found by reading
+has at least STRETCH_RECORDS records or STRETCH_BYTES bytes, except the last one. So a difference is found by reading
 one stretch again, and of a segment that is only needed in part the other stretches still serve.
 
 The digests are bound to what they were made from: to the digest of the segment's bytes, and to the transactions that
-were left out. If either is another one now, they are stale, and whoever needs them makes them anew.
+were left out. If either has changed, they are stale, and whoever needs them makes them again.
 """
 
 from __future__ import annotations

@@ -4,17 +4,18 @@
     removed = remove_expired(writer, RetentionLimits(max_age=30 * 86_400_000), now)
     purged = purge(writer, grace=86_400_000)
 
-Readers see the archive as the last successful run has left it, without what was removed right after its end. So a kill
-between the end and the commit leaves everything. One after the commit leaves objects that nothing names any more and
-the catalog's word that they may be there: a later run that succeeds deletes them. No name of theirs is ever used again,
-since the catalog still accounts for their offsets. So a deletion that comes late, even by a run that another has
-overtaken, deletes nothing else.
+Readers see the archive as the last successful run left it, without what was removed right after its end. So a kill
+between the end and the commit leaves everything. One after the commit leaves objects that no commit names any more; the
+catalog has them as unpurged, and a later run that succeeds deletes them. No name of theirs is ever used again, since
+the catalog still accounts for their offsets. So a deletion that comes late, even by a run that another has overtaken,
+deletes nothing else.
 
 Objects are deleted when their removal is older than the grace, and no running reader began before it (see `leases`). A
-pack is deleted when all segments in it are such. Until then the catalog keeps its word for each removal that names the
-pack, so it always knows everything that a pack holds.
-The time of a removal is that of the commit's object by the store's clock, or the one that the commit tells, whichever
-is later and not in the future. If the clocks are doubtful, nothing is deleted.
+pack is deleted when all segments in it are such. Until then each removal that names the pack stays unpurged, so the
+catalog always knows everything that a pack holds.
+
+The time of a removal is that of the commit's object by the store's clock, or the one that the commit has, whichever is
+later and not in the future. If the clocks are doubtful, nothing is deleted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Carries out the retention of a KafkaBackup: what `retention` finds goes, and `removal` removes it.
+"""Carries out the retention of a KafkaBackup: `retention` finds what goes, and `removal` removes it.
 
 rules = RetentionRules.of(spec.retention, chosen)
 writer.hold(with_spec_holds(writer.state.retention_holds, spec.retention.hold))

@@ -1,4 +1,4 @@
-"""Segments written anew without the records of some keys. Nothing names what is written before a commit does.
+"""Rewrites segments without the records of some keys. What is written is not in the archive before a commit names it.
 
     found = without_keys(place, keys, topic, entry, attempt)     # None: the segment has none of the keys
     writer.exchange([Exchange(entry, found.left)])
@@ -8,8 +8,8 @@ A batch that loses all its records goes. If it is the last of its segment it sta
 ends where it ended. A segment that loses all its batches goes.
 
 A name is used once, so what is written has another name than what it replaces. In the Kafka format the epoch and the
-attempt are in it. In the Records and the Avro format the number in the name gets one digit more: readers of numbers
-take it for the same.
+attempt are in it. In the Records and the Avro format the number in the name gets one digit more: to readers of numbers
+it is the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The check of one segment: reads each of its objects, makes indexes and facts anew, and compares them."""
+"""The check of one segment: reads each of its objects, makes indexes and facts again, and compares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tells what an erasure, a new generation, or whoever else takes records out of an archive, must leave alone."""
+"""Tells what must stay in an archive, whoever takes records out of it: an erasure, a new generation, or something
+else."""
 
 from __future__ import annotations
 

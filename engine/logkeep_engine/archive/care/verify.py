@@ -1,4 +1,4 @@
-"""Is the archive whole? Reads every object that the catalog names and makes everything anew that can be made anew.
+"""Is the archive whole? Reads every object that the catalog names, and makes again everything that can be made again.
 
     report = verify(Archive.open(storage))
     for damage in report.faults: print(damage)
@@ -26,7 +26,7 @@ newer commit names is no damage, whatever is left of it. What was removed before
 has replaced it and a run with a hold needs it (see `kept_fronts`).
 
 An incremental verification (`increments`) does not read all segments: of those that it leaves out it compares only the
-sizes of their objects, and what shows in all segments of a partition together it does not look for.
+sizes of their objects, and it does not look for what only all segments of a partition together show.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Each commit has a SHA-256 of itself, and stands on the one before by naming its SHA-256. So commits are a chain, and the
 hash of one is that of all before it.
 
-An anchor is the number of a commit and its hash. Whoever has it outside of the bucket sees that commits up to it are
-gone, or that one of them was altered under a new hash, whatever else the bucket says. A reader follows the chain in the
-commits that it reads anyway. Up to the checkpoint with which it begins it takes the checkpoint's word, as for all
+An anchor is the number of a commit and its hash. Whoever keeps it outside of the bucket can tell that commits up to it
+are gone, or that one of them was altered under a new hash, whatever else the bucket says. A reader follows the chain in
+the commits that it reads anyway. Up to the checkpoint with which it begins it takes the checkpoint's word, as for all
 facts; `logkeep verify` reads all commits and compares the checkpoints with them.
 """
 

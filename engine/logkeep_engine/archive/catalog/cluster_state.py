@@ -9,7 +9,7 @@ the run has its SHA-256; without that it is not in the archive.
      "scramUsers":{"columns":["name","mechanism","iterations"],"rows":[[…]]},
      "notArchived":{"quotas":"CLUSTER_AUTHORIZATION_FAILED: …"}}
 
-A kind that the cluster did not tell has no table, and its reason stands under `notArchived`.
+A kind that the cluster did not give has no table, and its reason is under `notArchived`.
 """
 
 from __future__ import annotations

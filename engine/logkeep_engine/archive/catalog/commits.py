@@ -2,8 +2,8 @@
 
 A commit is one line of JSON for people and programs. Its last key `sha256` is the hash of the document without that
 key, so that an altered commit is never mistaken for another. `previous` is the `sha256` of the commit before, so that
-the hash of a commit is that of all before it. `signer` names the key that has signed it, "" if none has: then
-`signature` stands behind the hash, which does not cover it.
+the hash of a commit is that of all before it. `signer` names the key that has signed it, "" if none has. A signed
+commit has its `signature` after the hash, which does not cover it.
 
     {"format":1,"archiveId":…,"commit":42,"kind":"Data","runId":…,"epoch":3,"time":…,"token":…,"previous":…,"signer":…,
      "purged":[],"holds":null,"topics":{"columns":["name","topicId",…],"rows":[[…]]},"segments":{…},…,"sha256":…,"signature":…}

@@ -4,21 +4,21 @@ A run reads the log of a partition again from its start, up to the offset at whi
 ends. That is the *passive* generation, and it is held aside. Everything from that offset on is archived once and is
 part of both. When the passive generation is whole, one commit makes it the current line (see `lines`): its own offsets
 are those below that offset, and it is the line before from there on. So there is a whole generation after every commit,
-and points of before see what they saw.
+and earlier points see what they saw.
 
 A generation becomes *exact* with that commit. A broker removes a record once a later one of its key is in the log. So a
-reader of the log misses a record whose later one lies behind what he has read. The run that makes a generation active
-has read on to the end that the log had after the last record below was read, and found no offset missing there. What
-has taken the place of a missing record lies in what was read then. A generation is exact from that end on, and not
-below it.
+reader of the log misses a record whose later one lies after what was read. The run that makes a generation active has
+read on to the end that the log had after the last record below was read, and found no offset missing there. What has
+taken the place of a missing record lies in what was read then. A generation is exact from that end on, and not below
+it.
 
-A log that is cut off below that end loses what has taken the place of missing records. The line that goes on is exact
+A log that is cut off below that end loses what has taken the place of missing records. The line that continues is exact
 nowhere then, whatever is archived on it; the branch is what it was. Nothing is missing where no offset is.
 
 Another generation is *due* ahead of its time if a reconciliation has found stale keys (`backup.reconcile.healing`), or
-if a log was cut off so that what went on is not exact. One that is being read goes then: it may have read a key before
-that was deleted. The catalog keeps that one is due until a later one becomes active, whatever becomes of those that are
-begun meanwhile.
+if a log was cut off so that what continued is not exact. One that is being read is dropped then: it may have read a key
+before that was deleted. The catalog keeps that one is due until a later one becomes active, whatever becomes of those
+that are begun meanwhile.
 """
 
 from __future__ import annotations

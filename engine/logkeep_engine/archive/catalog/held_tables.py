@@ -1,9 +1,9 @@
-"""All that an archive has objects of: tables of segments, each with its kind. Pure.
+"""Everything of which an archive has objects: tables of segments, each with its kind. Pure.
 
     for table in held_tables(state): ...      # all but what was removed
     for table in removed_tables(state): ...   # its objects may be there still
 
-Whoever has to see every object goes through these, so that nobody forgets a kind.
+Whoever has to see every object goes through these, so that no kind is forgotten.
 """
 
 from __future__ import annotations

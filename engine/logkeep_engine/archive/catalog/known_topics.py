@@ -1,4 +1,4 @@
-"""Remembers of a topic what a run that sees it again does not say."""
+"""Adds to a topic what the archive knows and a run that sees the topic again does not say."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The lines of a partition: ways through its offsets. Pure.
 
-Line 0 is its own everywhere. Any other has a base line and a range of its own; outside of that it is its base. The log
-was cut off and went on otherwise: the new log owns all from the fork on. It was read again from its start: the new
-reading owns what lies below the offset at which the old one goes on.
+Line 0 is its own everywhere. Any other has a base line and a range of its own; outside of that it is its base. If the
+log was cut off and continued with other records, the new log owns all from the fork on. If it was read again from its
+start, the new reading owns what lies below the offset at which the old one continues.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@
 Witnesses are the heartbeat of a run, which says its epoch and its last commit, the plan of a run, which it stores after
 its first commit, and the name of a checkpoint, which says up to which commit it goes. A run that finds a lost tail
 steps over the epochs that it hears of, so that no name is used twice, and stores what it has found in its folder
-(`lost-tail-<epoch>.json`): later commits take the numbers of the lost ones, and then no other witness may be
-left.
-`verify` knows one witness more, the epoch in the name of a segment, since it lists `topics/`; that may be a million
+(`lost-tail-<epoch>.json`): later commits take the numbers of the lost ones, and then no other witness may be left.
+`verify` knows one more witness, the epoch in the name of a segment, since it lists `topics/`; that may be a million
 objects, so a run that begins and a reader look at `runs/` only.
 
 Heartbeats are read if the catalog does not know their run or knows it as unended, or if they were written last. An

@@ -1,11 +1,11 @@
-"""A storage whose documents are signed: what runs store of themselves, and `archive.json`.
+"""A storage whose documents are signed: what runs store about themselves, and `archive.json`.
 
     storage = SigningStorage(open_storage(spec.storage), keys, info.archive_id)
     storage.put("runs/nightly-1/plan.json", plan)     # stored with the signer and the signature as its last keys
     plan = storage.read("runs/nightly-1/plan.json")   # as it was put; ArchiveUnsigned if no trusted key has signed it
 
-Whoever stores a document knows nothing of signatures, and nobody reads one past them: an archive gives out no other
-storage. A signature is over the archive's id, the path and the content, so a document of another archive, run or
+Whoever stores a document knows nothing of signatures, and cannot bypass them when it reads: an archive gives out no
+other storage. A signature is over the archive's id, the path and the content, so a document of another archive, run or
 partition does not fit in its place. Without keys documents are stored as they are, and read whether they are signed or
 not. Segments, their indexes and the catalog pass through: commits are signed themselves, and have digests of the rest.
 """

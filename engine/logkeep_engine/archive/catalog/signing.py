@@ -5,8 +5,8 @@
     keys.check(keys.signer, of_commit(42, sha256), signed, "commit 42")     # True: a trusted key has signed it
 
 A signature is over a line of text that names what is signed by its hash, so that it fits one thing only. It stands
-behind what it signs, outside of its hash: who signs anew with another key breaks no chain and no anchor. Whoever signs
-names his key in what is signed: a commit that lost its signature says so.
+after what it signs, outside of its hash: signing again with another key breaks no chain and no anchor. The signer names
+its key in what is signed: a commit that lost its signature says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Segments that were removed from an archive, and whose objects may be there still. No I/O.
+"""Segments that were removed from an archive, and whose objects may still be there. No I/O.
 
-A commit takes segments out of the archive: nothing names their objects any more. The objects are deleted later, so that
-readers who have begun before find them. Then another commit says that they are gone.
+A commit takes segments out of the archive: the state no longer names their objects. The objects are deleted later, so
+that readers that began before find them. Then another commit says that they are gone.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 A commit is one conditional create of the next number, and the only thing that makes anything visible. A crash before it
 leaves objects that no commit names; a crash after it loses nothing. After it the writer looks for a bundle of that
-number: if there is one with another commit, another run has taken over long ago. A crash while a checkpoint is written
+number: if there is one with another commit, another run took over long ago. A crash while a checkpoint is written
 leaves the commits, from which it can be made again. `docs/design/0001` says how runs tell each other apart, and `0012`
 why the look suffices.
 """

@@ -1,7 +1,7 @@
 """The choice between incarnations of a topic: a topic that was deleted and created again has another id, and the
 archive keeps both.
 
-By default the newest incarnation with records is taken. Records of aborted transactions do not count. Somebody who has
+By default the newest incarnation with records is taken. Records of aborted transactions do not count. A user who
 deleted a topic by mistake, and created it again, wants the old records back, and the new incarnation is empty. But a
 producer may have begun a transaction in the new one, and aborted it.
 """

@@ -1,6 +1,6 @@
 """The registry of layouts: which reader opens a segment.
 
-A new format is a module with a `LayoutReader` and a line in `READERS`. Who reads an archive goes through
+A new format is a module with a `LayoutReader` and a line in `READERS`. Whoever reads an archive goes through
 `reading.partition`, and does not ask for the format.
 """
 

@@ -1,4 +1,4 @@
-"""The bytes of an archived log, block by block, whether it lies there as it is or in seekable zstd.
+"""The bytes of an archived log, block by block, whether it is stored as it is or in seekable zstd.
 
     for item in read_log(storage, topic, entry): ...      # LogBlock | DamagedBytes
 

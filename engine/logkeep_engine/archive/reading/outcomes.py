@@ -3,7 +3,7 @@
     outcomes = partition_outcomes(storage, "orders", entries, state.kept(topic_id, 0))
     aborted = outcomes.aborted(transaction_index(storage, "orders", entries))
 
-A segment's `.txnparts` object says what its log says of transactions. Nothing names it: where it is gone, the segment
+A segment's `.txnparts` object says what its log says of transactions. No commit names it: where it is gone, the segment
 is read as a whole.
 """
 

@@ -5,8 +5,8 @@
     for records in reader.records(start=100): ...           # of every format, committed ones only
     reader.transactions.aborted
 
-`open_partition` raises ArchiveDamaged at the first damage. `open_damaged` goes on behind damage and hands it out in its
-place: who reads so sees `Damage` among the batches and records. The entries may be all segments of a partition, some
+`open_partition` raises ArchiveDamaged at the first damage. `open_damaged` continues after damage and hands it out in
+its place: its readers see `Damage` among the batches and records. The entries may be all segments of a partition, some
 that follow one another, or one, and slices of segments (`SegmentEntry.cut`): of a slice only what lies in it is read,
 and a batch across its bounds is cut. Reading raises what the storage raises.
 

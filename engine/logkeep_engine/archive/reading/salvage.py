@@ -1,7 +1,7 @@
 """The survey of a damaged partition: which offsets a restore leaves out.
 
 A survey is made before the plan is stored and is part of it. Later the tasks read damaged segments with the same reader
-(`partition.open_damaged`) and refuse to go on if they see anything else than the survey did, so that the stream of
+(`partition.open_damaged`) and refuse to continue if they see anything else than the survey did, so that the stream of
 records stays the same in every attempt.
 """
 

@@ -1,9 +1,9 @@
 """Reads archived segments and checks every batch. Memory is bounded whatever the segment's size, compressed or not.
 
-`read_segment` is strict: it raises ArchiveDamaged at the first damage. With `on_damage` it goes on with the next whole
-batch and says which offsets are lost. A CRC does not cover offsets and leader epochs. So offsets must rise inside the
-segment's range, and the whole object must have the catalog's digest. The digest is known at the end only: who must not
-use a batch of an altered segment verifies the segment first.
+`read_segment` is strict: it raises ArchiveDamaged at the first damage. With `on_damage` it continues with the next
+whole batch and says which offsets are lost. A CRC does not cover offsets and leader epochs. So offsets must rise inside
+the segment's range, and the whole object must have the catalog's digest. The digest is known only at the end: a caller
+that must not use a batch of an altered segment verifies the segment first.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ or of a later one that failed after it had tried everything.
 
 At that commit every partition is archived up to a last stable offset, except for the partitions that a failed run
 names. The consumer groups are those of the last success. Segments that retention removed right after it are left out. A
-later run adds segments out of order, so the view does not have them. If no backup has ended so, the view is the
-state at the newest commit and not `finished`. A restore refuses it, unless the user says that it shall be taken: the
+later run adds segments out of order, so the view does not have them. If no backup has ended like that, the view is the
+state at the newest commit and not `finished`. A restore refuses it, unless the user says that it is to be taken: the
 cluster may have been lost during the first backup. In both cases it is known how transactions ended, see
 `archive.reading.transactions`.
 """

@@ -1,7 +1,7 @@
 """Does a topic of the archive have records that a consumer of committed records sees?
 
-The catalog counts all records, also those of aborted transactions. Where nothing but transactions has written, the
-outcomes tell, and the headers of batches up to the first that was committed.
+The catalog counts all records, also those of aborted transactions. Where only transactions have written, the outcomes
+and the headers of batches up to the first that was committed tell it.
 """
 
 from __future__ import annotations

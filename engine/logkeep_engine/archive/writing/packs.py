@@ -1,4 +1,4 @@
-"""Writing packs: objects that hold small segments of several partitions, one behind the other.
+"""Writing packs: objects that hold small segments of several partitions, one after the other.
 
 packs = TaskPacks(storage, epoch, task, attempt)
 entry = packs.take("orders", entry, log, {names.INDEX: ..., names.TIMEINDEX: ...})

@@ -2,11 +2,11 @@
 
 `index_partition_NNN` lists the segments of a partition, `consumer_offsets_partition_NNN` the positions of consumer
 groups in it. Both repeat what the catalog says, so they can be made again at any time: a kill before leaves old ones,
-and the next run that succeeds makes them anew. Logkeep itself reads them in imports only.
+and the next run that succeeds makes them again. Logkeep itself reads them in imports only.
 
-A file is replaced only if nobody has written it since this writer checked that no newer run has begun. Segments are
-replaced in the same way (see `record_writer`). So a writer that outlived its run does not put an old list in the place
-of its successor's.
+A file is replaced only if it was not written since this writer checked that no newer run has begun. Segments are
+replaced in the same way (see `record_writer`). So a writer that outlived its run does not replace its successor's list
+with an old one.
 """
 
 from __future__ import annotations

@@ -8,19 +8,19 @@ order is data, index, receipt, commit. The writer looks at what lies under a nam
 
 - Nothing lies there: the object is created, conditionally.
 - The same bytes lie there: nothing is written.
-- Other bytes lie there: the log was compacted since, or segments have another size now. They were never committed:
-  a range of offsets is committed once. They are replaced, but only as they were when this writer began to write its own
+- Other bytes lie there: the log was compacted since, or segments have another size now. They were never committed: a
+  range of offsets is committed once. They are replaced, but only as they were when this writer began to write its own
   object (`Storage.writer(replaces=...)`), and only after it has seen, later than that, that no newer run has begun. So
   a writer that outlived its run replaces nothing that its successor wrote: either it sees the successor in the catalog,
-  or what it looked at is not there any more.
+  or what it looked at is no longer there.
 
 Two cases are left, both of a log that was compacted between two attempts, and `verify` names what either would leave:
 
 - An object was there before both writers, and the successor found it to be just what it needs. The old writer, between
   its look into the catalog and its request, was about to replace it with something else.
-- Two attempts of one run, that is one epoch, are alive: a task that Spark gave up goes on beside the one that took its
-  place. The old one may replace what the new one has written and the driver has not committed yet. The receipt that is
-  committed then speaks of other bytes.
+- Two attempts of one run, that is of one epoch, are alive: a task that Spark gave up continues beside the one that took
+  its place. The old one may replace what the new one has written and the driver has not committed yet. The receipt that
+  is committed then speaks of other bytes.
 
 A kill while data is written leaves nothing (S3: an unfinished upload). A kill after the data leaves an object without
 index, a kill after the index leaves both. No commit names them, and the next attempt finds them equal or replaces them.

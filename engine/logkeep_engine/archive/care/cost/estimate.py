@@ -1,7 +1,8 @@
 """Estimates what an archive costs, from its catalog and three lists of objects that the catalog does not name.
 
 Objects of `topics/` are those that the catalog names. Not counted are orphans (`verify` lists them), `.txnparts`, and
-the two files for each partition that only the Records format has: nobody knows their sizes without listing all objects.
+the two files for each partition that only the Records format has: their sizes are unknown unless all objects are
+listed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The cost of an archive, as `logkeep inspect --cost` tells it. Without prices no field says a price.
+"""The cost of an archive, as `logkeep inspect --cost` shows it. Without prices no field has a price.
 
-Sizes are bytes, times ms since the epoch. None stands for what nobody knows, or what nobody has asked for.
+Sizes are bytes, times ms since the epoch. None stands for what is unknown, or was not asked for.
 """
 
 from __future__ import annotations

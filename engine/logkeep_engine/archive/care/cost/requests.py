@@ -1,8 +1,8 @@
 """How many requests an S3 store gets for an archive. docs/cli.md says the same in words.
 
-The numbers of a segment follow from its entry, and from the sizes of parts and blocks. What a run asks for besides is
-that of a run which nothing interrupts. Not counted are requests that are repeated, and those that a run makes again and
-again while it lasts: heartbeats, and further commits.
+The numbers of a segment follow from its entry, and from the sizes of parts and blocks. What else a run asks for is
+counted as for a run that nothing interrupts. Not counted are requests that are repeated, and those that a run makes
+again and again while it lasts: heartbeats, and further commits.
 """
 
 from __future__ import annotations
