@@ -309,7 +309,7 @@ class Reporter:
             samples.append(_Sample(now, totals.offsets_done, totals.bytes))
         seconds, offsets = now - then.time, totals.offsets_done - then.offsets
         if seconds < LEAST_RATE_SECONDS or offsets < 0 or totals.bytes < then.bytes:
-            return None, None  # it has just begun, or a task began anew
+            return None, None  # it has just begun, or a task began again
         left = totals.offsets_total - totals.offsets_done
         rate = int((totals.bytes - then.bytes) / seconds)
         return rate, int(left * seconds / offsets) if offsets else None

@@ -78,7 +78,7 @@ class Metrics:
     def _describe_care(self) -> None:
         self._unpurged = self._of_resource(
             "logkeep_archive_waiting_bytes",
-            "Bytes of removed objects that are there still: for their grace, or locked.",
+            "Bytes of removed objects that are still there: for their grace, or locked.",
         )
         self._locked = self._of_resource(
             "logkeep_archive_locked_objects", "Removed objects that the store refuses to delete."

@@ -62,7 +62,7 @@ class WorkQueue(Generic[K]):
         self._started: dict[K, float] = {}
         self._errors: dict[K, int] = {}
         self._not_before: dict[K, float] = {}  # of those whose last look failed
-        self._anew: set[K] = set()  # of those that are due: asked for anew since their look began
+        self._anew: set[K] = set()  # of those that are due: asked for again since their look began
         self._changed = asyncio.Event()
         self.last_turn = clock()
 

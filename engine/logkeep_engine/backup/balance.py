@@ -78,7 +78,7 @@ def heavy(chunks: Sequence[Chunk], slots: int) -> dict[Key, Chunk]:
 def recut(
     plan: BackupPlan, wanted: Mapping[Key, Chunk], samples: Mapping[Key, Sequence[Sample]], slots: int
 ) -> BackupPlan:
-    """The plan with the chunks of the `wanted` partitions made anew. By the samples they have equal bytes; a partition
+    """The plan with the chunks of the `wanted` partitions made again. By the samples they have equal bytes; a partition
     without samples gets chunks of equal numbers of offsets.
     """
     limit = min(CHUNK_BYTES, share(plan.chunks, slots))

@@ -137,7 +137,7 @@ def compare_logs(lineages: Mapping[TopicPartition, Lineage], ask: Ask) -> Standi
 
 
 class _Walk:
-    """The comparison of one partition, begun anew if another leader answers than before."""
+    """The comparison of one partition, begun again if another leader answers than before."""
 
     def __init__(self, lineage: Lineage) -> None:
         self._lineage = lineage

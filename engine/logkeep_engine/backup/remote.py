@@ -94,7 +94,7 @@ def cut_remote(
 
 
 def with_parts(plan: BackupPlan, parts: Mapping[Where, RemoteRange], slots: int) -> BackupPlan:
-    """The plan with the chunks of these partitions made anew, of about equal bytes."""
+    """The plan with the chunks of these partitions made again, of about equal bytes."""
     sized: list[tuple[Chunk, RemoteRange | None]] = []
     for chunk in _joined(plan.chunks, parts.keys()):
         part = parts.get((chunk.topic, chunk.partition))

@@ -16,7 +16,7 @@ from pydantic import Field
 ANCHOR_PATTERN = r"^(0|[1-9][0-9]{0,18}):[0-9a-f]{64}$"
 AnchorText = Annotated[str, Field(pattern=ANCHOR_PATTERN)]
 NEW = "new"
-"""The consent to begin anew where an archive has been and is gone: there is no commit to name."""
+"""The consent to begin again where an archive has been and is gone: there is no commit to name."""
 
 _ANCHOR = re.compile(ANCHOR_PATTERN)
 _AGAIN = re.compile(r"[ -~]{1,64}")

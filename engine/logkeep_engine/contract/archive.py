@@ -136,7 +136,7 @@ class Locked(Model):
 
 class Retained(Model):
     """The retention of the run: what it has removed, and what was deleted of that and of earlier removals. The objects
-    of `waiting_segments` are there still. `kept` are the newest of `points`."""
+    of `waiting_segments` are still there. `kept` are the newest of `points`."""
 
     removed_segments: Count = 0
     removed_snapshots: Count = 0

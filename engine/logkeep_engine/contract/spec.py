@@ -331,7 +331,7 @@ class SourceSpec(Model):
 
 
 class IfTopicExists(StrEnum):
-    """`Append`: write behind what is there. `Replace`: delete the topic and create it anew. `Resume`: go on with what
+    """`Append`: write behind what is there. `Replace`: delete the topic and create it again. `Resume`: go on with what
     an earlier restore of the same settings has begun.
     """
 

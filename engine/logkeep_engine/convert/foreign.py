@@ -42,11 +42,11 @@ _REBUILDABLE = (IndexState.MISSING, IndexState.SHORT)
 @dataclass(frozen=True, slots=True)
 class Repair:
     """An object of a folder that is not as it should be, and can be repaired. `cut_to` is the number of bytes of the
-    segment that are kept, None if it is whole. `rebuild`: its index is made anew. `replaces` are the objects that are
+    segment that are kept, None if it is whole. `rebuild`: its index is made again. `replaces` are the objects that are
     kept under the run's folder before they are changed.
 
-    `cut_to`: bytes of the segment that are kept, None: it is whole. `rebuild`: its index is made anew. `replaces`: what
-    is there now is kept under the run.
+    `cut_to`: bytes of the segment that are kept, None: it is whole. `rebuild`: its index is made again. `replaces`:
+    what is there now is kept under the run.
     """
 
     segment: FoundSegment

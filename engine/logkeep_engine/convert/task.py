@@ -1,4 +1,5 @@
-"""One task of a conversion: read the segments of one chunk, write them anew, and say in a receipt what was done.
+"""One task of a conversion: read the segments of one chunk, write them in the target's format, and report it in a
+receipt.
 
     read (read.py) -> records -> segments (write.py)        batches to batches: copied as they are
 

@@ -141,7 +141,7 @@ class _ErasureRun(ArchivingRun):
         if left:
             raise ArchiveDamaged(
                 f"{so_many(len(left), 'segment')} cannot be copied out of packs that hold records of the keys, so "
-                f"these packs are there still: {left[0]}",
+                f"these packs are still there: {left[0]}",
                 hint="Bring these objects back from a copy, and erase again: what could be erased is.",
                 faults=left,
             )
@@ -160,7 +160,7 @@ class _ErasureRun(ArchivingRun):
         writer.end(RunOutcome.SUCCEEDED, erasure=entry)
 
     def _rewrite(self, writer: Writer, topic_ids: tuple[str, ...]) -> tuple[str, ...]:
-        """Write the segments anew that hold a key. Returns the faults of those that cannot be read."""
+        """Rewrite the segments that hold a key. Returns the faults of those that cannot be read."""
         writer.change_generations(_dropped(writer.state, topic_ids))
         works = works_of(writer.state, self._asked.topic, topic_ids)
         self._partitions = len({work.key for work in works})

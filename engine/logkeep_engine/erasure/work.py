@@ -1,4 +1,4 @@
-"""The tasks of an erasure: some segments of a partition each, looked through and written anew without the keys."""
+"""The tasks of an erasure: some segments of a partition each, looked through and rewritten without the keys."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ErasureDone:
 
 
 def erase_task(setting: ErasureSetting, work: ErasureWork, context: TaskContext) -> ErasureDone:
-    """Write the segments anew that hold a key. Raises what the storage raises."""
+    """Rewrite the segments that hold a key. Raises what the storage raises."""
     progress = TaskProgress(context)
     keys = setting.keys.kernel()
     rewritten: list[Rewritten] = []

@@ -6,7 +6,7 @@
     consumer_offsets_partition_003                          the positions of consumer groups
 
 Numbers are padded to 3 and 10 digits and grow beyond. So names do not sort as their numbers do: sort what was parsed. A
-segment that was written anew after an erasure has a longer number, with more zeros.
+segment that was rewritten after an erasure has a longer number, with more zeros.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def segments_of(names: Iterable[str]) -> dict[int, list[RecordsName]]:
 def pack_partition_index(segments: Iterable[RecordsName]) -> bytes:
     """The index of a partition with these segments, whose offsets must rise. Raises ValueError if they do not.
 
-    It must name exactly the segments that are there: make it anew from `segments_of` after segments were deleted.
+    It must name exactly the segments that are there: make it again from `segments_of` after segments were deleted.
     """
     packed = bytearray(MAGIC)
     last: RecordsName | None = None

@@ -147,7 +147,7 @@ class BrokerPool:
             await asyncio.wait(closing, timeout=1)
 
     async def answers(self) -> bool:
-        """Whether a broker of the right cluster answers at once. Learns the brokers anew, as entering does."""
+        """Whether a broker of the right cluster answers at once. Learns the brokers again, as entering does."""
         try:
             async with asyncio.timeout(_AT_ONCE_SECONDS):
                 await self._refresh([])

@@ -5,7 +5,7 @@
         starts.found, starts.unknown, starts.silent
 
 A partition is in exactly one of the three: what cannot be known is said, never left out and never guessed. Leaders are
-asked for anew before each attempt, so that one which died or moved costs a second and not the whole patience.
+asked for again before each attempt, so that one which died or moved costs a second and not the whole patience.
 """
 
 from __future__ import annotations

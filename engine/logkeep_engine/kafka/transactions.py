@@ -159,7 +159,7 @@ class PaddingTransactions:
     # ---- the steps
 
     async def _begin(self) -> None:
-        """Begin the transaction. It is not begun anew where nobody answers: the first request could come later still,
+        """Begin the transaction. It is not begun again where nobody answers: the first request could come later still,
         and open it when it has ended.
         """
         where = (self._topic, self._partition)

@@ -300,7 +300,7 @@ def rewritten_header(
     """The first 61 bytes of a batch that a producer may send, for the whole batch of magic 2 with this `header`.
 
     They are sent in front of `batch[HEADER_SIZE:]`, so no record is copied. Offset, producer fields, bits and CRC are
-    made anew.
+    made again.
 
     `transactional=None` keeps the bit. The delete-horizon bit goes, since it is the business of one log's cleaner;
     `base_timestamp` stays, so every record keeps its time. Gaps and the timestamp type stay too: a broker refuses

@@ -10,8 +10,8 @@
     ...  # the same with the dirty section
 
 The clean section is what was compacted before, so it has each key once; the dirty one is the log behind it. A batch
-that loses nothing keeps its bytes; another is built anew with the offsets, times, headers and producer fields that it
-had. Batches of magic 0 and 1 become batches of magic 2.
+that loses nothing keeps its bytes; another is rebuilt with the offsets, times, headers and producer fields that it had.
+Batches of magic 0 and 1 become batches of magic 2.
 
 Several tasks may compact one partition together, each a range of its offsets, which is its dirty section:
 

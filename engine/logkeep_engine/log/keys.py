@@ -4,7 +4,7 @@
     left = remains(batch, header, wanted.kernel())
 
 Where wanted keys go, the keys themselves do not: each is known by its length, and by a BLAKE3 made with a secret that
-is drawn anew each time.
+is drawn again each time.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ _GROWTH = 16  # time, offset and length may grow from one byte each to 10, 5 and
 class Packer:
     """Gathers the records of batches of magic 2 into one batch of create time, without gaps, in the order of `add`.
 
-    Only the length, time and offset of a record are written anew. Keys, values and headers are copied as they are,
-    packed. Every record keeps the time that a consumer sees, which is the batch's max timestamp in a log-append-time
-    batch.
+    Only the length, time and offset of a record are rewritten. Keys, values and headers are copied as they are, packed.
+    Every record keeps the time that a consumer sees, which is the batch's max timestamp in a log-append-time batch.
     """
 
     def __init__(self) -> None:

@@ -191,7 +191,7 @@ def owner_of(path: Path, otherwise: Path) -> os.stat_result:
 
 
 def replace_file(path: Path, content: bytes, owner: os.stat_result) -> None:
-    """Write a file anew, whole; it is durable once the folder is synced too.
+    """Write a file again as a whole; it is durable once the folder is synced too.
 
     It gets the mode and, since a broker of another user must be able to open it, the owner in `owner`.
     """

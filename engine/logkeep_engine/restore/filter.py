@@ -1,4 +1,4 @@
-"""Decides about each archived batch: it is left out, sent as it is with new producer fields, or built anew from its
+"""Decides about each archived batch: it is left out, sent as it is with new producer fields, or rebuilt from its
 records (by `merge` together with its neighbours). Pure.
 
 The stream that comes out is a function of the archive's bytes and the plan alone: the same batches, with the same
@@ -28,7 +28,7 @@ class Action(Enum):
     ABORTED = "aborted transaction"  # no consumer of committed records ever saw it
     EMPTY = "emptied by compaction"
     RAW = "as it is"
-    REBUILD = "built anew"
+    REBUILD = "rebuilt"
 
 
 _LEFT_OUT = {Unseen.CONTROL: Action.CONTROL, Unseen.ABORTED: Action.ABORTED, Unseen.EMPTY: Action.EMPTY}
@@ -37,7 +37,7 @@ _LEFT_OUT = {Unseen.CONTROL: Action.CONTROL, Unseen.ABORTED: Action.ABORTED, Uns
 def decide(header: BatchHeader, aborted: Spans) -> Action:
     """The action for a batch, by its header.
 
-    Built anew are batches a broker would refuse or change: last offset delta other than count - 1 (INVALID_RECORD),
+    A batch is rebuilt if a broker would refuse or change it: last offset delta other than count - 1 (INVALID_RECORD),
     append time (a CreateTime topic clears the attribute and shows the producer's times), magic 0 and 1, a delete
     horizon (its place is the base timestamp).
     """
@@ -109,7 +109,7 @@ def rebuilt(
     done: int = 0,
     clip: Clip | None = None,
 ) -> Iterator[Outgoing]:
-    """The batches to send for one archived batch of any magic that is built anew: one, or several if one is too large.
+    """The batches to send for one archived batch of any magic that is rebuilt: one, or several if one is too large.
 
     `index` is the number of records sent before it. The stream's first `done` records come with source offsets only. It
     is cut so that no batch has more than `most` bytes before compression, unless one record has. Records outside of

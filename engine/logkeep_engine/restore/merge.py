@@ -2,11 +2,11 @@
 
 A batch costs the broker and both ends of the connection about as much as a hundred records do here, so consecutive
 batches of few records go together: a topic whose producers sent single records comes back in seconds, not minutes. So
-do batches that have to be built anew anyway.
+do batches that have to be rebuilt anyway.
 
 Which batches go together follows from the archived bytes and the plan alone (see `filter`), never from how they were
 read. The kernel finds them and makes them. What it leaves to the code here is rare: old messages, batches that are too
-large to be built anew as a whole, and data that only a more lenient decompressor reads.
+large to be rebuilt as a whole, and data that only a more lenient decompressor reads.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class BatchStream:
         """Take batches that lie back to back, whose CRCs were checked; returns the batches that are ready then.
 
         A small batch is copied, of a large one the outgoing batch holds a view. Raises CorruptBatch if records are not
-        what their header says, and BatchTooLarge for a batch that must be built anew and cannot be unpacked.
+        what their header says, and BatchTooLarge for a batch that must be rebuilt and cannot be unpacked.
         """
         at, stop = 0, ""
         while stop != "end":
@@ -142,7 +142,7 @@ class BatchStream:
         return packed if repacked_size(len(packed), header.record_count) <= self._most else None
 
     def _cut(self, batch: memoryview, header: BatchHeader) -> Iterator[Outgoing]:
-        """The batches for one that is too large to be built anew as a whole.
+        """The batches for one that is too large to be rebuilt as a whole.
 
         It is unpacked again for every few of them, so that it does not lie in memory while these are on their way,
         beside the large batches of all other partitions.

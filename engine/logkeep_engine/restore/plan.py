@@ -143,7 +143,7 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """An archived topic and its target. Batches that are built anew are cut to `max_batch_bytes`, which the target
+    """An archived topic and its target. Batches that are rebuilt are cut to `max_batch_bytes`, which the target
     takes.
 
     `replication_factor` is 0 for an existing topic, and -1 for the cluster's default. `compacts`: the target's

@@ -133,7 +133,7 @@ def bounds_of_point(
 
 
 def _as_of(archive: Archive, archived: ArchiveState, seen: int, newest: ArchiveState) -> ArchiveState:
-    """An earlier state with what of it was there at commit `seen`, and is there still."""
+    """An earlier state with what of it was there at commit `seen`, and is still there."""
     return without_gone(archived, view.state_at(archive, seen, newest), newest)
 
 

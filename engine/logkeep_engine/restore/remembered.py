@@ -1,12 +1,12 @@
 """The run that has done a restore before, found by what the restore asks for.
 
-A KafkaRestore that is deleted and created anew, as GitOps does it, is another resource and so another run. It must not
+A KafkaRestore that is deleted and created again, as GitOps does it, is another resource and so another run. It must not
 restore again what has been restored. So a run first notes its id in `runs/of-<digest>/restore.json` in the place of its
 state. The digest is over the name of the restore, everything that decides what is restored to where, the archive and
 the Kafka cluster. The note says no more than which run it was: how that run ended is in its own `result.json`, which is
 there before anybody is told of a success.
 
-A Kafka cluster that was lost may be made anew under its old id: Strimzi does so, and installations that write the id
+A Kafka cluster that was lost may be made again under its old id: Strimzi does so, and installations that write the id
 down. Its topics are gone then. And whoever may write to the place of the state could have put a note there. So whoever
 finds that a restore was done derives its plan again, and asks the brokers whether they have what it says.
 """

@@ -1,4 +1,4 @@
-"""Topics of the target that a restore deletes and creates anew (`ifTopicExists: Replace`).
+"""Topics of the target that a restore deletes and creates again (`ifTopicExists: Replace`).
 
 The plan remembers the id of each topic that is replaced, before anything is deleted, and a deletion asks for that id.
 An id never comes back, so a restore that was killed may ask again: the topic that it has created since, and filled, has
@@ -67,7 +67,7 @@ def not_confirmed(names: Sequence[str]) -> TopicExists:
 
 
 def check_replaceable(control: ControlPlane, topic: ExistingTopic) -> None:
-    """Check that a topic can be deleted by its id and created anew. Raises TargetUnsuitable, BrokerRefused."""
+    """Check that a topic can be deleted by its id and created again. Raises TargetUnsuitable, BrokerRefused."""
     if not topic.topic_id:
         raise TargetUnsuitable(
             f"topic {topic.name} has no topic id, so it cannot be replaced safely; nothing was written",

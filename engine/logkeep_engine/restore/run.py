@@ -141,7 +141,7 @@ def _run_of(
 
 
 class RestoreRun(DriverRun):
-    """One restore. With `only_verify` nothing is restored: what the run has restored before is verified, anew."""
+    """One restore. With `only_verify` nothing is restored: what the run has restored before is verified again."""
 
     def __init__(
         self,

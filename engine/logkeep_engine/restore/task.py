@@ -1,10 +1,10 @@
 """One task of a restore: archived partitions into target partitions, each in order, every committed record once.
 
-The way of a batch: storage → CRC checked → `filter` and `merge` (left out, addressed anew, or built anew) → produce
-requests, five under way a partition. Archived records become batches first (`records`). For every partition the task
-looks first at what its producer id has in the target already and goes on from there, so it does not matter whether this
-is the first attempt, a retry, or the first task of a driver that was started again; and while another attempt still
-writes, the broker compares sequences, so that no batch gets in twice.
+The way of a batch: storage → CRC checked → `filter` and `merge` (left out, readdressed, or rebuilt) → produce requests,
+five under way a partition. Archived records become batches first (`records`). For every partition the task looks first
+at what its producer id has in the target already and goes on from there, so it does not matter whether this is the
+first attempt, a retry, or the first task of a driver that was started again; and while another attempt still writes,
+the broker compares sequences, so that no batch gets in twice.
 
 Several partitions are on their way at once, over the same few connections, one event loop and one pool of threads.
 """
@@ -46,7 +46,7 @@ from logkeep_engine.restore.side_by_side import Shared, side_by_side
 from logkeep_engine.restore.straddling import straddling
 from logkeep_engine.tasks import TaskContext
 
-# A task finds its place anew when another attempt writes too, or the log was cut off. Each time it must have moved.
+# A task finds its place again when another attempt writes too, or the log was cut off. Each time it must have moved.
 RESUMES = 20
 
 

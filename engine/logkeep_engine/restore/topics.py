@@ -222,7 +222,7 @@ MARK_KEY = "message.timestamp.after.max.ms"
 def working_configs(facts: TopicFacts) -> dict[str, str]:
     """The configuration of a topic while it is being restored: it takes every batch as it is and deletes nothing.
 
-    `max.message.bytes` leaves room for batches that are built anew and compress a little worse.
+    `max.message.bytes` leaves room for batches that are rebuilt and compress a little worse.
     """
     largest = facts.max_batch_bytes + facts.max_batch_bytes // 4 + 65536
     return {

@@ -5,7 +5,7 @@ read sees what a restore would see: the archive as the last successful backup le
 finds the source by itself (package `pyspark_logkeep`) where Logkeep is installed. `register` also lets filters of
 queries reach it, which Spark does not do unless told.
 
-Spark makes these objects anew in several processes, and pickles them: so they hold no connection.
+Spark makes these objects again in several processes, and pickles them: so they hold no connection.
 """
 
 from __future__ import annotations

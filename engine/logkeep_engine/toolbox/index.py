@@ -47,7 +47,7 @@ class Index:
 
     @property
     def stale(self) -> bool:
-        """It should be written anew, or, if it is a transaction index without an entry, go."""
+        """It should be rewritten, or, if it is a transaction index without an entry, go."""
         if self.made is None:
             return False
         return (self.found or b"") != self.made or (self.found is None and not self.may_be_absent)
@@ -69,7 +69,7 @@ def index_of(
 ) -> Index:
     """The index at `path` with what was found of it and what it should be."""
     if made is not None and found is not None and state is IndexVerdict.GOOD:
-        made = found  # reserved zeros behind the entries are no reason to write it anew
+        made = found  # reserved zeros behind the entries are no reason to rewrite it
     return Index(
         source.storage,
         path,

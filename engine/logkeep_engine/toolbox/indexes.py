@@ -129,7 +129,7 @@ def _of_records(source: LogSource, segments: Sequence[ToolboxSegment]) -> Iterat
 
 
 def _name_of(segment: ToolboxSegment) -> RecordsName:
-    """The segment as the index of its partition names it. What an erasure has written anew has more digits."""
+    """The segment as the index of its partition names it. What an erasure has rewritten has more digits."""
     if segment.entry is not None:
         return name_of(segment.entry)
     file = parse_name(segment.path.rpartition("/")[2])

@@ -69,7 +69,7 @@ class RunToStart:
 
     @property
     def remembered_as(self) -> str | None:
-        """The name under which a resource that is created anew finds the outcome of this restore. A value of the
+        """The name under which a resource that is created again finds the outcome of this restore. A value of the
         annotation that asks for another restore makes it another name."""
         if not isinstance(self.spec, KafkaRestoreSpec) or self.spec.drill is not None:
             return None  # a drill is worth doing again

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 ALIVE = "alive.json"
 BEAT_SECONDS = 10.0
 LAPSE_MS = 3_600_000
-"""ms after its last beat until a run counts as gone. A Job starts its driver anew within minutes."""
+"""ms after its last beat until a run counts as gone. A Job starts its driver again within minutes."""
 READING = "reading."
 SHARED_BEAT_SECONDS = 300.0
 
@@ -113,7 +113,7 @@ class ReadingNote:
         self.write(ended=False)
 
     def write(self, *, ended: bool) -> None:
-        """Write the note anew."""
+        """Rewrite the note."""
         self._beats += 1
         note = {"writer": self._writer, "beat": self._beats, "ended": ended, "commit": self._commit}
         self._place.put(self._path, READER_NOTE.dumps(note))

@@ -36,7 +36,7 @@ def verify_record_segment(storage: Storage, topic: str, entry: SegmentEntry) -> 
 
 
 def _verify_indexed(storage: Storage, topic: str, entry: SegmentEntry, facts: CountedRecords) -> list[Damage]:
-    """The same pass makes the index anew, from where in the object each record lies."""
+    """The same pass makes the index again, from where in the object each record lies."""
     damage: list[Damage] = []
     index = Hasher()
     index.update(records_names.MAGIC)

@@ -45,7 +45,7 @@ _NO_LIMIT = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class RewritePlace:
-    """Where segments are written anew, and at which epoch. It pickles without secrets."""
+    """Where segments are rewritten, and at which epoch. It pickles without secrets."""
 
     storage: Storage
     epoch: int
@@ -53,7 +53,7 @@ class RewritePlace:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A segment that was written anew. `left` None: nothing is left of it. `records` are gone, which are those of the
+    """A segment that was rewritten. `left` None: nothing is left of it. `records` are gone, which are those of the
     keys; `bytes` is how much smaller the log is, or the object with the records."""
 
     entry: SegmentEntry
@@ -165,7 +165,7 @@ class _LogRewriting:
             raise
 
     def _left(self) -> Iterator[Stretch]:
-        """The batches that are left, as they are or made anew."""
+        """The batches that are left, as they are or made again."""
         emptied_last: BatchHeader | None = None
         any_left = False
         for stretch, headers in self._reader.batches():

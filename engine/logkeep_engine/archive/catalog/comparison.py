@@ -84,7 +84,7 @@ class CheckpointComparison:
             yield b"[%b]\n" % b",".join(self._items[some]), b"".join(self._rows[some])
 
     def _refresh(self) -> None:
-        """Make anew what must be said of partitions that have changed."""
+        """Make again what must be said of partitions that have changed."""
         anew = list(self._changed)
         if not self._places or not self._changed <= self._places.keys():
             anew = self._place_anew()

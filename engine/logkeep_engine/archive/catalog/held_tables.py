@@ -1,7 +1,7 @@
 """Everything of which an archive has objects: tables of segments, each with its kind. Pure.
 
     for table in held_tables(state): ...      # all but what was removed
-    for table in removed_tables(state): ...   # its objects may be there still
+    for table in removed_tables(state): ...   # its objects may still be there
 
 Whoever has to see every object goes through these, so that no kind is forgotten.
 """
@@ -112,8 +112,8 @@ def deleted(newest: ArchiveState, key: Partition, segments: Sequence[SegmentEntr
 
 
 def removed(newest: ArchiveState, key: Partition, segments: Sequence[SegmentEntry]) -> list[SegmentEntry]:
-    """Those of these segments, or parts of snapshots, that the archive does not have any more. Their objects may be
-    there still."""
+    """Those of these segments, or parts of snapshots, that the archive does not have any more. Their objects may
+    still be there."""
     return _unnamed(held_tables(newest, {key[0]}), key, segments)
 
 

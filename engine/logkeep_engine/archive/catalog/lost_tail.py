@@ -93,7 +93,7 @@ def find_lost_tails(
     thorough: bool = False,
 ) -> FoundTails:
     """Look for witnesses against `state`; `checkpoints` are those that were listed when it was loaded. If there is one,
-    `reload` must give the state anew, since a run may have begun meanwhile. `thorough`: read every heartbeat.
+    `reload` must give the state again, since a run may have begun meanwhile. `thorough`: read every heartbeat.
     """
     listed = _list_runs(storage)
     beats = _read_beats(storage, archive_id, _worth_reading(listed.heartbeats, state, thorough))

@@ -1,10 +1,10 @@
 """The writer of pieces in Kafka's format: batches as the broker gave them.
 
 There is one exception: when the log starts inside a batch (DeleteRecords, or an offset that retention chose), the
-records before that are gone for every consumer, and the batch is built anew without them. A batch across the bound
-between two chunks belongs to the first one, with all its offsets. If that chunk fails, the whole batch is left for a
-later attempt. If the log's start moves into the batch between the two fetches, another round of tasks archives the
-offsets for which neither accounts.
+records before that are gone for every consumer, and the batch is rebuilt without them. A batch across the bound between
+two chunks belongs to the first one, with all its offsets. If that chunk fails, the whole batch is left for a later
+attempt. If the log's start moves into the batch between the two fetches, another round of tasks archives the offsets
+for which neither accounts.
 """
 
 from __future__ import annotations

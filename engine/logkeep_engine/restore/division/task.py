@@ -2,7 +2,7 @@
 
 Every pair is an attempt of its own (`attempt`), with its producer id, its window of batches under way and its place in
 the target. What they share is the pass: batches are dealt out as they come, and no more are made while those that are
-not acknowledged take more than a few MiB. If one pair has to look again, all of them do, and the pass begins anew.
+not acknowledged take more than a few MiB. If one pair has to look again, all of them do, and the pass begins again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One drill from beginning to end, in the driver: a restore into topics of its own, which it deletes again.
 
-An attempt never goes on where an earlier one stopped: it deletes what that one has left, and begins anew, with topics
+An attempt never goes on where an earlier one stopped: it deletes what that one has left, and begins again, with topics
 of other names. So tasks that have outlived their driver write to no topic of a later attempt, and the measured times
 are those of one restore without a pause. The state of an attempt lies in `runs/<run id>.<token>/`, like that of a
 restore. In `runs/<run id>/` lie

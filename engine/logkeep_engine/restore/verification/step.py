@@ -115,7 +115,7 @@ def raise_if_different(facts: VerificationFacts) -> None:
 
 
 def _announce(context: RestoreContext, planned: Planned, tasks: Sequence[RestoreTask]) -> None:
-    """Tell what will be read back: the progress begins anew."""
+    """Tell what will be read back: the progress begins again."""
     partitions = sum(len(topic.partitions) for topic in planned.plan.topics)
     parts = [
         ProgressRange(

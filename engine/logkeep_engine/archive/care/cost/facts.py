@@ -74,7 +74,7 @@ class TopicCost(AsJson):
 
 @dataclass(frozen=True, slots=True)
 class StoredKinds(AsJson):
-    """All objects that are known. `removed`: retention has taken them out of the catalog, and they may be there still.
+    """All objects that are known. `removed`: retention has taken them out of the catalog, and they may still be there.
     `digests` are those of records, `runs` what lies in the folders of runs."""
 
     logs: StoredObjects
