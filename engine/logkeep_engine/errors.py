@@ -121,7 +121,7 @@ class TargetUnsuitable(Refused):
 
 
 class Interrupted(LogkeepError):
-    """The run was asked to stop (SIGTERM, Ctrl-C). What was committed stays; the same run goes on from there."""
+    """The run was asked to stop (SIGTERM, Ctrl-C). What was committed stays; the same run continues from there."""
 
     code = "Interrupted"
     exit_code = ExitCode.INTERRUPTED

@@ -1,4 +1,4 @@
-"""A run as others see it: its progress while it goes on, and its result at the end.
+"""A run as others see it: its progress while it lasts, and its result at the end.
 
     reporter = Reporter("20261121-3f2a", ConfigMapSink("orders-progress", "kafka"))
     reporter.phase("Planning")
@@ -297,7 +297,7 @@ class Reporter:
             )
 
     def _rate(self, now: float) -> tuple[int | None, int | None]:
-        """The bytes a second of the last half minute, and the seconds that are left if the offsets go on as in it."""
+        """The bytes a second of the last half minute, and the seconds that are left at that rate of offsets."""
         state, totals = self._state, self._state.totals
         if state.phase not in TASK_PHASES or not state.samples:
             return None, None

@@ -169,12 +169,12 @@ class Operator:
 
     def look(self) -> str:
         """Say whether this replica acts. Raises OperatorError, and with this fails the liveness probe, when the work
-        does not go on."""
+        does not continue."""
         self.check()
         return "acts" if self.tasks else "waits"
 
     def check(self) -> None:
-        """Raises OperatorError when the work does not go on: the pod must be restarted. A replica that waits for the
+        """Raises OperatorError when the work does not continue: the pod must be restarted. A replica that waits for the
         Lease is well as long as it looks after it."""
         if self.beginning is not None and self.beginning.done():
             self.beginning.result()

@@ -3,7 +3,7 @@ without it.
 
 A replica that could not renew in time may not know it yet: it was stopped, or waits for an answer. So each write asks
 the clock just before it is sent (`Fence.writing`), and does not ask the thread. Kopf's peering offers nothing of this:
-its peers go by priority and by the clocks of their machines, and one that cannot reach the API goes on.
+its peers go by priority and by the clocks of their machines, and one that cannot reach the API continues.
 
 A write that was sent in time can still arrive late. It does no harm: what is created has a fixed name, a status is
 written for the version that was read, and Jobs and pods are deleted by their uid.

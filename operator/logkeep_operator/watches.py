@@ -36,7 +36,7 @@ _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=WATCH_SECONDS + 10, sock_connect=10
 
 
 class TooOld(Exception):
-    """The API does not remember the version from which the watch should go on."""
+    """The API does not remember the version from which the watch should continue."""
 
 
 async def watch(cluster: KubernetesCluster, reach: Reach, namespaces: Sequence[str], tell: Tell) -> None:
@@ -82,7 +82,7 @@ class _Watch:
             except TooOld:
                 self._version = None
                 await asyncio.sleep(RECONNECT_SECONDS)
-            except Exception as error:  # whatever an answer looks like, the other watches go on
+            except Exception as error:  # whatever an answer looks like, the other watches continue
                 failures += 1
                 self._version = None
                 self._reach.lost(self._namespace, what, f"{type(error).__name__}: {error}"[:500])
@@ -113,7 +113,7 @@ class _Watch:
                 return
 
     async def _stream(self, begun: Callable[[], None]) -> None:
-        """Tell what happens from then on. It returns when the connection ends; the next goes on from there."""
+        """Tell what happens from then on. It returns when the connection ends; the next continues from there."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",

@@ -6,7 +6,7 @@
 A log is read on after the rest was read: its end is asked for, and archived. If a record or a marker came at every
 offset of that, no compaction has been there, and the generation is exact from its end on
 (`archive.catalog.generations`). If offsets were missing the run asks for the end again, some times. What is not proved
-then stays passive, and the next run goes on with it.
+then stays passive, and the next run continues with it.
 """
 
 from __future__ import annotations

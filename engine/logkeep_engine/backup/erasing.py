@@ -38,7 +38,7 @@ class AskedErasures:
     def perform(self, archive: Archive) -> tuple[str, ...]:
         """Carry out what the archive does not know as done, when a backup has succeeded. Returns what was done.
 
-        All are tried. Raises ErasureFailed for those that failed: the next run goes on with them.
+        All are tried. Raises ErasureFailed for those that failed: the next run continues with them.
         """
         told, failures = self._carry_out(archive)
         if not failures:

@@ -1,9 +1,9 @@
 """Plans generations of compacted partitions, and says when one may become active. Pure.
 
-When a partition's generation is due, a run plans to read its log again, from the log start to where the archive goes on
-(see `archive.catalog.generations`). The chunks of that are in the same plan as those of the log's end, and are archived
-beside them. If the run does not come to their end, a later run reads what is left. Whatever happens, each run archives
-the end of the log into the active generation, which the passive one will share.
+When a partition's generation is due, a run plans to read its log again, from the log start to where the archive
+continues (see `archive.catalog.generations`). The chunks of that are in the same plan as those of the log's end, and
+are archived beside them. If the run does not come to their end, a later run reads what is left. Whatever happens, each
+run archives the end of the log into the active generation, which the passive one will share.
 
 A generation is due by its cycle, or since a reconciliation has found stale keys and was told to heal them. Then it is
 due in archives of all kinds, with a cycle or without.

@@ -1,7 +1,7 @@
 """The proof that offsets are really lost, before a commit notes a gap.
 
 A task hands in offsets as gaps if it finds them deleted, cut off, or below the log's start. Such a gap is a suspicion:
-the task has asked one broker, in the middle of whatever goes on. A gap in the catalog is for ever, since no later run
+the task has asked one broker, in the middle of whatever happens. A gap in the catalog is for ever, since no later run
 asks for its offsets. So the driver lets the cluster prove each gap before it commits it (`kafka.witnesses`), with the
 reason that the proof gives. A gap that is not proved is not committed: its piece fails, and so does the run.
 """

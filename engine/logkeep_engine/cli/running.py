@@ -59,7 +59,7 @@ class SparkOptions:
 
 @contextmanager
 def on_spark(run_id: str, kind: str, master: str, *, s3: bool) -> Iterator[tuple[Session, Reporter]]:
-    """A session for one run, which starts while the body goes on, and a reporter that shows progress until the body is
+    """A session for one run, which starts while the body lasts, and a reporter that shows progress until the body is
     left. Raises SpecError for a wrong --master."""
     say(f"run {run_id}")
     from logkeep_engine.cli.progress import RunShown

@@ -1,6 +1,6 @@
 """Three JSON documents: the operator hands one to a run, and the run reports back in two.
 
-`RunRequest` lies in the run's ConfigMap. `Progress` is overwritten in the progress ConfigMap while the run goes on,
+`RunRequest` lies in the run's ConfigMap. `Progress` is overwritten in the progress ConfigMap while the run lasts,
 `RunResult` is written there once at its end and, shortened, as the pod's termination message. All are small whatever
 the number of partitions.
 """
@@ -171,7 +171,7 @@ class TopicProgress:
 
 @dataclass(frozen=True)
 class Progress(_Document):
-    """A view of a run that goes on. Times are seconds since the epoch; bytes are those of batches.
+    """A view of a run that is still running. Times are seconds since the epoch; bytes are those of batches.
 
     `partitions_shown` is complete up to MAX_PARTITIONS_SHOWN, then the ones furthest behind. `moving` are at most
     MAX_MOVING topics. `bytes_per_second` and `seconds_left` go by the last half minute; None while that is not known.

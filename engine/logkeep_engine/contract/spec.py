@@ -98,7 +98,7 @@ class AvroCodec(StrEnum):
 
 
 class FormatOptions(Model):
-    """`allowLoss`: go on where strict Avro cannot hold something that records carry. All are of format Avro."""
+    """`allowLoss`: continue where strict Avro cannot hold something that records carry. All are of format Avro."""
 
     allow_loss: bool = False
     compatibility: Compatibility | None = None
@@ -162,7 +162,7 @@ class OnDataLoss(StrEnum):
 
 class OnDivergence(StrEnum):
     """`Fail`: a partition whose log was cut off below the archive is refused. `Branch`: what is archived of the old log
-    is kept beside, and the log as it is now goes on where they part.
+    is kept beside, and the log as it is now continues where they part.
     """
 
     FAIL = "Fail"
@@ -331,8 +331,8 @@ class SourceSpec(Model):
 
 
 class IfTopicExists(StrEnum):
-    """`Append`: write behind what is there. `Replace`: delete the topic and create it again. `Resume`: go on with what
-    an earlier restore of the same settings has begun.
+    """`Append`: write after what is there. `Replace`: delete the topic and create it again. `Resume`: continue with
+    what an earlier restore of the same settings has begun.
     """
 
     FAIL = "Fail"
@@ -408,7 +408,7 @@ class RestoreGroups(ConsumerGroups):
 
 
 class KafkaRestoreSpec(Model):
-    """`state`: where the restore keeps what it must know to go on; None: beside the archive. `confirm`: the target
+    """`state`: where the restore keeps what it must know to continue; None: beside the archive. `confirm`: the target
     topics that may be replaced. `acls`: the ACLs of everything that need a word. With `drill` nothing is restored for
     good, with `dryRun` nothing is written. `emit`: what is written for others to apply.
     """

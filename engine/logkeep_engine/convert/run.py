@@ -126,7 +126,7 @@ def run_convert(
     the losses are counted.
 
     Never raises for what happens in a run: every error becomes a result with its exit code. The same `run_id` again
-    goes on where the run stopped; another one adds what the source has gained since.
+    continues where the run stopped; another one adds what the source has gained since.
     """
     run = _ConvertRun(run_id, prepare, target, options, runner_factory, reporter, dry_run, kind)
     return ConvertResult(run.perform(), run.losses, dry_run, run.faults)

@@ -87,7 +87,7 @@ def erase(
     what held them.
 
     Never raises for what happens in a run: every error becomes a result with its exit code. The same `run_id` again
-    goes on where the run stopped; of a run that has succeeded it gives the result once more.
+    continues where the run stopped; of a run that has succeeded it gives the result once more.
     """
     return _ErasureRun(run_id, storage, asked, runner_factory, reporter, claim).perform()
 

@@ -134,7 +134,7 @@ class AvroEncoder:
             "meta": {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()},
             "sync": hashlib.sha256(f"{self._topic}/{self._partition}/{first_offset}".encode()).digest()[:SYNC_BYTES],
         }
-        # fastavro would write names in another form than they are published; it goes on with a header that is there.
+        # fastavro would write names in another form than they are published; it continues with a header that is there.
         schemaless_writer(self._file, HEADER_SCHEMA, header)
         self._writer = Writer(self._file, schema)
         if self._codec is AvroCodec.ZSTANDARD:

@@ -4,7 +4,7 @@ The original tool writes the record, then its index entry, then notes the commit
 of power) at any byte leaves a segment that is right up to the last commit, and behind it perhaps whole records without
 an index entry, a torn record, a torn index entry. `recover_segment` keeps the whole records and cuts the others.
 
-After a crash, the tool may go on: it appends behind a torn record, so that the index jumps over some bytes in the
+After a crash, the tool may continue: it appends behind a torn record, so that the index jumps over some bytes in the
 middle. What the index jumps over is taken out. Records that it does not know are kept if they fit between its
 neighbours.
 """
@@ -160,7 +160,7 @@ class _Walk:
                 at = end
 
     def _take_run(self, at: int) -> int:
-        """Take records from `at` on to the end, or to a place where the index jumps; returns where to go on."""
+        """Take records from `at` on to the end, or to a place where the index jumps; returns where to continue."""
         blocks = self._blocks(at)
         for block in read_blocks(blocks, position=at, size=self._size, after=self.last):
             taken, onward = self._agreed(block)

@@ -336,7 +336,7 @@ class TopicAdmin(Admin):
             error: KafkaError = problem.args[0]
             if error.code() not in UNREACHABLE or time.monotonic() > deadline:
                 break
-            self._begin_again()  # librdkafka goes on waiting for the controller that it knows, also when that has died
+            self._begin_again()  # librdkafka keeps waiting for the controller that it knows, even if that has died
         if error.code() in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REQUEST, KafkaError.POLICY_VIOLATION):
             raise Refused(
                 f"Cannot {what}: {error.str()}.",

@@ -105,7 +105,7 @@ class PaddingTransactions:
         self._sequence = 0
 
     async def fence(self) -> None:
-        """End what any holder of the id has begun, and let no earlier holder go on.
+        """End what any holder of the id has begun, and let no earlier holder continue.
 
         Raises BrokerUnavailable, BrokerRefused.
         """

@@ -26,4 +26,4 @@ class DamagedBytes:
 
 
 OnDamagedBytes = Callable[[DamagedBytes], None]
-"""A reader calls this with each damage that it meets, and goes on behind it."""
+"""A reader calls this with each damage that it meets, and continues after it."""

@@ -105,7 +105,7 @@ class TransactionFollower:
             known.last = header.last_offset
             known.records = known.records or header.record_count > 0
             return None
-        # A producer's sequence goes on in a transaction: with the first of all, the transaction begins as well.
+        # A producer's sequence continues in a transaction: with the first of all, the transaction begins as well.
         begun = not (self.holed or header.base_sequence == 0 or header.producer_id in self._ended)
         self._open[header.producer_id] = _Open(
             header.base_offset, header.last_offset, begun, self.dense, header.record_count > 0

@@ -1,7 +1,7 @@
-"""The object by which a restore shows that it goes on: `runs/<run id>/alive.json` in the place of its state.
+"""The object by which a restore shows that it is still running: `runs/<run id>/alive.json` in the place of its state.
 
 Its driver writes something new to it now and then, and at the end that it has ended. Beside the archive it is also the
-restore's lease on what it reads (`archive.care.leases`). Who would go on with the run of another resource watches the
+restore's lease on what it reads (`archive.care.leases`). Whoever would continue the run of another resource watches the
 object first: what changes is alive. So no two clocks are compared.
 """
 
@@ -24,7 +24,7 @@ _LOOK_SECONDS = 1.0
 
 
 class AliveNote(ReadingNote):
-    """Shows that the run of `state` goes on, as long as the context lasts."""
+    """Shows that the run of `state` is still running, as long as the context lasts."""
 
     def __init__(self, state: RestoreState) -> None:
         super().__init__(state.storage, state.run_id)
@@ -37,9 +37,9 @@ class AliveNote(ReadingNote):
 
 
 def refuse_alive(state: RestoreState) -> dict[str, Any] | None:
-    """The note of a run whose driver does not go on. If it has not said that it has ended, it is watched.
+    """The note of a run whose driver is no longer running. If it has not said that it has ended, it is watched.
 
-    Raises RestoreBusy if it goes on.
+    Raises RestoreBusy if it is still running.
     """
     first = note_of(state)
     if first is None or first.get("ended") is True:
@@ -59,7 +59,7 @@ def refuse_alive(state: RestoreState) -> dict[str, Any] | None:
 
 
 def busy(state: RestoreState) -> RestoreBusy:
-    """The error about a run whose driver goes on."""
+    """The error about a run whose driver is still running."""
     return RestoreBusy(
         f"Run {state.run_id} has begun this restore, and its driver is still running; nothing was written.",
         hint="Wait for its end, or stop it: delete or suspend its KafkaRestore.",

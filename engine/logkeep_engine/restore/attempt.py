@@ -53,10 +53,10 @@ class RestoreTask:
     `storage` holds the archive, `state` the state of the run `run_id`.
 
     `start` is the target's end offset before the run. `fresh`: this driver made the plan, so the run has written
-    nothing before task attempt 0. With `batching` the archive holds records, which
-    become batches of that size. `compacts`: the target may remove records while the run goes on. With `clip` only what
-    is in it is restored; then `kept` are the ranges of offsets that the segments stand for. With an `extent` every
-    record goes to its source offset.
+    nothing before task attempt 0. With `batching` the archive holds records, which become batches of that size.
+    `compacts`: the target may remove records while the run lasts. With `clip` only what is in it is restored; then
+    `kept` are the ranges of offsets that the segments stand for. With an `extent` every record goes to its source
+    offset.
     """
 
     number: int
@@ -215,7 +215,7 @@ class Attempt:
         if self._made < self._landed.records:
             raise TargetChanged(
                 f"{task.where}: {self._landed.records} records of this run are there, the archive gives {self._made}.",
-                hint="The archive or the plan was changed while the restore went on: begin a new restore.",
+                hint="The archive or the plan was changed while the restore was running: begin a new restore.",
             )
         summary = PartitionSummary(
             source_topic=task.source,
@@ -287,7 +287,7 @@ class Attempt:
             raise TargetChanged(
                 f"{self._task.where}: {self._landed.records} records of this run are there, which is inside a batch "
                 f"of this plan ({item.index} to {item.index + item.count - 1}).",
-                hint="The archive or the plan was changed while the restore went on: begin a new restore.",
+                hint="The archive or the plan was changed while the restore was running: begin a new restore.",
             )
         for offset, count in item.source:
             self._map.source(offset, count)

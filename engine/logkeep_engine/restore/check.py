@@ -76,7 +76,7 @@ def check_segments(task: CheckTask, context: TaskContext) -> CheckedSegments:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The findings of the check of an archive, when it may go on."""
+    """The findings of the check of an archive, when it may continue."""
 
     surveys: tuple[PartitionSurvey, ...] = ()
     loss: tuple[LossFact, ...] = ()

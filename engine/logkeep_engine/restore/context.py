@@ -35,7 +35,7 @@ class RestoreContext:
     `control` and `connection` answer for the cluster `cluster_id` only. `runner_factory` is called when the first tasks
     are ready. `drill` is there if this is an attempt of a drill. `refusals` gathers errors in a dry run, which writes
     nothing. `topics_config_map` is the place for the KafkaTopics of a restore that emits them. `permit` raises if
-    another run goes on with this one; `control` asks it before each change.
+    another run continues this one; `control` asks it before each change.
     """
 
     run_id: str

@@ -43,7 +43,7 @@ def facts_of_run(
 
 
 def note_restored(context: RestoreContext, done: RunResult) -> None:
-    """Note that topics and groups are restored, in a restore that goes on with quotas and ACLs. These may take the
+    """Note that topics and groups are restored, in a restore that continues with quotas and ACLs. These may take the
     right to look at topics and groups from the very user who restores."""
     if context.spec.everything:
         context.state.storage.put(context.state.file(ALL_BUT_USERS), done.to_json().encode())

@@ -1,15 +1,15 @@
-"""Ends a run that goes on after another one has taken it over.
+"""Ends a run that continues after another one has taken it over.
 
-A driver that is stopped (SIGSTOP, a frozen node), or cut off from the place of its state, cannot show that it goes on,
-so another run may take over its plan (`taking_over`). When it wakes up, it must not go on beside that one. So the
-driver asks its fence before each change of the cluster, and its tasks ask theirs before they send more.
+A driver that is stopped (SIGSTOP, a frozen node), or cut off from the place of its state, cannot show that it is still
+running, so another run may take over its plan (`taking_over`). When it wakes up, it must not continue beside that one.
+So the driver asks its fence before each change of the cluster, and its tasks ask theirs before they send more.
 
     with RunFence(state) as fence:
         fence.check()           # raises RestoreBusy
         control.create_topics(...)
 
-The driver first writes its note that it goes on, and then looks for the claim of another run. Who claims a run looks at
-that note once more behind its claim. So whichever of the two comes later sees the other one.
+The driver first writes its note that it is still running, and then looks for the claim of another run. Whoever claims a
+run looks at that note once more after its claim. So whichever of the two comes later sees the other one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ClockReading:
 
 
 class RunFence(AliveNote):
-    """The note that a run goes on, and whether it may: not once another run has taken it over."""
+    """The note that a run is still running, and whether it may: not once another run has taken it over."""
 
     def __init__(self, state: RestoreState) -> None:
         super().__init__(state)
@@ -73,7 +73,7 @@ class RunFence(AliveNote):
             self._raise_if_taken_over()
 
     def beat(self) -> None:
-        """Show once more that the run goes on, and look. It shows nothing more once it was taken over."""
+        """Show once more that the run is still running, and look. It shows nothing more once it was taken over."""
         with self._lock:
             if self._taken_over_by is None:
                 self._look(ClockReading.now())

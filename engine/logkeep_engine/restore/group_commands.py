@@ -164,7 +164,7 @@ class RestoredGroups:
         that they did not have are deleted.
 
         Raises StateAltered for a change of other groups than are wanted, or of other topics than are restored: what is
-        written down of a change is a claim. Raises RestoreBusy if the run, or the one that goes on in its place, has
+        written down of a change is a claim. Raises RestoreBusy if the run, or the one that continues in its place, has
         not ended: it may set positions behind this. Raises GroupsHaveMembers, PositionsDiffer, and SpecError if there
         is nothing to take back.
         """

@@ -2,9 +2,9 @@
 
     moves = translate(select(state.groups, spec.consumer_groups), plan.topics, open_map, archived_end)
 
-A position is the offset of the next record to read. If that record was restored, the group goes on with it. If there is
-no record at the position (a transaction marker, a record that compaction removed, or a lost one), the group goes on
-with the next record; behind the last record, with the end of the restored ones.
+A position is the offset of the next record to read. If that record was restored, the group continues with it. If there
+is no record at the position (a transaction marker, a record that compaction removed, or a lost one), the group
+continues with the next record; after the last record, with the end of the restored ones.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _DELETE_AND_BEGIN = (
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
     """A partition to which a run writes. It ended at offset `start` before the run. `created`: nobody else writes to
-    it. `compacts`: its compaction may remove records of the run while the run goes on.
+    it. `compacts`: its compaction may remove records of the run while the run lasts.
     """
 
     topic: str

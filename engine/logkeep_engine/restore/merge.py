@@ -42,7 +42,7 @@ class BatchStream:
     """Turns archived batches into those to send. `add` and, at the end, `finish` give them in order.
 
     Where a batch is cut follows from its bytes before compression alone, so another version of a compressor cuts at the
-    same place: a run that goes on must send the same batches.
+    same place: a run that continues must send the same batches.
 
     `max_bytes` are the bytes of the largest batch that the target topic takes. Batches of the transactions `aborted`
     are left out. The first `done` records come without data, with source offsets and sizes only. Records outside of

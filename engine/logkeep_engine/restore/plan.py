@@ -57,7 +57,7 @@ _TOPIC = {
     "segments": str,
     "partitions": [(int, int, int, int, int, int | None)],
 }
-# The number also stands for how a stream is cut into batches (`merge`, `records`): a run goes on with the same ones.
+# The number also stands for how a stream is cut into batches (`merge`, `records`): a run continues with the same ones.
 PLAN = StoredDocument(
     "restore plan",
     1,
@@ -147,10 +147,10 @@ class TopicPlan:
     takes.
 
     `replication_factor` is 0 for an existing topic, and -1 for the cluster's default. `compacts`: the target's
-    compaction may remove records while the run goes on. `target_id` is the id of an existing topic, empty if the run or
+    compaction may remove records while the run lasts. `target_id` is the id of an existing topic, empty if the run or
     its brokers do not know it. `replaces` is the id of the topic that a created one takes the place of. `divided`: the
-    target has another number of partitions. Then each archived partition that has records stands there once for each
-    of them, in their order. `segments` is a digest of what is restored: a later start must find the same segments.
+    target has another number of partitions. Then each archived partition that has records stands there once for each of
+    them, in their order. `segments` is a digest of what is restored: a later start must find the same segments.
     """
 
     source: str

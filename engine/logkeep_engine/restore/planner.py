@@ -170,7 +170,7 @@ class RestorePlanner:
         return planned
 
     def _refuse_strange(self, plan: RestorePlan, name: str) -> None:
-        """Raises what `_loaded` does for a plan that this run could not go on with, before anything is taken over."""
+        """Raises what `_loaded` does for a plan that this run could not continue, before anything is taken over."""
         refuse_other_plan(self._context, plan, self._digest)
         _, erased = derived(self._context, plan, name)
         if erased:

@@ -323,7 +323,7 @@ def state_at_point(
     if point is None or plan is None:
         return with_snapshots(archived)
     if plan.seen > archived.commit:
-        # What was deleted since the plan was made is in the plan: whoever goes on with it must miss it.
+        # What was deleted since the plan was made is in the plan: whoever continues with it must miss it.
         newest = view.state_at(archive, plan.newest, archive.load())
         archived = _as_of(archive, archived, plan.seen, newest)
     found = clipped(with_snapshots(archived, plan.ends, plan.before), plan.clip)

@@ -1,4 +1,4 @@
-"""The errors that end a restore before it writes. A run ends with the first; a dry run gathers them and goes on."""
+"""The errors that end a restore before it writes. A run ends with the first; a dry run gathers them and continues."""
 
 from __future__ import annotations
 

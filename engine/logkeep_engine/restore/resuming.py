@@ -1,4 +1,4 @@
-"""A restore that goes on with one that another resource has begun (`ifTopicExists: Resume`).
+"""A restore that continues one that another resource has begun (`ifTopicExists: Resume`).
 
 Every run that has a plan notes its id in `runs/begun-<digest>/restore.json` in the place of its state. The digest is
 over everything that decides what is restored to where, the archive and the Kafka cluster. What happens to topics that
@@ -10,8 +10,8 @@ that are replaced. So it finds in the target what that run has written, as a lat
 maps of partitions that are done come along, and so do the positions that consumer groups had before. From then on it
 is a run as any other.
 
-The run that was taken over must not go on beside it. So `runs/<its id>/taken-over.json` names the run that has done it
-(`taking_over`).
+The run that was taken over must not continue beside it. So `runs/<its id>/taken-over.json` names the run that has done
+it (`taking_over`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def take_over(
 ) -> RestorePlan | None:
     """Take over the plan of the run that was begun with these settings, and what it has finished; None if none was.
     `digest` is that of the spec of this run. `refuse_strange` raises for a plan, in the object of this name, with which
-    this run could not go on. Raises RestoreBusy if that run goes on.
+    this run could not continue. Raises RestoreBusy if that run is still running.
     """
     state, noted = context.state, _noted(context)
     if noted is None:

@@ -6,11 +6,11 @@ The steps: plan (`planner`), create topics (`targets`), restore the partitions i
 verify if asked (`verification`), set the positions of consumer groups (`groups`), give topics the source's
 configuration (`targets`), bring back quotas and ACLs if asked (`everything`), write KafkaTopics if asked (`emitting`),
 result. A dry run (`dry_run`) plans, reports, and writes nothing but the KafkaTopics. Below `runs/<run id>/` in the
-place of its state (`state`) lie, in this order, what a driver that starts again needs to go on:
+place of its state (`state`) lie, in this order, what a driver that starts again needs to continue:
 
     started.json          when the last driver was started: the state can be written
-    alive.json            that the driver goes on, again and again, and at the end that it has ended (`alive`)
-    taken-over.json       which other run goes on with this one, which must not go on any more (`taking_over`)
+    alive.json            that the driver is still running, again and again, and at the end that it has ended (`alive`)
+    taken-over.json       which other run continues this one, which must stop (`taking_over`)
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
@@ -100,7 +100,7 @@ def restore(
     """Restore as `spec` says and return the result; a run id that has succeeded returns its result and writes nothing.
 
     `expect` is told how much there is to do, and `runner_factory` is called when the first tasks are ready. Raises a
-    LogkeepError when the restore cannot be done; the same run can then be started again and goes on where it stopped.
+    LogkeepError when the restore cannot be done; the same run can then be started again and continues where it stopped.
     The caller hands the result to the reporter.
     """
     return _run_of(request, spec, runner_factory, reporter, environ, expect).perform_or_raise()
@@ -168,7 +168,7 @@ class RestoreRun(DriverRun):
         self._earlier: RunResult | None = None
         self._done: RunResult | None = None
         self._verification: VerificationFacts | None = None
-        # What shows that the driver goes on must do so until the result is stored: else the run could be taken over.
+        # What shows that the driver is running must do so until the result is stored: else the run could be taken over.
         self._until_stored = ExitStack()
         self._fence: RunFence | None = None
         self._permit: Callable[[], None] = lambda: None

@@ -46,7 +46,7 @@ _BATCHES = 16
 """The batches of one transaction, at most: it must end long before the coordinator gives it up."""
 
 _TRIES = 20  # of transactions, one after another, that do not move the end of the log
-_PAUSE = 1.0  # an attempt that was fenced lets the other one go on
+_PAUSE = 1.0  # an attempt that was fenced lets the other one continue
 _DELETE_AND_BEGIN = "Delete the topic, and begin a new restore under another run id."
 
 
@@ -145,8 +145,8 @@ class SameAttempt(Attempt):
             raise TargetChanged(
                 f"{self._task.where} ends at offset {self._landed_end}, which is inside a batch of this plan ({first} "
                 f"to {item.source_end - 1}).",
-                hint="The archive or the plan was changed while the restore went on, or a coordinator has written the "
-                f"marker of a transaction twice. {_DELETE_AND_BEGIN}",
+                hint="The archive or the plan was changed while the restore was running, or a coordinator has written "
+                f"the marker of a transaction twice. {_DELETE_AND_BEGIN}",
             )
         if first < self._sent:
             raise ArchiveDamaged(
@@ -276,8 +276,8 @@ class SameAttempt(Attempt):
             await self._look_on()
 
     async def _look_on(self) -> EpochEnd:
-        """Ask for the log's end, and go on from there if transactions only were added since. Raises LookAgain if they
-        are not behind all that was there, TargetChanged.
+        """Ask for the log's end, and continue from there if transactions only were added since. Raises LookAgain if
+        they are not after all that was there, TargetChanged.
         """
         task, client = self._task, self._client
         ended = await client.epoch_end(task.target, task.target_partition)

@@ -1,4 +1,4 @@
-"""The state that a restore needs to go on: objects in `runs/<run id>/` below `spec.state`, by default beside the
+"""The state that a restore needs to continue: objects in `runs/<run id>/` below `spec.state`, by default beside the
 archive.
 
 The archive is only read, so credentials that cannot write to it suffice if the state has a place of its own. If that

@@ -35,8 +35,8 @@ class Straddling:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPartition:
-    """The segments of a partition, and the ranges of offsets that they stand for. `damaged`: the user allows to go on
-    behind damage."""
+    """The segments of a partition, and the ranges of offsets that they stand for. `damaged`: the user allows to
+    continue after damage."""
 
     storage: Storage
     topic: str

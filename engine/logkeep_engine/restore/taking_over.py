@@ -1,12 +1,12 @@
-"""The object that says which run goes on with another one: `runs/<its id>/taken-over.json` in the place of the state.
+"""The object that says which run continues another one: `runs/<its id>/taken-over.json` in the place of the state.
 
 Who resumes a run makes this object, on condition that there is none, and so one of several does. The run itself looks
 for it whenever it starts, behind its first note that it is alive (`alive`). Who has made the object looks at that note
 once more. So whichever of the two comes later sees the other one.
 
-A driver that has slept meanwhile, and the tasks of a run, look for it while they go on (`fence`).
+A driver that has slept meanwhile, and the tasks of a run, look for it while they run (`fence`).
 
-A run that was taken over names the next one, and that one may have been taken over, too. Who resumes goes on with the
+A run that was taken over names the next one, and that one may have been taken over, too. Whoever resumes continues the
 last of them. If that one has died before it had a plan, the plan of an earlier one is taken.
 """
 
@@ -39,7 +39,7 @@ class RunClaim:
 
     @classmethod
     def after(cls, begun: RestoreState, taker: RestoreState) -> RunClaim:
-        """The claim on the last run that goes on with `begun`, which may be that one. Raises ArchiveDamaged."""
+        """The claim on the last run that continues `begun`, which may be that one. Raises ArchiveDamaged."""
         last = planned = begun
         passed = {begun.run_id}
         while (by := taken_over_by(last)) not in (None, taker.run_id):
@@ -52,8 +52,8 @@ class RunClaim:
         return cls(taker, last, planned)
 
     def refuse_alive(self) -> None:
-        """Raises RestoreBusy if a driver goes on, or has come to its end. A claim that an earlier start has made is
-        dropped then."""
+        """Raises RestoreBusy if a driver is still running, or has come to its end. A claim that an earlier start has
+        made is dropped then."""
         try:
             if self.planned != self.last:
                 refuse_alive(self.planned)
@@ -87,7 +87,7 @@ class RunClaim:
 
 
 def refuse_taken_over(state: RestoreState) -> None:
-    """Raises RestoreBusy if another run goes on with this one."""
+    """Raises RestoreBusy if another run continues this one."""
     by = taken_over_by(state)
     if by is not None:
         raise _taken(state, by)
@@ -103,7 +103,7 @@ def _refuse_finished(state: RestoreState) -> None:
 
 
 def fenced(state: RestoreState, by: str) -> RestoreBusy:
-    """The error of a run that was going on while another one has taken it over."""
+    """The error of a run that was still running while another one has taken it over."""
     return RestoreBusy(
         f"Run {by} has taken over run {state.run_id}, whose driver has not shown for a while that it is still running. "
         "It has woken up, has seen this, and changes nothing more.",
@@ -112,7 +112,7 @@ def fenced(state: RestoreState, by: str) -> RestoreBusy:
 
 
 def taken_over_by(state: RestoreState) -> str | None:
-    """The run that goes on with this one, None if none does. Raises ArchiveMismatch and ArchiveDamaged."""
+    """The run that continues this one, None if none does. Raises ArchiveMismatch and ArchiveDamaged."""
     try:
         data = state.storage.read(state.file(FILE), most=CLAIM.most)
     except ObjectMissing:

@@ -2,7 +2,7 @@
 
 The way of a batch: storage → CRC checked → `filter` and `merge` (left out, readdressed, or rebuilt) → produce requests,
 five under way a partition. Archived records become batches first (`records`). For every partition the task looks first
-at what its producer id has in the target already and goes on from there, so it does not matter whether this is the
+at what its producer id has in the target already and continues from there, so it does not matter whether this is the
 first attempt, a retry, or the first task of a driver that was started again; and while another attempt still writes,
 the broker compares sequences, so that no batch gets in twice.
 
@@ -91,7 +91,7 @@ async def _restore(task: RestoreTask, shared: Shared) -> PartitionSummary:
         try:
             return await attempt.run(client, shared.fence.before(ahead))
         except (ProduceRefused, LookAgain) as error:
-            # Either another attempt of this very task has written more than this one knows: go on behind it. Or a
+            # Either another attempt of this very task has written more than this one knows: continue after it. Or a
             # leader has lost records that the one before it had acknowledged: send them again.
             seen = await _look(client, task, throttle, fresh=False)
             if isinstance(error, ProduceRefused) and attempt.knew(seen):

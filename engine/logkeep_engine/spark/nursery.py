@@ -199,7 +199,7 @@ def _kill(pid: int, children: set[int]) -> int:
 
 
 def _end_with(parent: int) -> None:
-    """Have Linux kill this process when its parent ends: a task that nobody can end any more must not go on writing."""
+    """Have Linux kill this process when its parent ends: a task that cannot be ended any more must not keep writing."""
     with contextlib.suppress(OSError, AttributeError):  # a sandbox may lack it, and all is well without
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:  # it has ended before

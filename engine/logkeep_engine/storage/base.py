@@ -155,8 +155,8 @@ class Storage(ABC):
 
     @abstractmethod
     def writer(self, path: str, *, replaces: str | None = ANYTHING) -> ObjectWriter:
-        """Stream a new object with bounded memory: what one writer collects, and some of all writers that is on its
-        way while callers go on.
+        """Stream a new object with bounded memory: what one writer collects, and some of all writers that is on its way
+        while callers continue.
 
         `replaces` is what the object may take the place of when it is committed: whatever is there, only the object
         that had this `version`, or None: nothing, the name must be free.

@@ -368,7 +368,8 @@ class RecordComparison(Iterator[Difference]):
         ahead_b: deque[LogRecord],
         other: Iterator[LogRecord],
     ) -> tuple[int, int]:
-        """The numbers of records of each side to pass over until both go on with equal ones; at least one of either."""
+        """The numbers of records of each side to pass over until both continue with equal ones; at least one of
+        either."""
         _fill(ahead_a, one, self._rules.window)
         _fill(ahead_b, other, self._rules.window)
         where: dict[_Content, int] = {}

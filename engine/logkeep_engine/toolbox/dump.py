@@ -2,7 +2,7 @@
 
     for row in dump_segment(segment, Options(deep=True)): print("; ".join(row.lines()))
 
-The text of a row is that of Kafka's own tool (`kafka-dump-log.sh`), so that scripts made for its output go on working;
+The text of a row is that of Kafka's own tool (`kafka-dump-log.sh`), so that scripts made for its output keep working;
 `fields` have the same names. Source of facts: apache/kafka `DumpLogSegments.scala`, `EndTransactionMarker.java`,
 `ProducerStateManager.java`.
 """

@@ -6,7 +6,7 @@
 
 A log ends with the last batch that is whole, whose CRC holds, whose offsets rise and lie below the next segment
 (`log.recovery`). From a segment of the Records format, bytes that are no record are cut out
-(`formats.records_recovery`): its torn end, and the bytes that its index jumps over, since the original tool goes on
+(`formats.records_recovery`): its torn end, and the bytes that its index jumps over, since the original tool continues
 behind a torn record. A segment of one byte is whole: that tool makes it when it begins a partition, which may never get
 a record. Everything behind the damage of a log is cut off too, with the later segments of the partition. A broker drops
 them, since after a crash nothing there was ever acknowledged as durable. The bytes that are cut off are kept under
@@ -217,7 +217,7 @@ def _entries(index: Path) -> int:
 
 
 def _cut_records(plan: RecoveryPlan, path: Path) -> None:
-    """A segment that has nothing whole is taken away: the original tool begins its partition anew, or goes on in the
+    """A segment that has nothing whole is taken away: the original tool begins its partition anew, or continues in the
     segment before. It goes last of what knows it.
     """
     if plan.valid_bytes:

@@ -4,7 +4,7 @@
         if isinstance(item, Batch): ...     # item.problem tells what is wrong with it, "" if nothing is
         else: ...                           # DamagedBytes: bytes that had to be passed over to find the next batch
 
-`log.recovery` stops where a log ends to be valid; this walker goes on to find what is left. Memory: a block, or the
+`log.recovery` stops where a log ends to be valid; this walker continues to find what is left. Memory: a block, or the
 largest batch. If nobody knows how large the batches of a log are, and a length above MAX_BATCH_BYTES is wrong, the
 walker holds the rest of the log in memory once.
 """

@@ -80,12 +80,12 @@ class Resource:
 
     @property
     def retry(self) -> str | None:
-        """The value of the annotation that asks a KafkaRestore to go on with the run that has failed."""
+        """The value of the annotation that asks a KafkaRestore to continue the run that has failed."""
         return self.annotations.get(ANNOTATION_RETRY)
 
     @property
     def suspended(self) -> bool:
-        """Whether the spec says that no run shall go on."""
+        """Whether the spec says that no run is to continue."""
         return self.spec.get("suspend") is True
 
     @property

@@ -176,7 +176,7 @@ def _stamped(one: AskedRun, answer: AskedStatus, now: datetime) -> AskedStatus:
 
 
 def _says_more(before: AskedStatus, after: AskedStatus) -> bool:
-    """Whether the difference is worth a write: records alone change every second while a run goes on."""
+    """Whether the difference is worth a write: records alone change every second while a run lasts."""
     if after.phase is AskedPhase.RUNNING and before.percent == after.percent:
         after = replace(after, records=before.records, bytes=before.bytes)
     return after != before

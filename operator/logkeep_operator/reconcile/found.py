@@ -59,7 +59,8 @@ def unknown_runs(observed: Observed) -> list[FoundRun]:
 
 
 def to_be_adopted(observed: Observed, found: FoundRun) -> bool:
-    """Whether the run becomes the run of the status: no other run goes on, and this one is no older than the last."""
+    """Whether the run becomes the run of the status: no other one is running, and this one is no older than the
+    last."""
     last = observed.resource.status.run
     if last is None:
         return True

@@ -74,9 +74,9 @@ class RunOrigin:
 @dataclass(frozen=True)
 class JobState:
     """A Job. `failure` has reason and message of the condition Failed or FailureTarget. `started` is the time at which
-    the Job controller saw it begin, or go on after a suspension, `ended` the time at which it saw the end.
-    `request_hash` is that of the request which its driver takes.
-    `by_operator` says whether the operator has suspended it."""
+    the Job controller saw it begin, or continue after a suspension, `ended` the time at which it saw the end.
+    `request_hash` is that of the request which its driver takes. `by_operator` says whether the operator has suspended
+    it."""
 
     name: str
     uid: str

@@ -57,7 +57,7 @@ def last_result(documents: Documents, drivers: Sequence[PodState]) -> RunResult 
 
 
 def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodState], now: datetime) -> JobOutcome | None:
-    """The run's end, or None while it goes on (or while the Job must be made again).
+    """The run's end, or None while it is running (or while the Job must be made again).
 
     The result of a failed attempt is no end as long as the Job may start another one; success is an end at once.
     """

@@ -41,7 +41,7 @@ class Create:
 
 @dataclass(frozen=True)
 class SuspendJob:
-    """Suspend the Job, or let it go on."""
+    """Suspend the Job, or let it continue."""
 
     name: str
     suspend: bool

@@ -34,7 +34,7 @@ _AT_REST: dict[str, Any] = {"bytes_per_second": None, "seconds_left": None, "mov
 
 
 def progress_status(progress: Progress) -> ProgressStatus:
-    """The status of a run that goes on."""
+    """The status of a run that is still running."""
 
     def left(partition: PartitionProgress) -> int:
         return partition.end - partition.at

@@ -1,10 +1,10 @@
 """The one decision of the operator: it takes what the cluster shows, and says what to do. It asks for the state, never
 for what happened before.
 
-    deleted?  invalid?  another run unfinished?  a time due?  this run over?  suspended?  no Job yet?  then it goes on.
+    deleted?  invalid?  another run unfinished?  a time due?  this run over?  suspended?  no Job yet?  else it runs.
 
 A run that has ended is never touched again, whatever became of its Job. The exception is a restore that failed and is
-to be tried again (`retry`). A Job that vanished before its run ended is made again: the engine goes on where the
+to be tried again (`retry`). A Job that vanished before its run ended is made again: the engine continues where the
 archive's last commit is.
 """
 
@@ -195,7 +195,7 @@ class _Reconciliation(Starting):
         return self.done(phase, self._end_conditions(run), requeue)
 
     def _retry(self, run: RunStatus) -> Plan:
-        """Let the failed run go on. Its Job is made when the status says so, as one that vanished is: so a crash
+        """Let the failed run continue. Its Job is made when the status says so, as one that vanished is: so a crash
         between the two leaves no Job that is taken for the one before."""
         if self.spec.suspend:
             return self._suspended("The run continues when spec.suspend is false.", run.id)
@@ -312,7 +312,7 @@ class _Reconciliation(Starting):
         state = self.on_its_way(waiting.reason, waiting.message)
         return self.done(Phase.PENDING, state, waiting.requeue_after)
 
-    # ---- a run that goes on
+    # ---- a run that is still running
 
     def _go_on(self, run: RunStatus) -> Plan:
         outcome = self.outcome(run.id)
@@ -331,7 +331,7 @@ class _Reconciliation(Starting):
             return self._say(run, Phase.PENDING, waiting.reason, waiting.message)
         if self.spec.suspend:
             if not found.suspended and found.by_operator:
-                # A queue lets an admitted Job go on whoever has suspended it: only a Job that is gone rests.
+                # A queue lets an admitted Job continue whoever has suspended it: only a Job that is gone rests.
                 self.actions.append(DeleteJob(found.name, found.uid))
             elif not found.suspended:
                 self.actions.append(SuspendJob(found.name, True))
@@ -352,7 +352,7 @@ class _Reconciliation(Starting):
         return self._running(run, found)
 
     def _queued(self, run: RunStatus, found: JobState) -> Plan:
-        """Somebody else, such as a queue, has suspended the Job and will let it go on."""
+        """Somebody else, such as a queue, has suspended the Job and will let it continue."""
         message = f"Job {found.name} is suspended, not by Logkeep: a queue such as Kueue lets it go when there is room."
         return self._say(run, Phase.PENDING, "Queued", message)
 

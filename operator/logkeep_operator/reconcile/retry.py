@@ -17,12 +17,12 @@ from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.reconcile.plan import Action, DeleteConfigMap, DeleteJob
 
 NOT_STARTED = 0
-"""The attempt of a run that is to go on and has no Job yet."""
+"""The attempt of a run that is to continue and has no Job yet."""
 
 
 def is_asked(resource: Resource) -> bool:
     """Whether the last run has failed and the annotation has a value that was not answered yet. A value that came while
-    the run went on counts; one that was there when it was started does not."""
+    the run continued counts; one that was there when it was started does not."""
     run = resource.status.run
     if not resource.key.is_restore or run is None or run.outcome is not StatusOutcome.FAILED:
         return False
@@ -30,7 +30,7 @@ def is_asked(resource: Resource) -> bool:
 
 
 def hint(resource: Resource) -> str:
-    """A sentence that says how a failed run is started again. It is empty for a KafkaBackup, whose next run goes on
+    """A sentence that says how a failed run is started again. It is empty for a KafkaBackup, whose next run continues
     anyway."""
     if not resource.key.is_restore:
         return ""
@@ -82,6 +82,6 @@ def is_clear(observed: Observed, run_id: str) -> bool:
 
 
 def renewed(run: RunStatus, now: datetime) -> RunStatus:
-    """The run as one that goes on and has no Job yet."""
+    """The run as one that continues and has no Job yet."""
     begun = replace(run, attempt=NOT_STARTED, start_time=timestamp(now), heard_time=None)
     return replace(begun, end_time=None, outcome=None, message=None)

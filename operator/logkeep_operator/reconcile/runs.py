@@ -96,8 +96,8 @@ def is_dry_run(key: str | None) -> bool:
 
 
 def _wanted_restore(resource: Resource, due: datetime | None) -> WantedRun:
-    """The run of a restore. One that goes on is not left for another: what it has written only it knows. A drill has
-    another run for each time of its schedule."""
+    """The run of a restore. One that is still running is not left for another: only it knows what it has written. A
+    drill has another run for each time of its schedule."""
     last, asked = resource.status.run, resource.run_again
     goes_on = last is not None and last.outcome is None and not is_dry_run(last.key)
     again = resource.status.last_handled_run_again if goes_on or asked is None else asked

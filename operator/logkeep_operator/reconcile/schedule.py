@@ -43,7 +43,7 @@ class ScheduledTimes:
 
 
 def scheduled_times(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec, now: datetime) -> ScheduledTimes:
-    """The times of a resource at the moment. While a run goes on or the resource is suspended, none is due and none is
+    """The times of a resource at the moment. While a run lasts or the resource is suspended, none is due and none is
     missed."""
     schedule, status = schedule_of(spec), resource.status
     if schedule is None:
@@ -66,7 +66,7 @@ def scheduled_times(resource: Resource, spec: KafkaBackupSpec | KafkaRestoreSpec
 
 def wake_after(resource: Resource, now: datetime, status: Status | None = None) -> float | None:
     """Seconds until a run is due, with this status or the resource's own. None if the schedule asks for nothing, or if
-    something else comes first: the end of the run that goes on, or of the suspension."""
+    something else comes first: the end of the run that is still running, or of the suspension."""
     status = status if status is not None else resource.status
     first = parse_timestamp(status.next_schedule_time)
     if first is None or status.phase is Phase.INVALID:

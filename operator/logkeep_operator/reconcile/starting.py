@@ -58,7 +58,7 @@ class Starting(Step):
         self.status = with_times(self.status, self.before.last_schedule_time, self.times.next)
 
     def _success_stands(self, waiting: str | None) -> bool:
-        """Whether the wanted run waits or goes on for the schedule alone, and all else that is asked for was done."""
+        """Whether the wanted run waits or runs for the schedule alone, and all else that is asked for was done."""
         last, ready = self.before.run, self.before.condition("Ready")
         if last is None or ready is None or ready.status != "True":
             return False
@@ -67,7 +67,7 @@ class Starting(Step):
         return last.id == self.wanted.id  # only a run of the schedule has begun with Ready as it was
 
     def on_its_way(self, reason: str, message: str) -> tuple[Condition, ...]:
-        """The conditions while the run waits or goes on."""
+        """The conditions while the run waits or is running."""
         if self.stands and reason in _NOTHING_WRONG:
             return conditions.scheduled_run(reason, message)
         return conditions.reconciling(reason, message)

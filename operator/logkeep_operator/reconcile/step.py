@@ -137,7 +137,7 @@ class Step:
         return self.done(phase, conditions.reconciling(reason, message))
 
     def stop_unfinished(self) -> None:
-        """End the run that goes on and is not wanted any more. Its Job is deleted; what it committed stays."""
+        """End the run that is still running and is not wanted any more. Its Job is deleted; what it committed stays."""
         run = self.status.run
         if run is None or run.outcome is not None:
             return
@@ -151,7 +151,7 @@ class Step:
 
     def remove_replaced(self, wanted_id: str) -> None:
         """Delete Jobs of runs that were replaced: another operator may have made one too late. The wanted run may be
-        among the replaced ones, if it was replaced before its status was written: it goes on under the same id."""
+        among the replaced ones, if it was replaced before its status was written: it continues under the same id."""
         replaced = {entry.run_id for entry in self.before.history if entry.outcome == StatusOutcome.REPLACED} - {
             wanted_id
         }
@@ -246,7 +246,7 @@ class Step:
         return self.observed.documents.get(run_id, Documents())
 
     def outcome(self, run_id: str) -> JobOutcome | None:
-        """How the run has ended, None while it goes on. A run that neither the status nor a Job tells of has no end:
+        """How the run has ended, None while it is running. A run that neither the status nor a Job tells of has no end:
         whoever may create ConfigMaps can compute the names of its own, and write an end there beforehand."""
         run = self.before.run
         told = (run is not None and run.id == run_id) or any(entry.run_id == run_id for entry in self.before.history)

@@ -56,7 +56,7 @@ _shared_beats: dict[str, float] = {}
 
 
 class ReadingNote:
-    """Shows that a run goes on which reads the archive, as long as the context lasts."""
+    """Shows that a run that reads the archive is still running, as long as the context lasts."""
 
     def __init__(self, storage: Storage, run_id: str) -> None:
         self._place = storage
@@ -109,7 +109,7 @@ class ReadingNote:
         self.beat()
 
     def beat(self) -> None:
-        """Show once more that the run goes on."""
+        """Show once more that the run is still running."""
         self.write(ended=False)
 
     def write(self, *, ended: bool) -> None:

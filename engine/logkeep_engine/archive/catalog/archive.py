@@ -156,8 +156,8 @@ class Archive:
         """Raises ArchiveUnsigned if there are keys to trust, and none has signed the commit of `state` or one up to
         `last` that stands on it. Nor need it if it was read from the checkpoint after that commit, which is signed.
 
-        The owner of an archive of which nothing is signed may go on if he names its newest commit, by an anchor or a
-        consent: his first commit signs what is there."""
+        The owner of an archive of which nothing is signed may continue if they name its newest commit, by an anchor or
+        a consent: his first commit signs what is there."""
         if not self.keys:
             return
         if state.commit in (checkpoint, NO_COMMIT):
@@ -454,7 +454,7 @@ def _create(storage: Storage, cluster_id: str, segments: FormatName, imported: b
 
 
 def _check_goes_on(archive: Archive, cluster_id: str, segments: FormatName, imported: bool) -> None:
-    """Check that a backup of this cluster in this format can go on in the archive. Raises ArchiveMismatch if not."""
+    """Check that a backup of this cluster in this format can continue in the archive. Raises ArchiveMismatch if not."""
     uri, info = archive.storage.uri, archive.info
     if info.imported and not imported:
         raise ArchiveMismatch(

@@ -42,7 +42,7 @@ def _is_text(value: object) -> bool:
 
 
 class RunOutcome(StrEnum):
-    """The end of a run. `TakenOver`: the run began and never ended, and another run went on."""
+    """The end of a run. `TakenOver`: the run began and never ended, and another run continued."""
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -153,7 +153,7 @@ class ReplacedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """The log of a partition was cut off at `offset` and goes on as a new line. The line before is the branch
+    """The log of a partition was cut off at `offset` and continues as a new line. The line before is the branch
     `branch_id` from now on."""
 
     topic_id: str

@@ -70,7 +70,7 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Write the first beat, and go on in a thread of its own."""
+        """Write the first beat, and continue in a thread of its own."""
         self._beat()
         self._thread = threading.Thread(target=self._run, name="logkeep-heartbeat", daemon=True)
         self._thread.start()

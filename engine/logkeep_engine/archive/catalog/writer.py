@@ -153,13 +153,13 @@ def _watch(archive: Archive, run: RunEntry, timing: Timing) -> None:
 
 
 class Writer:
-    """The archive's writer while its run goes on. Made by `begin_run`. Safe for several threads.
+    """The archive's writer while its run lasts. Made by `begin_run`. Safe for several threads.
 
     `state` is what the archive holds, this run's commits included; `epoch` is in the names of all objects of this run.
     `before` is the run as its earlier attempts have left it, None if there were none. `read_back` is the last commit of
     the checkpoint from which the state was read, -1 if there was none. After ArchiveFenced every call raises it again.
     Leaving the context without `end` stops the heartbeat and leaves the run unended, as a crash does: the next start of
-    the same run goes on."""
+    the same run continues."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class Writer:
                 self._checkpoint_if_due()
 
     def branch(self, branchings: Iterable[Branching], due: Iterable[GenerationChange] = ()) -> int:
-        """Let the logs of partitions go on as new lines, in one commit, and return its number. `due`: the generations
+        """Continue the logs of partitions as new lines, in one commit, and return its number. `due`: the generations
         that are due for it.
 
         Raises what `commit` does, and ValueError for a branch that there is already.

@@ -34,7 +34,7 @@ class BatchLayout:
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Stretch]:
-        """The stretches from the batch that holds `start` on. A reader that goes on behind damage reads the log from
+        """The stretches from the batch that holds `start` on. A reader that continues after damage reads the log from
         its beginning, since it needs the batch before the damage."""
         if start <= entry.base_offset:
             return read_segment(storage, topic, entry, on_damage=on_damage)

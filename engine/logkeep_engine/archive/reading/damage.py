@@ -18,7 +18,7 @@ _HINT = "Put the object back from a copy of the archive. A restore continues wit
 class Damage:
     """An `object` of the archive is not what the catalog says, at `offset`.
 
-    A reader that goes on behind damage hands it out between what is whole. Then `lost` are the offsets [start, end)
+    A reader that continues after damage hands it out between what is whole. Then `lost` are the offsets [start, end)
     that the reader cannot read; None: nothing is lost. `topic` "" and `partition` -1: the catalog itself is damaged.
     """
 
@@ -42,7 +42,7 @@ class Damage:
         return document
 
     def error(self, hint: str = _HINT) -> ArchiveDamaged:
-        """The error of a reader that does not go on behind this damage."""
+        """The error of a reader that does not continue after this damage."""
         return ArchiveDamaged(f"{self}.", hint=hint)
 
 
@@ -55,4 +55,4 @@ def damage_of(
 
 
 OnDamage = Callable[[Damage], None]
-"""A reader calls this with each damage that it meets, and goes on behind it."""
+"""A reader calls this with each damage that it meets, and continues after it."""

@@ -27,7 +27,7 @@ class LayoutReader(Protocol):
     """Reads one segment at a time. It has no state.
 
     Without `on_damage` the reader raises ArchiveDamaged at the first damage. With it, the reader tells each damage and
-    goes on behind it.
+    continues after it.
     """
 
     @property

@@ -206,7 +206,7 @@ class _Compressed:
             del item, target, stored
 
     def _without_table(self) -> Iterator[LogBlock | DamagedBytes]:
-        """Frame by frame like plain `zstd -d`. Where that would give up, this goes on with the next frame."""
+        """Frame by frame like plain `zstd -d`. Where that would give up, this continues with the next frame."""
         ring = _Ring(FRAME_BYTES, _headroom(self._entry))
         data = b""
         at = 0  # the position of data[0] in the object

@@ -128,7 +128,7 @@ def open_damaged(
     kept: Sequence[Range] = (),
     aborted: Sequence[AbortedTxn] | None = None,
 ) -> PartitionReader[Damage]:
-    """A reader that goes on behind damage and hands it out in its place, else like that of `open_partition`."""
+    """A reader that continues after damage and hands it out in its place, else like that of `open_partition`."""
     return _Tolerant(storage, topic, tuple(entries), tuple(kept), aborted)
 
 

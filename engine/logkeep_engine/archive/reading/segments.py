@@ -299,7 +299,7 @@ class _Reading:
         self._size = None if self._size is None else self._size + damaged.size
 
     def _resume(self, data: bytes, start: int, final: bool) -> tuple[bool, int]:
-        """(True, position of the next whole batch), or (False, position from which bytes must be kept to go on
+        """(True, position of the next whole batch), or (False, position from which bytes must be kept to continue
         looking)."""
         if self._jump is not None:
             # Try the damaged batch's own length first: a record may hold bytes that look like a batch.

@@ -105,7 +105,7 @@ class ChunkWriter(PieceWriter):
             self._transactions.observe(data, position, header, self._segment)
 
     def _overlapping(self, data: memoryview, position: int, header: BatchHeader) -> None:
-        """Take a batch that begins below the offset at which this piece goes on."""
+        """Take a batch that begins below the offset at which this piece continues."""
         if header.next_offset <= self.at:
             return  # the batch lies wholly before the offset that was asked for
         self._check_overlap(header)

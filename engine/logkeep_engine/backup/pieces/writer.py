@@ -155,7 +155,7 @@ class PieceWriter(ABC):
                 self._absorb(data, aborted)
 
     def skip_to(self, offset: int, reason: str) -> None:
-        """Note [at, offset) as a gap, at most to the piece's end, and go on behind it."""
+        """Note [at, offset) as a gap, at most to the piece's end, and continue after it."""
         offset = min(offset, self.piece.end)
         if offset <= self.at:
             return
@@ -244,7 +244,7 @@ class PieceWriter(ABC):
             self._from = self.at
 
     def _leave_below(self, offset: int) -> None:
-        """Account for nothing below `offset`, and go on from there."""
+        """Account for nothing below `offset`, and continue from there."""
         self._coverage.clear()
         self._gaps.clear()
         self.at = self._from = offset

@@ -36,7 +36,7 @@ class RunEnd:
 
 
 def ended(body: Mapping[str, Any]) -> RunEnd | None:
-    """How the run of a resource has ended, None while it goes on."""
+    """How the run of a resource has ended, None while it is running."""
     ready, stalled = condition(body, "Ready"), condition(body, "Stalled")
     if ready.get("status") == "True" or ready.get("reason") == _DRY_RUN_DONE:
         return RunEnd(ExitCode.OK, str(ready.get("message") or ""))

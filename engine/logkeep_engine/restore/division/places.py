@@ -1,7 +1,7 @@
 """Finds out what the pairs of a target partition have written: one pass over its log, by producer ids.
 
 Several producers write to the partition, so a place in it says nothing of one of them. The sequences of its own batches
-do (see `landed`). A driver that goes on reads each target partition once for all pairs, not once for each.
+do (see `landed`). A driver that continues reads each target partition once for all pairs, not once for each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One drill from beginning to end, in the driver: a restore into topics of its own, which it deletes again.
 
-An attempt never goes on where an earlier one stopped: it deletes what that one has left, and begins again, with topics
-of other names. So tasks that have outlived their driver write to no topic of a later attempt, and the measured times
-are those of one restore without a pause. The state of an attempt lies in `runs/<run id>.<token>/`, like that of a
+An attempt never continues where an earlier one stopped: it deletes what that one has left, and begins again, with
+topics of other names. So tasks that have outlived their driver write to no topic of a later attempt, and the measured
+times are those of one restore without a pause. The state of an attempt lies in `runs/<run id>.<token>/`, like that of a
 restore. In `runs/<run id>/` lie
 
     started.json     as with every restore
@@ -284,7 +284,7 @@ def _clean_up(context: RestoreContext, topics: DrillTopics, error: BaseException
 
 
 def _forget(state: RestoreState) -> None:
-    """Delete what an attempt has kept to go on; the verification stays."""
+    """Delete what an attempt has kept to continue; the verification stays."""
     kept = [state.file(name) for name in (DOCUMENT, PAGE, DAMAGE)]
     paths = [info.path for info in state.storage.list(state.folder)]
     state.storage.delete([path for path in paths if path not in kept])

@@ -90,8 +90,8 @@ def digests_of_each(rows: Rows) -> list[bytes]:
 @dataclass(frozen=True, slots=True)
 class Alignment:
     """The differences of a stretch. `taken` records of the target belong to it. `apart` is the number of the archived
-    record from which on nothing is common to both lists: behind `taken` the target goes on with something else. None if
-    the stretch was aligned to its end, or until there were enough differences."""
+    record from which on nothing is common to both lists: after `taken` the target continues with something else. None
+    if the stretch was aligned to its end, or until there were enough differences."""
 
     differences: tuple[RecordDifference, ...]
     taken: int
@@ -108,7 +108,7 @@ def align(
     pair_up: bool = True,
 ) -> Alignment:
     """Align the first `records` archived ones, or all if there are fewer, with the target, until `most` differences are
-    found. Both lists go on behind them, by AHEAD records where there are so many. Records that stand for each other
+    found. Both lists continue after them, by AHEAD records where there are so many. Records that stand for each other
     where nothing more is common have changed, or with `pair_up` False it ends there.
 
     What this costs grows with the number of records, and not with that of the differences.
@@ -217,8 +217,8 @@ class _Places:
 
 
 def _apart(one: Sequence[bytes], left: int, other: _Places, right: int) -> tuple[int, int] | None:
-    """The numbers of records of each side to pass over until both go on with equal ones, None if nothing more is common
-    to both. The search goes no farther than it passes over."""
+    """The numbers of records of each side to pass over until both continue with equal ones, None if nothing more is
+    common to both. The search goes no farther than it passes over."""
     best: tuple[int, int] | None = None
     nearest = len(one) - left + other.count - right
     for number in range(len(one) - left):

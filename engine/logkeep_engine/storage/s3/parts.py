@@ -95,7 +95,7 @@ class UploadPart:
         return self._size >= PART_BYTES
 
     def write(self, data: memoryview, memory: UploadMemory) -> int:
-        """Copy bytes from the front of `data`, and return how many: fewer than there are, for the caller to go on."""
+        """Copy bytes from the front of `data`, and return how many: fewer than there are: the caller continues."""
         at = self._size % SLAB_BYTES
         if not at:
             self._slabs.append(memory.take())

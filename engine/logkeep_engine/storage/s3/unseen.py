@@ -35,7 +35,7 @@ def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Itera
                 if is_object_path(path):
                     yield UnseenObject(path, item["UploadId"])
     except NotUnderstood:
-        return  # nobody can see them here, and no run can go on with one
+        return  # nobody can see them here, and no run can continue with one
     except StorageRefused as error:
         raise StorageRefused(
             f"It is unknown whether killed runs have left parts of uploads below {place.name_of(prefix)}: "
