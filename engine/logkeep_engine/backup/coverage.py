@@ -48,7 +48,7 @@ def told_topics(plan: BackupPlan) -> list[str]:
     if sight.unreadable.total:
         told.append(
             f"The brokers do not let this user read {so_many(sight.unreadable.total, 'topic')}: {sight.unreadable}. "
-            "Whether a topic exists that it may not even describe, they do not say. The ACL READ is needed."
+            "They do not say whether topics exist that it may not even describe. The ACL READ is needed."
         )
     return told
 

@@ -221,6 +221,6 @@ def uncompared_warning(partitions: Sequence[TopicPartition]) -> str:
     shown = ", ".join(f"{topic!r} partition {number}" for topic, number in partitions[:_SHOWN])
     more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
     return (
-        "Whether logs were cut off before this run is not known, since nothing says which leaders have written what is "
-        f"archived: {shown}{more}."
+        "It is unknown whether logs were cut off before this run, since nothing says which leaders have written what "
+        f"is archived: {shown}{more}."
     )

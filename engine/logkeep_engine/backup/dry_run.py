@@ -91,7 +91,7 @@ class BackupDryRun(DriverRun):
         warnings = [*selection_warnings(plan, spec.topics, state.topics), *gone_warnings(plan), *log_warnings(plan)]
         others = [run.run_id for run in state.running if run.run_id != self._run_id]
         if others:
-            warnings.append(f"run {others[0]} writes this archive, or has died: a run waits until that is known")
+            warnings.append(f"run {others[0]} is writing this archive, or has died: a run waits until it knows which")
         report = self._amounts(plan, state, storage.uri, makes_archive=archive is None)
         rules = retention_rules(spec)
         warnings += rules.told_unchosen(state)

@@ -62,8 +62,8 @@ class AskedErasures:
         if writer is None or not tried_all or not _lets_erase(error) or runs[writer.run_id].end_time is None:
             unless = ", unless the archive has them as done" if writer is None else ""
             return (
-                f"spec.erasures: {waiting}: not done, since the run has failed before{unless}. The next run that comes "
-                "to its end does it; `logkeep erase` with --run-id erasure-NAME and --owner does it at once.",
+                f"spec.erasures: {waiting}: not done, since the run has failed before{unless}. The next run that "
+                "finishes does it; `logkeep erase` with --run-id erasure-NAME and --owner does it at once.",
             )
         try:
             told, failures = self._carry_out(writer.archive)

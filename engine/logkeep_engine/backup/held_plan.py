@@ -52,7 +52,7 @@ def refuse_strange(plan: BackupPlan, name: str, spec: KafkaBackupSpec, control: 
         if not chooser.chooses(topic.name, internal=internal) and not chooser.adds(topic.name):
             raise _altered(name, f"it archives topic {topic.name!r}, which spec.topics does not choose")
     if strange := {chunk.topic_id for chunk in plan.chunks} - {topic.topic_id for topic in plan.topics}:
-        raise _altered(name, f"it archives topic id {min(strange)}, which is none of its topics")
+        raise _altered(name, f"it archives topic id {min(strange)}, which is not one of its topics")
     _refuse_wrong_gaps(plan, name, {topic_id: topic.name for topic_id, topic in there.items()}, control)
 
 

@@ -45,7 +45,7 @@ async def find_ends(client: RawClient, writer: PieceWriter, throttle: Throttle) 
                 committed=False,
             )
         except (OffsetOutOfRange, TopicGone) as error:
-            log.warning("%s: the ends of %d transactions are not known: %s", piece.where, len(search.wanted), error)
+            log.warning("%s: the ends of %d transactions are unknown: %s", piece.where, len(search.wanted), error)
             break
         await throttle.pace(len(fetched.data))
         if search.look(fetched):

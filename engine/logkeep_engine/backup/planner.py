@@ -467,7 +467,7 @@ class BackupPlanner:
         try:
             return self._control.partition_bytes(topics)
         except BrokerRefused as error:
-            log.warning("partition sizes are not known, chunks are whole partitions: %s", error)
+            log.warning("partition sizes are unknown, chunks are whole partitions: %s", error)
             return {}
 
 

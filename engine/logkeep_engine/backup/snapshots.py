@@ -157,7 +157,7 @@ def _why_not(state: ArchiveState, key: Partition, gone: set[Partition]) -> str:
     if known_generation(state, key).exact_from == NOWHERE:
         return "its log was cut off, and with it went records that had overwritten what the archive lacks"
     if key in gone:
-        return "retention has removed a part of its log of which no snapshot holds the keys"
+        return "retention has removed a part of its log, and no snapshot holds the keys of that part"
     if len(accounted) != 1:
         return f"offsets from {accounted[0][1]} on are neither archived nor recorded as lost"
     last = state.last_before(*key, accounted[0][1])

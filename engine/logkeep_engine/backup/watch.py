@@ -76,7 +76,7 @@ def ask_brokers(backup: EndedBackup, connection: KafkaConnection) -> Told:
         with ControlPlane(connection, timeout=patience) as control:
             found = _ask(backup, control)
     except LogkeepError as error:
-        log.warning("when the cluster deletes records is not known: %s", error.message)
+        log.warning("it is unknown when the cluster deletes records: %s", error.message)
         return Told()
     log.info("asked for the limits of %d topics in %.1f s", len(backup.plan.topics), time.monotonic() - started)
     return found

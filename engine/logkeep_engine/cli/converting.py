@@ -49,7 +49,7 @@ Exclude = Annotated[
 Segments = Annotated[str | None, typer.Option("--segment-bytes", help="Size of new segments; 128Mi by default.")]
 WholeCompression = Annotated[
     Compression | None,
-    typer.Option("--compression", help="Kafka: segments compressed as a whole besides; Passthrough by default: not."),
+    typer.Option("--compression", help="Kafka: segments as they are (Passthrough, the default) or compressed."),
 ]
 BatchCodec = Annotated[
     BatchCompression | None,

@@ -82,7 +82,7 @@ class LossReport:
         more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
         return FormatLoss(
             f"{target} cannot hold what the records carry: {shown}{more}. Nothing was written.",
-            hint="Go on with --allow-loss, or choose a format that holds it: Avro without --compatibility strict does. "
+            hint="Use --allow-loss, or choose a format that holds it: Avro without --compatibility strict does. "
             "--dry-run lists everything.",
         )
 

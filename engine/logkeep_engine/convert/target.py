@@ -53,8 +53,8 @@ def find_target(source: ConvertSource, target: Storage, format_name: FormatName)
     made = _other_origin(source, archive)
     if made:
         raise ArchiveMismatch(
-            f"The archive at {target.uri} was written by {made}: only what was made of the same source can be "
-            "added to.",
+            f"The archive at {target.uri} was written by {made}: only what was made from the same source can "
+            "be added to.",
             hint="Name a new folder for the target.",
         )
     return archive

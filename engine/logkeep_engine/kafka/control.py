@@ -125,14 +125,14 @@ class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin):
             try:
                 found.update(await client.replica_bytes(broker, wanted))
             except BrokerUnavailable as error:
-                log.info("sizes are not known: %s", error.message)
+                log.info("sizes are unknown: %s", error.message)
 
         async def ask() -> None:
             try:
                 async with asyncio.timeout(ESTIMATE_SECONDS), RawClient(self._connection, limits=limits) as client:
                     await asyncio.gather(*(one(client, *item) for item in by_leader.items()))
             except (TimeoutError, BrokerUnavailable) as error:
-                log.info("sizes are not known: %s", str(error) or "the brokers are slow")
+                log.info("sizes are unknown: %s", str(error) or "the brokers are slow")
 
         in_a_loop(ask())  # librdkafka has no DescribeLogDirs
         return found

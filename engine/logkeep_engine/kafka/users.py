@@ -85,7 +85,7 @@ class UserAdmin(Admin):
     def create_acls(self, acls: Sequence[Acl], at_once: int | None = None) -> list[SetRefused[Acl]]:
         """Add ACLs, `at_once` in a request; returns those that the cluster does not take. Safe to repeat. Raises
         BrokerRefused for a user who may not."""
-        refused = [SetRefused(acl, "a word of it is none of Kafka's") for acl in acls if not is_sendable(acl)]
+        refused = [SetRefused(acl, "it has a word that Kafka does not know") for acl in acls if not is_sendable(acl)]
         for part in in_parts([acl for acl in acls if is_sendable(acl)], at_once or _A_REQUEST):
             self._permit()
             refused += _refused(part, self._ordered(create_acls(part), "add ACLs"), "add ACLs", "ALTER")
@@ -148,7 +148,7 @@ class UserAdmin(Admin):
         results = self._ask(ask, what)
         if lost and _not_allowed(results):
             raise BrokerUnavailable(
-                f"It is not known whether the cluster has taken the orders to {what}: the answer was lost, and now the "
+                f"It is unknown whether the cluster has taken the orders to {what}: the answer was lost, and now the "
                 f"user may not: {Code.CLUSTER_AUTHORIZATION_FAILED.name}.",
                 hint="Start the same run again.",
             )

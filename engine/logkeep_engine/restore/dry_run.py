@@ -214,7 +214,7 @@ def _amounts(
         storage_requests=_storage_requests(planned),
         seconds=expected.seconds,
         bytes_per_second=expected.rate,
-        rate=expected.told + ("; spec.verify: Full reads the target back besides" if verified else ""),
+        rate=expected.told + ("; spec.verify: Full also reads the target back" if verified else ""),
         topics_shown=topics,
     )
 

@@ -68,7 +68,7 @@ def restored_before(context: RestoreContext, planned: Planned, begun: RunResult)
             raise
         warnings.insert(
             0,
-            "it cannot be seen any more whether the topics are those that an earlier start has restored: "
+            "it can no longer be seen whether the topics are those that an earlier start has restored: "
             f"{error.message} ACLs of topics may have taken the right to look from the user who restores",
         )
     return replace(

@@ -140,7 +140,7 @@ class RestoredGroups:
         if not self._has_ended():
             raise SpecError(
                 f"run {self._context.run_id} has not succeeded: its offset maps may lack something",
-                hint="Let the run come to its end, and set the positions then.",
+                hint="Let the run finish, then set the positions.",
             )
         entries = select_and_rename(planned.archived.groups, wanted)
         moves = translate(entries, planned.plan.topics, opener(state, planned.plan.topics), archived_end(planned))

@@ -124,7 +124,7 @@ def explained(error: ArchiveDamaged, context: RestoreContext, planned: Planned) 
         return error
     return SegmentsRemoved(
         f"Retention has removed {len(gone)} segments of what this restore brings since it was planned, and they are "
-        f"deleted: it cannot come to its end. {error.message}",
+        f"deleted: it cannot finish. {error.message}",
         hint="Delete what it has written, and begin another one with the backup suspended, or with a longer "
         "retention.grace.",
     )

@@ -120,7 +120,7 @@ def check_still_there(earlier: RunResult, planned: Planned, ids: Mapping[str, st
     what = what or lacking(planned, control)
     others = sorted(name for name, topic_id in ids.items() if there.get(name, topic_id) != topic_id)
     if not what and others:
-        what = f"topic {others[0]!r} is another one than the one that it has filled"
+        what = f"topic {others[0]!r} is not the one that it has filled"
     if what:
         raise TargetChanged(
             f"run {earlier.run_id} has done this restore into Kafka cluster {plan.cluster_id}, but {what}",

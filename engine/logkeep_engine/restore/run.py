@@ -453,7 +453,7 @@ def _borne_out(context: RestoreContext, claimed: RunResult) -> RunResult:
     except BrokerRefused as error:
         if not context.spec.everything:
             raise
-        told = f"it cannot be seen any more whether the cluster has what run {run_id} has restored: {error.message}"
+        told = f"it can no longer be seen whether the cluster has what run {run_id} has restored: {error.message}"
         return replace(claimed, warnings=told_warnings([told, *claimed.warnings]))
     return claimed
 

@@ -95,7 +95,7 @@ class CreatedTopics:
             elif there[topic.name] != topic.partitions or not topic.configs.items() <= configs[topic.name].items():
                 raise TopicExists(
                     f"topic {topic.name!r} exists, and this restore has not created it: its partitions or its "
-                    "configuration are others",
+                    "configuration differ",
                     hint="Delete it and start the run again, or begin a new restore under another name.",
                 )
         return missing
@@ -138,7 +138,7 @@ class CreatedTopics:
             elif other := sorted(key for key, value in self.own(topic).items() if there.get(key) != value):
                 warnings.append(
                     f"topic {topic.target}: its configuration is not the one that this restore has given it, so it was "
-                    f"left as it is; {', '.join(other)} would be others"
+                    f"left as it is; {', '.join(other)} would differ"
                 )
         return warnings, working
 

@@ -57,7 +57,7 @@ class LocalStorage(Storage):
         for part in path.split("/"):
             if _is_temporary(part):
                 raise StorageRefused(
-                    f"{self.uri}/{path}: names that begin with {_TEMPORARY} are those of files in the making.",
+                    f"{self.uri}/{path}: names that begin with {_TEMPORARY} are those of unfinished files.",
                     hint="Exclude the topic, or use an object store.",
                 )
             if len(os.fsencode(part)) > _NAME_BYTES:

@@ -64,7 +64,7 @@ def decode(schema: Schema, version: int, data: memoryview) -> dict[str, Any]:
     """
     if not 0 <= version <= schema.latest:
         raise UndecodableRecord(
-            f"version {version} is not known, only 0 to {schema.latest}", hint="It was written by a newer Kafka."
+            f"version {version} is unknown, only 0 to {schema.latest}", hint="It was written by a newer Kafka."
         )
     reader = _Reader(data, version, version >= schema.flexible)
     return reader.struct(schema.fields)

@@ -353,7 +353,7 @@ class _Reconciliation(Starting):
 
     def _queued(self, run: RunStatus, found: JobState) -> Plan:
         """Somebody else, such as a queue, has suspended the Job and will let it continue."""
-        message = f"Job {found.name} is suspended, not by Logkeep: a queue such as Kueue lets it go when there is room."
+        message = f"Job {found.name} is suspended, not by Logkeep: a queue such as Kueue starts it when there is room."
         return self._say(run, Phase.PENDING, "Queued", message)
 
     def _again(self, run: RunStatus) -> Plan:

@@ -135,7 +135,7 @@ def _danger(status: Status, forecast: _Forecast, reason: str) -> str:
             f"{timestamp(forecast.start)} and to take {human_duration(forecast.duration.total_seconds())}"
         )
     else:
-        what = f"From {deadline} on the cluster may delete records that are not archived, and no run has come by"
+        what = f"From {deadline} on the cluster may delete records that are not archived, and no run has come so far"
     return f"{what}{_first(first)}. Run more often, or keep records longer.{_more(status)}"
 
 

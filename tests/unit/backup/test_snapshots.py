@@ -226,7 +226,7 @@ def test_a_partition_of_which_keys_are_missing_gets_no_snapshot_that_would_hide_
         writer.end(RunOutcome.SUCCEEDED)
         writer.remove([RemovedSegment(*KEY, 0)])
         (note,) = topic.make(writer).notes
-    assert "retention has removed a part of its log of which no snapshot holds the keys" in note
+    assert "retention has removed a part of its log, and no snapshot holds the keys of that part" in note
     assert (
         "after offset 1 only"
         in points.plan_point(Archive.open(topic.storage), Archive.open(topic.storage).load(), [ORDERS], None).warnings[

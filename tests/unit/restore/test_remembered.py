@@ -163,7 +163,7 @@ def test_a_restore_was_done_if_the_cluster_has_its_topics(first: RestoreState) -
         ),
         (
             Cluster({"orders": "o2", "users": "u1"}, {("orders", 0): 10, ("users", 0): 60}),
-            "topic 'orders' is another one than the one that it has filled",
+            "topic 'orders' is not the one that it has filled",
         ),
     ],
 )

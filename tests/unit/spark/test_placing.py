@@ -138,7 +138,7 @@ def test_executors_that_have_gone_are_waited_for_as_the_first_ones(
     cluster.has_room = False
     assert session.expect(MUCH) == 3
     assert str(session.runner()).startswith("driver[1]")
-    assert "no executor has come to run" in caplog.text
+    assert "no executor has started" in caplog.text
     assert cluster.placed == [3, 3, 0]
     prefixes = [conf.get("spark.kubernetes.executor.podNamePrefix") for conf in cluster.started]
     assert prefixes == ["nightly-x7k2p-1", "nightly-x7k2p-2", None]
@@ -210,7 +210,7 @@ def test_a_driver_whose_executors_do_not_come_does_the_work_itself(
     cluster.has_room = False
     session.expect(MUCH)
     assert str(session.runner()).startswith("driver[1]")
-    assert "no executor has come to run" in caplog.text
+    assert "no executor has started" in caplog.text
     assert session.expect(MUCH) == 1, "it does not ask for them again"
     session.runner()
     assert len(cluster.started) == 2

@@ -80,7 +80,7 @@ def test_a_kind_that_is_not_known_is_kept_as_it_is() -> None:
         (None, b"v", "it has no key with a type"),
         (b"\x00", b"v", "it has no key with a type"),
         (COMMIT_KEY, b"\x00", "the value of a OffsetCommit record is cut short: 1 bytes"),
-        (COMMIT_KEY, b"\x00\x09" + bytes(20), "version 9 is not known, only 0 to 4"),
+        (COMMIT_KEY, b"\x00\x09" + bytes(20), "version 9 is unknown, only 0 to 4"),
         (COMMIT_KEY[:-1], commit(1), "it is cut short: 1 bytes are missing"),
         (b"\x00\x02\x00\x01g", group_with(b"\xff" * 4), "GroupMetadata record: members is null, which it cannot be"),
     ],

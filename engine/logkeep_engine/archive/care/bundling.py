@@ -59,7 +59,7 @@ def bundle_old_commits(writer: Writer, now: Callable[[], int], *, rest: int = RE
     checkpoints = [] if listing.removable else useless_checkpoints(listing, writer.read_back)
     if checkpoints:
         archive.storage.delete(info.path for info in checkpoints)
-        log.info("removed %d checkpoints that nobody needs, first %s", len(checkpoints), checkpoints[0].path)
+        log.info("removed %d checkpoints that are not needed, first %s", len(checkpoints), checkpoints[0].path)
     if full is None and doubled is None:
         return BundlingDone(checkpoints=len(checkpoints))
     before = now() - rest

@@ -290,7 +290,7 @@ def _load_frames(body: memoryview, head: dict[str, Any], name: str) -> ArchiveSt
             if type(partition) is not int or not 0 <= partition < MOST_PARTITIONS:
                 raise ValueError(f"partition {ascii(partition)[:100]}")
             if topic_id not in ids:
-                raise ValueError(f"a partition of topic id {ascii(topic_id)[:100]}, which is none of its topics")
+                raise ValueError(f"a partition of topic id {ascii(topic_id)[:100]}, which is not one of its topics")
             _partition_in(state, (ids[topic_id], partition), item, rows)
             partitions += 1
         rows.end()

@@ -99,7 +99,7 @@ class ClusterState:
 def _check_words(words: Sequence[Any]) -> None:
     """Raises ValueError for what no request of Kafka can hold as a word."""
     if not all(type(word) is str and len(word.encode(errors="replace")) <= _MOST_BYTES for word in words):
-        raise ValueError("a word is none, or too long")
+        raise ValueError("a word is not text, or too long")
 
 
 def _quota(entity: Any, key: Any, value: Any) -> QuotaRow:

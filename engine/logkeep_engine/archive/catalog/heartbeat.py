@@ -100,7 +100,7 @@ class Heartbeat:
         info = next((info for info in self._storage.list(self._path) if info.path == self._path), None)
         if info is None:
             raise StorageUnavailable(
-                f"{self._storage.uri}/{self._path} was written, and is not listed: the store's time is not known.",
+                f"{self._storage.uri}/{self._path} was written, but is not listed: the store's time is unknown.",
                 hint="Stores may list late; the next run asks again.",
             )
         return int(info.modified * 1000)

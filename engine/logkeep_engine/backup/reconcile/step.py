@@ -250,7 +250,7 @@ def reconcile_archive(
             raise ArchiveMismatch(
                 f"{storage.uri} is an archive of cluster {archive.info.cluster_id}, spec.cluster is cluster "
                 f"{cluster_id}.",
-                hint="Name the cluster of which the archive was made.",
+                hint="Name the cluster from which the archive was made.",
             )
         control.only(cluster_id)
         connection = replace(connection, cluster_id=cluster_id)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from logkeep_engine.cli.kubectl.calls import Kubernetes
 
 Run = Annotated[str | None, typer.Option("--run", help="Id of the run; by default the current run, or the last one.")]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is logged from now on.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue with what is logged from now on.")]
 Tail = Annotated[int | None, typer.Option(help="Only this many of the last lines.", min=0)]
 Attempt = Annotated[int | None, typer.Option(help="The attempt, from 1; by default the last one.", min=1)]
 

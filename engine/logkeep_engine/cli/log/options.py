@@ -42,7 +42,7 @@ Partitions = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 Lines = Annotated[Output, typer.Option("--output", "-o", help="json prints JSON on stdout, a document a line.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, it is only said what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this option, only print what would be done.")]
 Interval = Annotated[int, typer.Option(min=0, help="The broker's log.index.interval.bytes.")]
 
 

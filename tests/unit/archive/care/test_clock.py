@@ -92,7 +92,7 @@ def test_store_that_does_not_list_the_heartbeat_yet_is_told(
 ) -> None:
     writer = ended(storage, "one")
     monkeypatch.setattr(storage, "list", lambda prefix="": [])
-    with pytest.raises(StorageUnavailable, match="is not listed: the store's time is not known"):
+    with pytest.raises(StorageUnavailable, match="is not listed: the store's time is unknown"):
         checked_now(writer)
 
 

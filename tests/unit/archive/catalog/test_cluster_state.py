@@ -63,7 +63,7 @@ def test_words_that_are_none_are_damage(change: dict[str, list[object]]) -> None
     document = json.loads(STATE.to_json())
     for key, rows in change.items():
         document[key]["rows"] = rows
-    with pytest.raises(ArchiveDamaged, match="a word is none, or too long"):
+    with pytest.raises(ArchiveDamaged, match="a word is not text, or too long"):
         ClusterState.from_json(json.dumps(document).encode(), "x")
 
 
