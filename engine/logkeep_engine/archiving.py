@@ -52,7 +52,7 @@ class ArchivingRun(DriverRun):
 
     @property
     def _had_succeeded(self) -> bool:
-        """Whether an earlier attempt of the run has succeeded, and was killed behind its end or failed there."""
+        """Whether an earlier attempt of the run has succeeded, and was killed after its end or failed there."""
         before = self._writer.before if self._writer is not None else None
         return before is not None and before.success is not None
 

@@ -163,7 +163,7 @@ def snapshots_folder(topic: str, topic_id: str, partition: int, epoch: int, atte
 
 
 def snapshot_name(end: int, leader_epoch: int, part: int) -> str:
-    """The name of a part of a snapshot without its suffix, as KIP-630 has it; later parts have their number behind it.
+    """The name of a part of a snapshot without its suffix, as KIP-630 has it; later parts have their number after it.
     Raises ValueError for what is no such number."""
     if not 0 <= end <= MAX_OFFSET or not 0 <= leader_epoch <= MAX_EPOCH or part < 0:
         raise ValueError(f"no snapshot name for end {end}, leader epoch {leader_epoch}, part {part}")
@@ -190,7 +190,7 @@ def avro_stem(topic: str, partition: int, sequence: int, *, width: int = 0, gene
 
 
 def generation_folder(generation: int) -> str:
-    """The folder of a generation, with a slash behind it; empty for 0, which none has."""
+    """The folder of a generation, with a slash after it; empty for 0, which none has."""
     return f"generation={generation}/" if generation else ""
 
 

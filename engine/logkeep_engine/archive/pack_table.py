@@ -32,7 +32,7 @@ class PackedPlace:
 
 
 def table_out(rows: Sequence[dict[str, object]], position: int) -> bytes:
-    """All that stands behind the last segment, which ends at `position`."""
+    """All that stands after the last segment, which ends at `position`."""
     table = json.dumps({"format": FORMAT, "segments": rows}, separators=(",", ":")).encode()
     return table + _FOOTER.pack(position, len(table), zlib.crc32(table), _MAGIC)
 

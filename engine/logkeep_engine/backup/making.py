@@ -197,7 +197,7 @@ def _configs(topic: TopicInfo, configs: Mapping[str, Mapping[str, str]], state: 
 def _open(state: ArchiveState, key: Partition, start: int, end: int, fork: int | None) -> list[Range]:
     """The ranges in [start, end) for which the archive does not account; from `fork` on it accounts for nothing.
 
-    No range is empty, whatever brokers have said: a log may start behind the fork, and behind its end, since both were
+    No range is empty, whatever brokers have said: a log may start after the fork, and after its end, since both were
     asked for at different moments.
     """
     if start >= end:

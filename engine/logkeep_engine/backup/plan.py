@@ -186,7 +186,7 @@ class BackupPlan:
     @classmethod
     def from_json(cls, data: bytes, name: str) -> BackupPlan:
         """The plan in the object `name`. Raises ArchiveMismatch for a plan of another version: the engine that began
-        such a run must finish it. Raises ArchiveDamaged for what is none."""
+        such a run must finish it. Raises ArchiveDamaged for anything else."""
         with reading(BACKUP_PLAN, data, name, hint="The object was altered: begin a run under another id.") as body:
             topics = tuple(map(topic_in, body["topics"]))
             return cls(

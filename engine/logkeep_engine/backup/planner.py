@@ -445,7 +445,7 @@ class BackupPlanner:
     def _configs(self, topics: Sequence[TopicInfo]) -> dict[str, dict[str, str]]:
         """The configurations of the topics, as far as brokers tell them.
 
-        A broker that has not heard of a topic says that there is none. Without a configuration nobody knows what
+        A broker that has not heard of a topic says that there is none. Without a configuration it is unknown what
         retention may remove, so such a topic is unavailable.
         """
         deadline = time.monotonic() + self._connection.limits.unknown

@@ -5,7 +5,7 @@
 
 The catalog says which partitions are due, before a byte is read: the dirty section has so many bytes, and they are so
 large a share of what the snapshot would be made of (KIP-630's words). Each snapshot becomes visible with a commit
-behind the end of the run, so a point of the archive lies at its end. Nothing depends on a snapshot: the log is whole
+after the end of the run, so a point of the archive lies at its end. Nothing depends on a snapshot: the log is whole
 without, and so a failure is told and fails no run. The next run makes what this one has not.
 
 A partition is a task. One for which all other tasks would wait, or with more keys or records than a task can do with,

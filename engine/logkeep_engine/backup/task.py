@@ -262,7 +262,7 @@ async def _pass(client: RawClient, writer: PieceWriter, throttle: Throttle, fetc
 
 
 async def _stop(writer: PieceWriter, failure: PieceFailure, *, by_name: bool) -> PieceDone | _Again:
-    """End the piece where the broker gives no more. Nobody knows how transactions ended that are open there: where the
+    """End the piece where the broker gives no more. It is unknown how transactions ended that are open there: where the
     format needs to know it, they are left for another run."""
     if writer.undecided or writer.must_restart:
         return _Again(writer.decided_until, failure)

@@ -1,6 +1,6 @@
 """Tells which batches of a piece belong to aborted transactions, by the lists that fetches bring and by the markers.
 
-A list comes before the records, and a marker behind them. A broker's list may be incomplete: a replica that has just
+A list comes before the records, and a marker after them. A broker's list may be incomplete: a replica that has just
 become the leader was seen to leave transactions out. So the marker decides, and a disagreement between the two is
 noted. The writer corrects what it has taken by the list until then: it writes the index when the segment ends, and it
 reads a piece in a format of records once more.
@@ -80,7 +80,7 @@ class PieceTransactions:
 
     @property
     def open_producers(self) -> frozenset[int]:
-        """The producers whose last batch with records has no known marker behind it."""
+        """The producers whose last batch with records has no known marker after it."""
         return frozenset(part.producer_id for part in self._open())
 
     @property

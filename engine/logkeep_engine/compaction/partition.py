@@ -1,4 +1,4 @@
-"""One task of a compaction: makes a snapshot of a partition out of its last one and of the log behind that.
+"""One task of a compaction: makes a snapshot of a partition out of its last one and of the log after that.
 
     clean section  (the parts of the last snapshot)      \\
                                                           > passes of `log.compaction` > parts of the new one

@@ -54,7 +54,7 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class KeysMapped:
-    """The keys of a range: blocks in an object `path`, one behind the other, and behind them, from `marks` on, the
+    """The keys of a range: blocks in an object `path`, one after the other, and after them, from `marks` on, the
     marks of its records, two times `mark_bytes`. `blocks` has for each block where its buckets end (`ends_of`)."""
 
     path: str

@@ -55,7 +55,7 @@ def _sums_of(work: CompactionWork) -> tuple[int, int]:
 
 
 def entries_of(work: CompactionWork) -> tuple[SegmentEntry, ...]:
-    """The parts of the last snapshot and the segments behind it."""
+    """The parts of the last snapshot and the segments after it."""
     return (*(() if work.last is None else work.last.parts), *work.dirty)
 
 

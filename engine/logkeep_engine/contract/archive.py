@@ -169,7 +169,7 @@ class ArchiveReport(Model):
 
     @classmethod
     def of(cls, value: Any) -> ArchiveReport:
-        """From JSON. Raises ValueError for what is none."""
+        """From JSON. Raises ValueError for anything else."""
         try:
             return cls.model_validate(value)
         except ValidationError as error:

@@ -57,7 +57,7 @@ class PlannedGroup(Model):
 class PlannedPosition(Model):
     """A position that the run would set: `source_offset` is the archived one, `target_offset` the one in `topic`. The
     group would stand before the record with source offset `record` and time `timestamp` (ms), and read it next; None:
-    there is none at or behind the position."""
+    there is none at or after the position."""
 
     group: Text
     topic: TopicName
@@ -160,7 +160,7 @@ class DryRunReport(Model):
 
     @classmethod
     def of(cls, value: Any) -> DryRunReport:
-        """From JSON. Raises ValueError for what is none."""
+        """From JSON. Raises ValueError for anything else."""
         try:
             return cls.model_validate(value)
         except ValidationError as error:

@@ -75,7 +75,7 @@ class StoredDocument:
         return text.encode("utf-8", "surrogatepass")
 
     def head(self, body: Mapping[str, Any]) -> bytes:
-        """The beginning of a document whose other keys the caller writes behind it."""
+        """The beginning of a document whose other keys the caller writes after it."""
         text = json.dumps({"format": self.format, **body}, ensure_ascii=False, separators=(",", ":"))
         return text[:-1].encode("utf-8", "surrogatepass")
 

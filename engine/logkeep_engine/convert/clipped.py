@@ -1,4 +1,4 @@
-"""A storage that shows some objects only up to a byte. The bytes behind it are a torn tail and must be left out."""
+"""A storage that shows some objects only up to a byte. The bytes after it are a torn tail and must be left out."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Pure.
 The original tool makes a segment first and then names it, and wants the index made again after segments were deleted
 (its `docs/Tooling.md`). So a segment that is named, is not there and lies between others was lost. Segments before the
 first one were deleted by retention: the tool's `completed_segments.py` deletes the oldest and leaves the index as it
-is. A segment behind the last one may have begun while the folder was being copied or listed.
+is. A segment after the last one may have begun while the folder was being copied or listed.
 """
 
 from __future__ import annotations

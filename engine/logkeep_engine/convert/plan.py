@@ -162,7 +162,7 @@ def up_to_exact(
 ) -> ConvertPlan:
     """The plan of a run that is started again, and what else of its partitions the target at `state` must have to be
     exact. If a snapshot or a new generation stands for the planned part of the log since, that has no records which
-    were overwritten behind it. So the part behind it is converted, too."""
+    were overwritten after it. So the part after it is converted, too."""
     ends: dict[Partition, int] = {}
     for chunk in plan.chunks:
         key = (chunk.topic_id, chunk.partition)

@@ -169,7 +169,7 @@ def _untyped(records: Sequence[LogRecord], count: LossCount) -> None:
 
 def is_copied(target: FormatName, segment: SourceSegment) -> bool:
     """Whether the batches of a segment go into the target as they are. Those of a snapshot do not: a transaction has no
-    marker there, and would seem to continue in the log behind it. Nor does a slice of a log with transactions, whose
+    marker there, and would seem to continue in the log after it. Nor does a slice of a log with transactions, whose
     markers may lie outside of it."""
     if target is not FormatName.KAFKA or not isinstance(segment, SegmentEntry) or segment.layout is not Layout.KAFKA:
         return False

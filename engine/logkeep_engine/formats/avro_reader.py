@@ -185,7 +185,7 @@ def _header_list_at(block: AvroBlock, at: int) -> tuple[Headers | None, int]:
 
 
 def _count_at(block: AvroBlock, at: int) -> tuple[int, int]:
-    """How many items of a map or an array follow: a count below zero has their size in bytes behind it."""
+    """How many items of a map or an array follow: a count below zero has their size in bytes after it."""
     number, at = _number_at(block, at)
     count = unzigzag(number)
     if count < 0:

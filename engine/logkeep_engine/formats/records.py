@@ -1,6 +1,6 @@
 """The Records format, version 1: the published file format of `kafka-backup`, byte for byte.
 
-A segment is the byte 0x01 and then records, one behind the other, big-endian:
+A segment is the byte 0x01 and then records, one after the other, big-endian:
 
     offset int64 | timestamp type int32 | timestamp int64, only for types 0 and 1 | key length int32 (-1: null), key |
     value length int32 (-1: null), value | header count int32 | headers: key length int32, key in UTF-8,
@@ -40,7 +40,7 @@ _INT32 = struct.Struct(">i")
 
 
 class RecordBlock(NamedTuple):
-    """Records that lie behind each other, in bytes that lie at `origin` in their file."""
+    """Records that follow one another, in bytes that lie at `origin` in their file."""
 
     records: Rows
     origin: int
@@ -53,7 +53,7 @@ class RecordBlock(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The file position behind the last record."""
+        """The file position after the last record."""
         return self.records[-1:].positions(self.origin)[-1]
 
 

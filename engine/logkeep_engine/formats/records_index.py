@@ -1,7 +1,7 @@
 """The index of a segment of the Records format: offset, file position and length of every record.
 
 It holds nothing that the segment does not say itself, so it can be made again at any time. Version 1's first byte, then
-24 bytes an entry: three int64, big-endian. Entries lie behind each other without holes, from position 1 on.
+24 bytes an entry: three int64, big-endian. Entries follow one another without holes, from position 1 on.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class IndexCheck:
 
 
 def pack_entries(offsets: Sequence[int], positions: Sequence[int]) -> bytes:
-    """Index entries of records that lie behind each other; `positions` has one more, the end of the last record."""
+    """Index entries of records that follow one another; `positions` has one more, the end of the last record."""
     numbers = [0] * (3 * len(offsets))
     numbers[0::3] = offsets
     numbers[1::3] = positions[:-1]

@@ -1,7 +1,7 @@
 """Recovery of a segment of the Records format that a crash left.
 
 The original tool writes the record, then its index entry, then notes the committed position. So a crash (kill -9, loss
-of power) at any byte leaves a segment that is right up to the last commit, and behind it perhaps whole records without
+of power) at any byte leaves a segment that is right up to the last commit, and after it perhaps whole records without
 an index entry, a torn record, a torn index entry. `recover_segment` keeps the whole records and cuts the others.
 
 After a crash, the tool may continue: it appends behind a torn record, so that the index jumps over some bytes in the
@@ -171,7 +171,7 @@ class _Walk:
         return self._size
 
     def _agreed(self, block: RecordBlock) -> tuple[int, int | None]:
-        """How many records of a block to take, and where the index jumps to behind them."""
+        """How many records of a block to take, and where the index jumps to after them."""
         positions = block.positions
         number = bisect_left(self._starts, positions[0])
         count = len(block.records)

@@ -5,7 +5,7 @@ A broker with tiered storage answers without records and without error when a re
 looks like one from where compaction has left nothing. Repeating it proves nothing. This does:
 
 - The next batch. A fetch that is bounded by the high watermark instead of the last stable offset brings the next batch
-  of the log, wherever it lies. If it begins at or behind the end of the range, then nothing lies before it.
+  of the log, wherever it lies. If it begins at or after the end of the range, then nothing lies before it.
 - The local log's end. The leader itself reads from its own disk there (its local log begins at or before these
   offsets), has no batch up to its high watermark, and none at its last offset either.
 """
@@ -90,7 +90,7 @@ class EmptyAnswers:
         )
 
     async def _first_at(self, offset: int) -> Fetched:
-        """The first batch that ends behind `offset`, if the leader brings one at once."""
+        """The first batch that ends after `offset`, if the leader brings one at once."""
         return await self._fetcher.fetch(
             self._topic,
             self._partition,

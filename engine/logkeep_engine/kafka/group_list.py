@@ -2,7 +2,7 @@
 
 A broker that has just become the coordinator of a group may not know it yet. Then it lists its other groups and no
 error, and the broker before it is dead or lists the group no more. So a list is taken as whole only if all living
-brokers name the same leaders of `__consumer_offsets`, before it and behind it.
+brokers name the same leaders of `__consumer_offsets`, before it and after it.
 
 librdkafka does not look, and leaves out share groups (KIP-932).
 

@@ -31,7 +31,7 @@ from logkeep_engine.kafka.trouble import BrokerTrouble, Patience, raise_for
 from logkeep_engine.log.batch import HEADER_SIZE
 
 Batch = Buffer | tuple[Buffer, ...]
-"""A record batch in one buffer, or in several that are sent one behind the other. The first holds at least its header.
+"""A record batch in one buffer, or in several that are sent one after the other. The first holds at least its header.
 """
 
 MAX_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
@@ -242,7 +242,7 @@ class _Outbox:
         raise _refused(sent.target, sent.batch, answer.code, answer.reason)
 
     def _fail(self, failed: _Sent, error: Exception) -> None:
-        """Fail a batch and those that wait behind it: they would be out of order, and are sent again behind it."""
+        """Fail a batch and those that wait after it: they would be out of order, and are sent again after it."""
         failed.fail(error)
         for sent in self._waiting:
             if sent.target.key == failed.target.key:
@@ -408,13 +408,13 @@ class Producer:
         self, target: _Target, guard: _Guard, window: deque[_Sent], floor: int, *, contested: bool
     ) -> int:
         """The base offset of the first batch of the window, once it is known to be there. If it has to be sent again,
-        those behind it that failed have to be, too: each goes alone, when it is the first.
+        those after it that failed have to be, too: each goes alone, when it is the first.
         """
         head = window[0]
         try:
             offset = await head.answer
         except BrokerTrouble as trouble:
-            # Let the others fail or arrive first: what is sent again must come behind what is still under way.
+            # Let the others fail or arrive first: what is sent again must come after what is still under way.
             await asyncio.wait([sent.answer for sent in window])
             offset = await self._sent_again(target, guard, head.batch, floor, trouble)
             contested = True

@@ -15,7 +15,7 @@ from logkeep_engine.kafka.trouble import BrokerTrouble
 
 
 class Behind(Exception):
-    """The log holds batches that must come behind the one that was looked for, and not that one."""
+    """The log holds batches that must come after the one that was looked for, and not that one."""
 
 
 class ReadBack:

@@ -215,7 +215,7 @@ def runs(buf: Buffer, until: int = _NO_END, start: int = 0, *, checked: bool) ->
 def _odd_run(
     view: memoryview, at: int, until: int, *, checked: bool
 ) -> tuple[list[tuple[int, BatchHeader]], int, CorruptBatch | BatchTooLarge | None]:
-    """The batches at `at` that the kernel leaves: messages of magic 0 and 1. Also the position behind them, and what is
+    """The batches at `at` that the kernel leaves: messages of magic 0 and 1. Also the position after them, and what is
     wrong with the batch there (None: nothing, or it is not whole)."""
     others: list[tuple[int, BatchHeader]] = []
     while len(others) < _RUN and len(view) - at >= _PREFIX:

@@ -9,7 +9,7 @@
         write(compactor.copy(False, stretch))
     ...  # the same with the dirty section
 
-The clean section is what was compacted before, so it has each key once; the dirty one is the log behind it. A batch
+The clean section is what was compacted before, so it has each key once; the dirty one is the log after it. A batch
 that loses nothing keeps its bytes; another is rebuilt with the offsets, times, headers and producer fields that it had.
 Batches of magic 0 and 1 become batches of magic 2.
 
@@ -194,7 +194,7 @@ class Compactor:
         return self._compaction.counts[1]
 
     def _passed(self, stretch: memoryview, work: Callable[[memoryview, int], tuple[int, str]], at: int = 0) -> int:
-        """Do the work from `at` on, until all is done or enough. Returns the position behind what was done."""
+        """Do the work from `at` on, until all is done or enough. Returns the position after what was done."""
         while True:
             at, stop = work(stretch, at)
             if stop in ("end", "enough"):

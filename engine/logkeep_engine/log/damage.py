@@ -21,7 +21,7 @@ class DamagedBytes:
 
     @property
     def end(self) -> int:
-        """The position behind the last damaged byte."""
+        """The position after the last damaged byte."""
         return self.position + self.size
 
 

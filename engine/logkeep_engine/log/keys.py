@@ -35,7 +35,7 @@ _NO_TIMESTAMP = -1
 
 @dataclass(frozen=True, slots=True)
 class WantedKeys:
-    """Keys, none of which can be read here. `known` has the digests of all keys of a length, one behind the other: a
+    """Keys, none of which can be read here. `known` has the digests of all keys of a length, one after the other: a
     million keys travel as a few objects."""
 
     secret: bytes = field(repr=False)

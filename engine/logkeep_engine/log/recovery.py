@@ -1,7 +1,7 @@
 """Recovers a log that was cut off while it was written: finds where it ends, cuts the rest, makes its indexes again.
 
 The log ends with the last batch that is whole, whose CRC holds, whose offsets rise and lie where the segment can hold
-them. What follows a damaged batch is cut too, as a broker does it: after a crash nothing behind the damage was ever
+them. What follows a damaged batch is cut too, as a broker does it: after a crash nothing after the damage was ever
 acknowledged as durable.
 
 Source of facts: apache/kafka `LogSegment.java` (recover, ensureOffsetInRange), `LogLoader.java` (a segment without its

@@ -37,7 +37,7 @@ negative levels are no faster on text, and lz4 batches do not shrink with them.
 """
 
 _WORTH = 0.97
-"""A frame that does not shrink to this part of its size is not worth compressing: the frames behind it stay raw."""
+"""A frame that does not shrink to this part of its size is not worth compressing: the frames after it stay raw."""
 
 _PROBE_EVERY = 16
 """After so many frames stored raw, one is compressed again, to see whether it pays now."""
@@ -128,7 +128,7 @@ class SeekTable:
         return self.frames[-1].start + self.frames[-1].size if self.frames else 0
 
     def index_at(self, position: int) -> int:
-        """Number of the frame that holds the log's byte at `position`; the number of frames if it lies behind them."""
+        """Number of the frame that holds the log's byte at `position`; the number of frames if it lies after them."""
         if position >= self.size:
             return len(self.frames)
         return bisect_right(self.frames, position, key=lambda frame: frame.start) - 1

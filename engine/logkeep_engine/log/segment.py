@@ -292,7 +292,7 @@ def read_txn_index(data: bytes) -> list[AbortedTxn]:
 
 
 def without_preallocated(data: bytes, entry_bytes: int) -> bytes:
-    """The entries of an offset or time index that a broker had open: behind them it has reserved zeros."""
+    """The entries of an offset or time index that a broker had open: after them it has reserved zeros."""
     if len(data) % entry_bytes:
         return data
     written = len(data.rstrip(b"\0")) + entry_bytes - 1

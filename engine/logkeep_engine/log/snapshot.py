@@ -1,4 +1,4 @@
-"""The two batches that frame a snapshot (KIP-630): a header in front of its records, and a footer behind them.
+"""The two batches that frame a snapshot (KIP-630): a header in front of its records, and a footer after them.
 
 Both are control batches, each with one control record. They are no part of the log: their offsets are those next to
 its batches, -1 for the header of a snapshot that begins at offset 0.

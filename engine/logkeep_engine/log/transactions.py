@@ -4,7 +4,7 @@
     part = follower.observe(data, position, header)     # for each transactional batch, in the order of the log
 
 Everything in the engine that asks after transactions asks here. The marker of a transaction is a control batch of its
-producer behind its last batch. Where the marker lies in another segment, `archive.reading.transactions` joins the
+producer after its last batch. Where the marker lies in another segment, `archive.reading.transactions` joins the
 parts.
 
 Source of facts: apache/kafka `ProducerAppendInfo.java`, `ProducerStateManager.java` (lastStableOffset),

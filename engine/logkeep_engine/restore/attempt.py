@@ -239,7 +239,7 @@ class Attempt:
                 writer.write(block)
 
     async def _check_nothing_behind(self) -> None:
-        """Check that nothing of this run lies behind its last record. In front of the others, `produce_many` looks.
+        """Check that nothing of this run lies after its last record. In front of the others, `produce_many` looks.
 
         Where nobody else writes to the topic, offsets tell it.
         """

@@ -165,7 +165,7 @@ def written(plan: RestorePlan, summaries: Mapping[Where, PartitionSummary]) -> l
 
 
 def _written_by_pairs(topic: TopicPlan, summaries: Mapping[Where, PartitionSummary]) -> Iterator[Written]:
-    """The same of a divided topic. A log of a created one ends behind the records of all of its pairs."""
+    """The same of a divided topic. A log of a created one ends after the records of all of its pairs."""
     pairs: dict[int, list[tuple[PartitionPlan, PairSummary]]] = {}
     for partition, parts in topic.archived_partitions.items():
         summary = summaries[topic.target, partition]

@@ -102,7 +102,7 @@ class ChangeLog:
     def keep_for_restore(self, changes: Sequence[PositionChange]) -> int:
         """Write down the changes of the restore itself, before they are made. Rows that an earlier start of the run has
         written stay as they are. If these were taken back since, the new ones stand in their place: what the groups
-        have done by themselves behind that is not the restore's to take back."""
+        have done by themselves after that is not the restore's to take back."""
         if not changes:
             return OF_RESTORE
         try:

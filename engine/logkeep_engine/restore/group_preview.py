@@ -43,7 +43,7 @@ class PreviewedRecord:
 @dataclass(frozen=True, slots=True)
 class PreviewedPosition:
     """A position and what would become of it. `now` is the one that the group has in the target, None if it has none.
-    `record` None: there is none at or behind the position."""
+    `record` None: there is none at or after the position."""
 
     move: Move
     record: PreviewedRecord | None

@@ -206,7 +206,7 @@ class OffsetPlace(Enum):
 
     RECORD = "record"  # the record at this offset
     GAP = "gap"  # the next one: no record of this offset was restored
-    END = "end"  # none: no record of this offset, or behind it, was restored
+    END = "end"  # none: no record of this offset, or after it, was restored
 
 
 class FoundOffset(NamedTuple):

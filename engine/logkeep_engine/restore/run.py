@@ -289,7 +289,7 @@ class RestoreRun(DriverRun):
     def _complete_earlier(self, context: RestoreContext, earlier: RunResult) -> None:
         """Verify what another run, or an earlier start of this one, has restored without a verification, and write its
         KafkaTopics, as far as this is asked for."""
-        self._earlier = None  # as long as nobody knows how it ends
+        self._earlier = None  # as long as it is unknown how it ends
         context, planned = _of_earlier(context, earlier)
         done = earlier
         if self._verifies(earlier):

@@ -60,7 +60,7 @@ def straddling(partition: ArchivedPartition, clip: Clip | None) -> Straddling:
 
 
 def _open_at(partition: ArchivedPartition, end: int) -> list[Span]:
-    """The transactions that have begun before offset `end`, and whose markers lie at `end` or behind it. Where records
+    """The transactions that have begun before offset `end`, and whose markers lie at `end` or after it. Where records
     are missing before `end`, the marker is taken to be among them."""
     entries = [entry for entry in partition.entries if entry.base_offset < end]
     whole = entries[:-1] if entries and entries[-1].next_offset > end else entries
@@ -111,7 +111,7 @@ def _is_hole(start: int, end: int, kept: Sequence[Range]) -> bool:
 
 
 def _follow(partition: ArchivedPartition, entry: SegmentEntry, end: int, begun: dict[int, int]) -> None:
-    """Go on with the batches of a segment that begin before `end`."""
+    """Continue with the batches of a segment that begin before `end`."""
     follower = TransactionFollower()
     for stretch, headers in _stretches(partition, (entry,)):
         for number in headers.with_bits(TRANSACTIONAL):

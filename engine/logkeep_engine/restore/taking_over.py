@@ -65,7 +65,7 @@ class RunClaim:
             raise
 
     def make(self) -> None:
-        """Make the claim, behind `refuse_alive`. Raises RestoreBusy if another run was faster, or the driver has
+        """Make the claim, after `refuse_alive`. Raises RestoreBusy if another run was faster, or the driver has
         started meanwhile."""
         try:
             self.last.storage.create(self.last.file(FILE), CLAIM.dumps({"by": self.taker.run_id}))

@@ -155,7 +155,7 @@ def _narrowed(
         if first_time is not None:
             if not _reaches(topic, entry, first_time, holds):
                 continue
-            begins, first_time = first_time, None  # everything behind it follows its first record of that time
+            begins, first_time = first_time, None  # everything after it follows its first record of that time
         if end_time is not None and _reaches(topic, entry, end_time, holds):
             ends = end_time
         if entry.records and entry.next_offset > start and _may_match(entry, wanted):

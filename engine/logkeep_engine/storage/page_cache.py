@@ -5,7 +5,7 @@ reads an archive soon after it was written, but its bytes push out what others r
 take fresh pages all the time, which cost more to get than to fill where a hypervisor hands them out. And they wait for
 the sync at the end, while the disk has nothing to do.
 
-So what lies behind the first STEP_BYTES of a file goes past the page cache (O_DIRECT), from a buffer that is used again
+So what lies after the first STEP_BYTES of a file goes past the page cache (O_DIRECT), from a buffer that is used again
 and again. A file system that does not take that gets all through the page cache, and is told to forget it.
 """
 
@@ -27,7 +27,7 @@ STEP_BYTES = 2 << 20
 """The disk is given so much at a time."""
 
 BEHIND_BYTES = 2 * STEP_BYTES
-"""So far behind the end of the file, the disk should be ready by now. If it is not, the bytes are asked about once
+"""So far after the end of the file, the disk should be ready by now. If it is not, the bytes are asked about once
 more, and then they stay until the system wants the memory."""
 
 _IDLE = 4  # buffers that are kept; a task writes as many large files at once

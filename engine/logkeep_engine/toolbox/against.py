@@ -187,7 +187,7 @@ class Search:
     ) -> None:
         self._item = item
         self._segments = segments
-        # A history that begins behind the first segment may have holes.
+        # A history that begins after the first segment may have holes.
         self._epochs = epochs if epochs and segments and epochs[0][1] <= segments[0].base_offset else ()
         self._compacted = compacted
         self._erased = erased

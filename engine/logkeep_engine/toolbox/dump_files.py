@@ -43,7 +43,7 @@ def _file_rows(name: str, data: bytes, base_offset: int) -> Iterator[Row]:
     if name.endswith(names.TIMEINDEX):
         for number, time in enumerate(read_time_index(data, base_offset)):
             if number and time.offset == base_offset:
-                return  # the zeros behind the entries of an index that a broker had open
+                return  # the zeros after the entries of an index that a broker had open
             yield Row(RowKind.TIME_INDEX, {"timestamp": time.timestamp, "offset": time.offset})
     elif name.endswith(names.TXNINDEX):
         for item in read_txn_index(data):

@@ -19,7 +19,7 @@ class IndexVerdict(StrEnum):
     WRONG = "wrong"
     MISSING = "missing"
     UNKNOWN = "unknown"
-    """The log is damaged, so nobody knows what the index should be."""
+    """The log is damaged, so it is unknown what the index should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def index_of(
 ) -> Index:
     """The index at `path` with what was found of it and what it should be."""
     if made is not None and found is not None and state is IndexVerdict.GOOD:
-        made = found  # reserved zeros behind the entries are no reason to rewrite it
+        made = found  # reserved zeros after the entries are no reason to rewrite it
     return Index(
         source.storage,
         path,

@@ -32,7 +32,7 @@ _LONGEST_VARINT = 5
 
 @dataclass(frozen=True, slots=True)
 class MessageField:
-    """`type` is the name of a primitive ("?" behind it: nullable), or the fields of a struct; `array`: many of them.
+    """`type` is the name of a primitive ("?" after it: nullable), or the fields of a struct; `array`: many of them.
     `nullable`: the struct, or the array as a whole, may be null.
 
     With a `tag` it is among the tagged fields, and not in the document unless it was written.
@@ -59,7 +59,7 @@ class Schema:
 def decode(schema: Schema, version: int, data: memoryview) -> dict[str, Any]:
     """The fields of `data`, which begins behind its version.
 
-    Uuids and bytes are text (base64), as Kafka's own JSON has them. Bytes behind the last field are ignored: a newer
+    Uuids and bytes are text (base64), as Kafka's own JSON has them. Bytes after the last field are ignored: a newer
     Kafka may have appended something. Raises UndecodableRecord if the version is not known or the bytes end too soon.
     """
     if not 0 <= version <= schema.latest:

@@ -8,9 +8,9 @@ A log ends with the last batch that is whole, whose CRC holds, whose offsets ris
 (`log.recovery`). From a segment of the Records format, bytes that are no record are cut out
 (`formats.records_recovery`): its torn end, and the bytes that its index jumps over, since the original tool continues
 behind a torn record. A segment of one byte is whole: that tool makes it when it begins a partition, which may never get
-a record. Everything behind the damage of a log is cut off too, with the later segments of the partition. A broker drops
+a record. Everything after the damage of a log is cut off too, with the later segments of the partition. A broker drops
 them, since after a crash nothing there was ever acknowledged as durable. The bytes that are cut off are kept under
-their name with `.orig` behind it, or `.orig.2` and so on if an earlier recovery has taken that name.
+their name with `.orig` after it, or `.orig.2` and so on if an earlier recovery has taken that name.
 
 If a recovery is killed at any moment, another run finishes it. The damage is cut last, since it shows what else is to
 do, and its copy is durable before. After that, missing indexes show that something is still to do.
@@ -47,8 +47,8 @@ ORIGINAL = ".orig"
 class RecoveryPlan:
     """The plan for one segment. `cut_bytes` 0, and neither `dropped` nor `unindexed`: it is whole.
 
-    `at`: the position of the first byte that goes. `next_offset`: the one behind the last that stays. `dropped`: the
-    segment lies behind the damage of another one, and goes as a whole. `unindexed`: nothing goes, but an index is
+    `at`: the position of the first byte that goes. `next_offset`: the one after the last that stays. `dropped`: the
+    segment lies after the damage of another one, and goes as a whole. `unindexed`: nothing goes, but an index is
     missing, or ends elsewhere than the records, so that they are made again. `lost_records`: how many more the index
     names than there are; only a copy of the segment can bring them back. `open_transactions`: what was open at its
     start. `end_offset`: the base offset of the next segment.
@@ -96,7 +96,7 @@ def carry_out(plans: Sequence[RecoveryPlan], *, interval_bytes: int = INDEX_INTE
     """Carry out the plans, all durable. Returns the copies of the originals, by the segment's name.
 
     Copies come first: if the disk is full, nothing has changed yet. Then the segments follow from the last to the
-    first: until the damage is cut, it shows which segments lie behind it. Raises StorageRefused.
+    first: until the damage is cut, it shows which segments lie after it. Raises StorageRefused.
     """
     kept = {}
     for plan in plans:

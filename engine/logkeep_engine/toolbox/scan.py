@@ -5,7 +5,7 @@
         else: ...                           # DamagedBytes: bytes that had to be passed over to find the next batch
 
 `log.recovery` stops where a log ends to be valid; this walker continues to find what is left. Memory: a block, or the
-largest batch. If nobody knows how large the batches of a log are, and a length above MAX_BATCH_BYTES is wrong, the
+largest batch. If it is unknown how large the batches of a log are, and a length above MAX_BATCH_BYTES is wrong, the
 walker holds the rest of the log in memory once.
 """
 
@@ -25,7 +25,7 @@ from logkeep_engine.log.segment import MAX_RELATIVE_OFFSET
 
 MAX_BATCH_BYTES = 128 << 20
 """A length above this is taken for damage, unless the CRC of the batch holds. After the first batch whose CRC does not
-hold, and behind damage, such a length is always damage: to try each would read the log many times.
+hold, and after damage, such a length is always damage: to try each would read the log many times.
 """
 
 _PREFIX = struct.Struct(">qi4xB")  # base offset, length, magic
@@ -134,7 +134,7 @@ class _Window:
         self.position += count
 
     def pass_damage(self) -> DamagedBytes | None:
-        """Go on behind the damage at which the bytes end; None: it is the end of the log."""
+        """Continue after the damage at which the bytes end; None: it is the end of the log."""
         damaged, self._damaged = self._damaged, None
         self.ended = False
         if damaged is not None:

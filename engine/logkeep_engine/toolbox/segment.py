@@ -138,7 +138,7 @@ class ToolboxSegment:
         return max(self.base_offset, 0) - (0 if self.entry is None else self.entry.files.margin)
 
     def scan_from(self, offset: int) -> Iterator[Batch | DamagedBytes]:
-        """The items of `scan` from the batch that holds `offset` or the first behind it. The offset index leads there,
+        """The items of `scan` from the batch that holds `offset` or the first after it. The offset index leads there,
         if it is that of the log.
         """
         position = self._hint(offset)

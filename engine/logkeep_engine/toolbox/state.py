@@ -78,7 +78,7 @@ def open_state(
 
 
 def _check_once(topic: StateTopic, source: LogSource) -> None:
-    """Refuse a partition in two folders: its last records are in force, and nobody knows which of them is later."""
+    """Refuse a partition in two folders: its last records are in force, and it is unknown which of them is later."""
     folders: dict[int, str] = {}
     for log in source.partitions():
         other = folders.setdefault(log.partition, log.folder)

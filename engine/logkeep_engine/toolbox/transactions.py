@@ -29,7 +29,7 @@ from logkeep_engine.toolbox.segment import ToolboxSegment
 class LogOutcomes:
     """`stable`: a consumer of committed records gets nothing from this offset on (Kafka's last stable offset).
 
-    No record of an archive lies behind it: all of them were fetched below the last stable offset.
+    No record of an archive lies after it: all of them were fetched below the last stable offset.
     """
 
     aborted: Spans
@@ -40,7 +40,7 @@ class LogOutcomes:
 def outcomes(segments: Sequence[ToolboxSegment], state: ArchiveState | None = None) -> LogOutcomes:
     """The outcomes in one partition; `state` is that of the archive that it lies in. Raises CorruptIndex.
 
-    In a log folder nobody knows which markers lay in damaged bytes: transactions that are open there are undecided.
+    In a log folder it is unknown which markers lay in damaged bytes: transactions that are open there are undecided.
     """
     entries = [segment.entry for segment in segments if segment.entry is not None]
     if state is not None and entries and len(entries) == len(segments):
@@ -115,5 +115,5 @@ class _Walk:
             self._committed.append(span)
 
     def _forget(self, offset: int) -> None:
-        """Batches behind `offset` cannot be read: transactions that are open there are undecided."""
+        """Batches after `offset` cannot be read: transactions that are open there are undecided."""
         self.undecided += [(part.producer_id, part.first, offset) for part in self._follower.cut() if part.records]

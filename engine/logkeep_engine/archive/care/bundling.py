@@ -96,7 +96,7 @@ def _bytes_up_to(listing: CatalogListing, commit: int) -> int:
 
 
 def _first_full(listing: CatalogListing, last: int) -> int | None:
-    """The first bundle that can be made, with at least one commit behind it."""
+    """The first bundle that can be made, with at least one commit after it."""
     number = 0
     while number in listing.bundles:
         number += 1

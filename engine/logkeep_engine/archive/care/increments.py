@@ -107,7 +107,7 @@ class VerifyCycle:
         damaged = frozenset(map(_identity, faulty))
         if len(damaged) > _MOST_DAMAGED:
             return self  # the next verification does the same
-        # The last run may add what it makes behind its end.
+        # The last run may add what it makes after its end.
         first_open = min((run.epoch for run in state.running), default=state.epoch)
         return replace(
             self,

@@ -153,8 +153,8 @@ class BranchInfo(AsJson):
 class InspectedTopic(AsJson):
     """An incarnation of a topic: the `incarnation`th of its name (from 1) of `incarnations`. `taken`: a restore takes
     it if `spec.source.topicIds` does not choose another. `runs` have archived something of it that is still there. All
-    that was committed before `complete` (ms since the epoch, -1: nobody knows it) is archived. What its `branches` hold
-    is in none of the other numbers."""
+    that was committed before `complete` (ms since the epoch, -1: unknown) is archived. What its `branches` hold is in
+    none of the other numbers."""
 
     name: str
     topic_id: str

@@ -111,7 +111,7 @@ def purge(
     `topic_ids`: only those of these topics and `packs`, and what else was removed that shares a pack with them; what
     one commit has removed of others stays, and so does the catalog's word for it.
 
-    Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and nobody knows whether it is over.
+    Raises storage errors, ArchiveFenced, and ClockDoubtful if there is a grace and it is unknown whether it is over.
     """
     wanted = [_Wanted.of(item, topic_ids) for item in writer.state.unpurged]
     wanted = _with_shared(wanted, packs)

@@ -80,7 +80,7 @@ def without_keys(
     """Write a segment, or a part of a snapshot with its `frame`, anew without the records of the keys. None if it has
     none of them: then nothing is written.
 
-    All of it is read, and once more if it has one. Raises ArchiveDamaged, since nobody knows what damage hides, and
+    All of it is read, and once more if it has one. Raises ArchiveDamaged, since it is unknown what damage hides, and
     what the storage raises.
     """
     if is_batched(entry.layout):

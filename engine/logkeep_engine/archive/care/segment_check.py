@@ -47,7 +47,7 @@ def missing_or_short(storage: Storage, topic: str, entry: SegmentEntry, listed: 
     another size."""
     for path, size in entry.objects(topic).items():
         found = listed.get(path)
-        shared = entry.pack_files is not None  # other segments lie behind it
+        shared = entry.pack_files is not None  # other segments lie after it
         if found is None or found < size or (found > size and not shared):
             more = " or more" if shared else ""
             what = "the object is missing" if found is None else f"{found} bytes, the catalog says {size}{more}"

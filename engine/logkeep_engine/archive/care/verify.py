@@ -288,7 +288,7 @@ def _orphans(listed: Mapping[str, int], state: ArchiveState) -> list[str]:
 
 
 def _is_chosen(path: str, topics: Callable[[str], bool]) -> bool:
-    """Whether an object is of a chosen topic. Of a pack nobody knows that without reading it."""
+    """Whether an object is of a chosen topic. Of a pack that is unknown without reading it."""
     return not path.startswith(names.PACKS) and topics(path.removeprefix(names.TOPICS).partition("/")[0])
 
 

@@ -235,7 +235,7 @@ class Archive:
         return hashes[0]
 
     def goes_on_behind(self, last: int) -> bool:
-        """Whether there is a commit behind `last`. Objects that were listed before the answer No are none of a run that
+        """Whether there is a commit after `last`. Objects that were listed before the answer No are none of a run that
         begins later."""
         return self.read_or_none(names.commit_path(last + 1)) is not None or self.bundled_commit(last + 1) is not None
 

@@ -35,7 +35,7 @@ _KEYS = {"format", "archiveId", "first", "last", "frames", "sha256", "previous",
 
 @dataclass(frozen=True, slots=True)
 class FramePlace:
-    """A frame of a bundle: the numbers of its first commit and of the commit behind its last one, and where its bytes
+    """A frame of a bundle: the numbers of its first commit and of the commit after its last one, and where its bytes
     lie in the object."""
 
     first: int

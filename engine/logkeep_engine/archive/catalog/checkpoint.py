@@ -262,7 +262,7 @@ def split(data: bytes, name: str) -> tuple[dict[str, Any], memoryview]:
 
 
 def frames_of(body: memoryview, lengths: list[int]) -> Iterator[bytes]:
-    """The contents of the frames. Raises ValueError for what is none."""
+    """The contents of the frames. Raises ValueError for anything else."""
     at, left = 0, checkpoint_most()
     for length in lengths:
         content = documents.unpacked(body[at : at + length], left)
@@ -342,7 +342,7 @@ def _partition_in(state: ArchiveState, key: Partition, item: list[Any], rows: _F
 
 
 def _line_in(held: list[HeldLine], key: Partition, item: list[Any], rows: _FrameRows) -> None:
-    """Add a line. Raises TypeError and ValueError for what is none."""
+    """Add a line. Raises TypeError and ValueError for anything else."""
     start, end, is_again, epoch, branch_id, dense, again, *facts = item
     NUMBER.check((start, end), "an offset of a line")
     EPOCH.check((epoch,), "the epoch of a line")

@@ -121,7 +121,7 @@ class CommitReader:
         return self.parse(number, self._from_bundle(number))
 
     def unlisted(self, number: int) -> tuple[Commit, int] | None:
-        """The commit behind the last that was listed, and the bytes of its object; None if there is none. A store may
+        """The commit after the last that was listed, and the bytes of its object; None if there is none. A store may
         list late what it already reads."""
         if self._place(number) is not None:
             return self.read(number), 0
@@ -133,7 +133,7 @@ class CommitReader:
 
     def finds_bundles(self, last: int) -> bool:
         """Tells whether there are bundles that were not there when the catalog was listed: of the `last` commit, behind
-        which `unlisted` has found none, or of the one behind it."""
+        which `unlisted` has found none, or of the one after it."""
         for number in {names.bundle_of(max(0, last)), names.bundle_of(last + 1)} - (self._listed or frozenset()):
             self._open(number)
         return not self._opened.keys() <= (self._listed or frozenset())

@@ -116,7 +116,7 @@ _END_BYTES = 200  # more than it has
 
 
 def dump_commit(commit: Commit, signing: SigningKeys = NO_KEYS) -> bytes:
-    """The commit as one line of JSON. It ends with its own hash, and behind it the signature of its `signer`, whose
+    """The commit as one line of JSON. It ends with its own hash, and after it the signature of its `signer`, whose
     keys are `signing`."""
     own = {"holds": None if commit.holds is None else tables.HOLDS.out(commit.holds)}
     own |= {

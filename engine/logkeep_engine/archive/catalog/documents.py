@@ -129,7 +129,7 @@ def parse(data: bytes, name: str) -> dict[str, Any]:
 
 
 def loads(data: bytes) -> Any:
-    """The value of JSON. Raises ValueError for what is none, or takes more memory than a catalog may."""
+    """The value of JSON. Raises ValueError for anything else, and for what takes more memory than a catalog may."""
     return nesting.loads(data, most=checkpoint_most() // _BYTES_OF_VALUE)
 
 

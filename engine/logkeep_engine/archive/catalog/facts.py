@@ -414,7 +414,7 @@ class Commit:
     @property
     def is_care(self) -> bool:
         """True if the commit adds no records, but makes snapshots of those that are there, replaces or removes segments
-        or snapshots, says that their objects are gone, or that generations are due. It may stand right behind the end
+        or snapshots, says that their objects are gone, or that generations are due. It may stand right after the end
         of a run."""
         new = () if self.replaced else self.segments
         facts: list[Sequence[object]] = [self.topics, self.coverage, new, self.gaps]

@@ -35,7 +35,7 @@ class HeldSnapshot:
 
 
 def with_snapshot(held: Sequence[HeldSnapshot], more: HeldSnapshot) -> list[HeldSnapshot]:
-    """The snapshots of a partition and one more behind them. Raises ValueError if it is not behind them."""
+    """The snapshots of a partition and one more after them. Raises ValueError if it is not after them."""
     found = [*held, more]
     if any(before.end >= after.end for before, after in pairwise(found)):
         raise ValueError(f"snapshot {more.end} after snapshot {held[-1].end}")

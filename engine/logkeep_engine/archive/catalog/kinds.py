@@ -93,7 +93,7 @@ def check_values(document: Mapping[str, Any], kinds: Mapping[str, ValueKind]) ->
 
 
 def ranges_of(items: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges of a checkpoint. Raises TypeError and ValueError for what is none."""
+    """The ranges of a checkpoint. Raises TypeError and ValueError for anything else."""
     found = [(start, end) for start, end in items]
     for start, end in found:
         if type(start) is not int or type(end) is not int or not 0 <= start < end <= MAX_OFFSET:
@@ -102,7 +102,7 @@ def ranges_of(items: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def epochs_of(items: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The leader epochs of a checkpoint, and where they begin. Raises TypeError and ValueError for what is none."""
+    """The leader epochs of a checkpoint, and where they begin. Raises TypeError and ValueError for anything else."""
     found = [(epoch, start) for epoch, start in items]
     for epoch, start in found:
         if type(epoch) is not int or type(start) is not int:  # a check of all in one call costs more: most have one

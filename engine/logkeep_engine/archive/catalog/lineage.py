@@ -126,7 +126,7 @@ class LineageComparison:
     ask about, or the log has no epochs; then `fork` says nothing.
 
     Compaction may have taken all batches of an epoch out of the archive, so that nothing speaks for its end but the
-    leader that was seen there: then what lies behind the last archived batch counts as equal unless that leader's own
+    leader that was seen there: then what lies after the last archived batch counts as equal unless that leader's own
     epoch has ended before.
     """
 

@@ -154,7 +154,7 @@ class SigningStorage(Storage):
         return content
 
     def _content(self, path: str) -> Iterator[bytes]:
-        """The content of a document, block by block. Raises ArchiveUnsigned behind the last one."""
+        """The content of a document, block by block. Raises ArchiveUnsigned after the last one."""
         hashed, held = hashlib.sha256(), b""
         with self.under.reader(path) as reader:
             while block := reader.read_block():
@@ -307,7 +307,7 @@ class _Ending:
 
 
 class _DocumentWriter(ObjectWriter):
-    """Writes a document as a stream, and its signature behind it."""
+    """Writes a document as a stream, and its signature after it."""
 
     def __init__(self, out: ObjectWriter, keys: Callable[[str], bytes]) -> None:
         self._out = out

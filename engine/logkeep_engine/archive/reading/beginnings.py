@@ -66,7 +66,7 @@ def missing_beginnings(archive: Archive, state: ArchiveState) -> dict[Partition,
                     continue
                 begins = min(start for start, _ in chunks)
                 # If the first chunk of a plan has failed, the first archived offsets belong to another of its chunks.
-                # They begin with that chunk, or behind a batch that belongs to the failed chunk.
+                # They begin with that chunk, or after a batch that belongs to the failed chunk.
                 for start, end in chunks:
                     if begins < start <= first < end and _has_archived(state, run, key, first, end):
                         found[key] = min(found.get(key, first), begins)
@@ -107,7 +107,7 @@ def _carried_over(
 def _has_archived(state: ArchiveState, run: RunEntry, key: Partition, start: int, end: int) -> bool:
     """Whether what is archived first in [start, end) may be of this run: not if another has written the first segment
     there. A run's entry has its last epoch only; those of earlier attempts are nobody else's last. Where retention has
-    removed segments, nobody knows any more whose they were, and what lay before them was to go, too.
+    removed segments, it is no longer known whose they were, and what lay before them was to go, too.
     """
     if any(low < end and high > start for low, high in state.removed.get(key, ())):
         return False

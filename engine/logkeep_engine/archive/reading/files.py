@@ -60,7 +60,7 @@ def read_file(storage: Storage, topic: str, entry: SegmentEntry, suffix: str) ->
 
 
 class NeighbouringReads(Storage):
-    """`storage` for one reader of many segments: what it reads of a pack comes with what lies behind it, so that
+    """`storage` for one reader of many segments: what it reads of a pack comes with what lies after it, so that
     segments that lie near to each other, and their indexes, take few requests. It keeps so many `blocks` for that, of a
     MiB each."""
 

@@ -44,7 +44,7 @@ class LayoutReader(Protocol):
     def batches(
         self, storage: Storage, topic: str, entry: SegmentEntry, start: int, on_damage: OnDamage | None
     ) -> Iterator[Stretch]:
-        """Stretches of whole batches, from the batch that holds offset `start` or the first behind it. Raises TypeError
+        """Stretches of whole batches, from the batch that holds offset `start` or the first after it. Raises TypeError
         if the segments are not `batched`."""
         ...
 

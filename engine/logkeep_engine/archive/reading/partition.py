@@ -70,7 +70,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Transactions:
     """The `aborted` transactions of a partition, and how they are known. Undecided transactions count as aborted.
-    `damage`: the objects that a reader behind damage could not read for them."""
+    `damage`: the objects that a reader after damage could not read for them."""
 
     aborted: Sequence[AbortedTxn]
     outcomes: TransactionOutcomes
@@ -86,7 +86,7 @@ class PartitionReader(Protocol[D_co]):
         ...
 
     def batches(self, start: int = 0) -> Iterator[Stretch | D_co]:
-        """Stretches of whole batches, from the batch that holds offset `start` or the first behind it. A stretch is a
+        """Stretches of whole batches, from the batch that holds offset `start` or the first after it. A stretch is a
         view on batches that lie back to back, and their headers with positions in the view."""
         ...
 
@@ -272,7 +272,7 @@ class _Strict(_Partition):
 
 
 class _Tolerant(_Partition):
-    """Goes on behind damage."""
+    """Continues after damage."""
 
     @cached_property
     def transactions(self) -> Transactions:

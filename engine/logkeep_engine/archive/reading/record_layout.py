@@ -36,7 +36,7 @@ class RecordLayout:
         """The records from `start` on; there are no `aborted` ones among them.
 
         With `on_damage`, the reader tells damage after it has handed out the records before it. Nothing in these
-        formats protects single records: if the object's digest is wrong, nobody knows which of them is altered. A
+        formats protects single records: if the object's digest is wrong, it is unknown which of them is altered. A
         whole segment is compared with its digest and count at the end. A part, which an index allows to read alone,
         cannot be compared.
         """

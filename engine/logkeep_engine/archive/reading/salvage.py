@@ -58,8 +58,8 @@ def survey_partition(task: SurveyTask, context: TaskContext) -> DamageSurvey:
 def survey_records(topic: str, segments: Sequence[SegmentEntry], damage: Sequence[Damage]) -> DamageSurvey:
     """The survey of a partition whose segments hold records, from the `damage` of its objects alone. Pure.
 
-    A damaged segment is left out as a whole. In these formats only the digest of the whole object protects a record,
-    so nobody knows which records of an altered object are as they were. A damaged index costs no record.
+    A damaged segment is left out as a whole. In these formats only the digest of the whole object protects a record, so
+    it is unknown which records of an altered object are as they were. A damaged index costs no record.
     """
     what = {found.object: found.what for found in reversed(damage)}
     lost: dict[int, UnreadableRange] = {}

@@ -65,7 +65,7 @@ def read_segment(
 
 
 def read_from(storage: Storage, topic: str, entry: SegmentEntry, offset: int) -> Iterator[Stretch]:
-    """The stretches of `read_segment` from the batch that holds `offset` on, or from the first behind it. Earlier
+    """The stretches of `read_segment` from the batch that holds `offset` on, or from the first after it. Earlier
     batches are not read.
 
     Three small requests lead to the first stretch: index, seek table, frame (plain segments: index, range). The offset
@@ -177,7 +177,7 @@ class _Reading:
         self._position = start  # of the next byte, in the log
         self._size: int | None = 0  # bytes read; None: not known, since some could not be read
         self._told = 0
-        # Set while the reader looks for the next whole batch behind a damaged one: where the damage begins and what is
+        # Set while the reader looks for the next whole batch after a damaged one: where the damage begins and what is
         # wrong, and where the length of the damaged batch says that the next one begins.
         self._damage: tuple[int, str] | None = None
         self._jump: int | None = None
@@ -229,7 +229,7 @@ class _Reading:
         return consumed
 
     def _good(self, data: memoryview, start: int) -> Generator[Stretch, None, tuple[int, str | None]]:
-        """Stretches of whole good batches from `start`, the position behind them, and what is wrong there (None: no
+        """Stretches of whole good batches from `start`, the position after them, and what is wrong there (None: no
         whole batch is left)."""
         at = start
         end_offset = self._entry.next_offset
@@ -252,13 +252,13 @@ class _Reading:
                 del headers, good  # of tiny batches they take as much memory as the batches
         except CorruptBatch as error:
             return at, error.message
-        except BatchTooLarge as error:  # nobody knows what is in these old messages, but they may be whole
+        except BatchTooLarge as error:  # it is unknown what is in these old messages, but they may be whole
             where = f"{self._storage.uri}/{self._path}"
             raise error.within(f"{where} (topic {self._topic} partition {self._entry.partition})") from error
         return at, None
 
     def _of_the_log(self, headers: Headers) -> Headers:
-        """The batches without those in front of the log and behind it."""
+        """The batches without those in front of the log and after it."""
         first = 1 if headers[0][1].base_offset < self._entry.base_offset else 0
         last = 1 if headers[-1][1].base_offset >= self._entry.next_offset else 0
         return headers[first : len(headers) - last]
@@ -288,7 +288,7 @@ class _Reading:
                 self._jump = at + size
 
     def _pass_damage(self, damaged: DamagedBytes) -> None:
-        """Go on behind bytes that could not be read: the next bytes begin with a batch, as far as is known."""
+        """Continue after bytes that could not be read: the next bytes begin with a batch, as far as is known."""
         if self._damage is None:
             self._begin_search(memoryview(b""), 0, damaged.what)
         self._jump = 0
@@ -309,7 +309,7 @@ class _Reading:
             if good:
                 return self._found(data, self._jump)
             self._jump = None
-        # No batch begins where the damaged one begins: look behind it.
+        # No batch begins where the damaged one begins: look after it.
         at = start + 1 if self._damage is not None and self._position + start == self._damage[0] else start
         if self._entry.legacy:
             return False, len(data)

@@ -48,7 +48,7 @@ class MarkerDisagreement:
 @dataclass(frozen=True, slots=True)
 class TransactionOutcomes:
     """Facts that the indexes of a partition do not say. `added` transactions were aborted. `dropped` ones were not,
-    although an index names them. Nobody knows whether `undecided` ones were.
+    although an index names them. It is unknown whether `undecided` ones were.
     """
 
     added: tuple[AbortedTxn, ...] = ()
@@ -95,7 +95,7 @@ def _is_within(start: int, end: int, ranges: Sequence[Range]) -> bool:
 @dataclass(slots=True)
 class _Transaction:
     """One that is open so far. `epoch` is that of the last segment with a batch of it; `sparse`: an offset is missing
-    behind that segment."""
+    after that segment."""
 
     parts: list[KnownPart] = field(default_factory=list)
     epoch: int = 0

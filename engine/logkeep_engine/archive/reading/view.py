@@ -117,7 +117,7 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
     """The end of the last run that succeeded, or that failed after it had tried everything."""
     if commit < 0:
         return None
-    # Read backwards: the end of the last run is the last commit, or the commits of a running one lie behind it. There
+    # Read backwards: the end of the last run is the last commit, or the commits of a running one lie after it. There
     # may be thousands of them, so they are read ahead.
     for found in chain([archive.read_commit(commit)], archive.read_commits(range(commit - 1, -1, -1))):
         if found.restorable:
@@ -126,7 +126,7 @@ def _last_end(archive: Archive, commit: int) -> Commit | None:
 
 
 def with_care(archive: Archive, end: Commit, newest: ArchiveState, *, of_others: bool) -> int:
-    """The last of the commits behind the end of a run that only take care of what the run has left, or, with
+    """The last of the commits after the end of a run that only take care of what the run has left, or, with
     `of_others`, also of those of runs that do nothing else. Retention removes segments right after the end of a run, or
     in a run of its own, so the state that is left by it is as complete. So is one that an erasure leaves."""
     commit = end.number

@@ -28,7 +28,7 @@ from logkeep_engine.log.transactions import TRANSACTIONAL_OR_CONTROL
 class RecordReader(PieceWriter):
     """The committed records of a piece, in order, batch by batch.
 
-    Only markers tell for certain which records were committed, and they come behind the records. A piece that has taken
+    Only markers tell for certain which records were committed, and they come after the records. A piece that has taken
     records wrongly by the list of a fetch is read once more. Markers that lie behind the piece are looked up there.
     """
 

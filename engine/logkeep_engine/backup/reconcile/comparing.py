@@ -2,10 +2,10 @@
 
 The cleaner of the cluster keeps working meanwhile. It takes a record away only if a later one of the same key is
 committed, or if it is a tombstone. So a key of which the log holds nothing from an archived offset on was deleted, if
-all of the log was read at one moment. It is not: between two fetches a record may be replaced by one behind the end of
+all of the log was read at one moment. It is not: between two fetches a record may be replaced by one after the end of
 the read, and be gone before the read comes by. So the log is read on, up to its new end, as long as keys are in doubt,
 until the last stretch is dense: all of its offsets were there. A record of a key in doubt would have been in that
-stretch, or replaced by one behind it, and then a record of the stretch would be gone. Retention and DeleteRecords take
+stretch, or replaced by one after it, and then a record of the stretch would be gone. Retention and DeleteRecords take
 whatever lies below the log's start, so that is asked last.
 """
 
@@ -112,7 +112,7 @@ async def compare_keys(
 
 
 async def _read_live(keys: KeyNotes, live: LiveLog) -> Range:
-    """Note the live log. Returns the offsets at which it starts behind that, and to which it was read."""
+    """Note the live log. Returns the offsets at which it starts after that, and to which it was read."""
     start = at = await live.start()
     keys.begin_live(start)
     for stretch in count():

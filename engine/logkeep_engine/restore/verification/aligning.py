@@ -131,7 +131,7 @@ def align(
             if behind is None and right < len(target) and not pair_up:
                 return Alignment(tuple(found.differences), right, left)
             skip_left, skip_right = behind or (len(archived) - left, len(target) - right)
-            if skip_left > records - left:  # what is behind that belongs to the next stretch
+            if skip_left > records - left:  # what is after that belongs to the next stretch
                 skip_left = records - left
                 skip_right = min(skip_left, skip_right)
             paired = min(skip_left, skip_right)

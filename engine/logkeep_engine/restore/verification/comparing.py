@@ -17,7 +17,7 @@ class StretchComparison:
     """The comparison of one partition. It takes the batches of the target in order, from offset `start` on.
 
     `offsets`: they must be equal, too. `at` is the first stretch that is not compared yet, and `began` the target's
-    offset from which on its records lie. `extra` are the records behind all stretches, from offset `extra_from` on.
+    offset from which on its records lie. `extra` are the records after all stretches, from offset `extra_from` on.
     """
 
     def __init__(self, expected: Sequence[StretchDigest], start: int, *, offsets: bool = False) -> None:
@@ -33,7 +33,7 @@ class StretchComparison:
 
     @property
     def stretch(self) -> StretchDigest | None:
-        """The stretch that is compared now, None behind the last one."""
+        """The stretch that is compared now, None after the last one."""
         return self._expected[self.at] if self.at < len(self._expected) else None
 
     @property
@@ -43,7 +43,7 @@ class StretchComparison:
 
     @property
     def passed_until(self) -> int:
-        """The source offset behind all stretches that are compared."""
+        """The source offset after all stretches that are compared."""
         return self._expected[self.at - 1].end if self.at else self._first
 
     @property
@@ -95,7 +95,7 @@ class StretchComparison:
         self._current = RecordDigest(offsets=False)
 
     def _fitting(self, headers: Headers, first: int) -> int:
-        """The number behind the batches from `first` on that belong to the current stretch as a whole."""
+        """The number after the batches from `first` on that belong to the current stretch as a whole."""
         stretch = self.stretch
         left = -1 if stretch is None else stretch.records - self._current.count
         number = first

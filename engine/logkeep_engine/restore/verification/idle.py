@@ -24,7 +24,7 @@ def idle_partitions(
     context: RestoreContext, planned: Planned, caveats: Mapping[tuple[str, int], tuple[str, ...]]
 ) -> tuple[list[IdlePartition], int]:
     """The partitions to which nothing is restored and of which something is to be said, and how many others there are:
-    those are empty, as they must be. In a topic that was there before the run, nobody knows what they must hold."""
+    those are empty, as they must be. In a topic that was there before the run, it is unknown what they must hold."""
     idle = [
         (topic, partition)
         for topic in planned.plan.topics

@@ -37,7 +37,7 @@ class TargetReader:
     other producers are `others` beside that. In a topic that was there before, only the run's own are compared.
 
     `stable` is the last stable offset, where a transaction of others may be open. No restored record is part of one. So
-    the run's own records are read behind it, too; what others have there is not compared, since nobody knows yet
+    the run's own records are read after it, too; what others have there is not compared, since nobody knows yet
     whether it will be seen.
     """
 
@@ -57,7 +57,7 @@ class TargetReader:
 
     async def stretches(self, start: int, end: int) -> AsyncGenerator[Stretch, None]:
         """The batches with records at [start, end) that are compared. What the first has below `start`, and the last
-        behind `end`, is the caller's to skip. Raises the errors of the data plane, and CorruptBatch."""
+        after `end`, is the caller's to skip. Raises the errors of the data plane, and CorruptBatch."""
         async with aclosing(self._stretches(start, end, _FETCH_BYTES)) as stretches:
             async for stretch in stretches:
                 yield stretch
@@ -120,7 +120,7 @@ class TargetReader:
 
     async def _batches(self, start: int, end: int, size: int, *, committed: bool) -> AsyncGenerator[Stretch, None]:
         """The batches that are compared at [start, end), which lies before the last stable offset, or without
-        `committed` behind it."""
+        `committed` after it."""
         seen = CommittedBatches()
         stream = self._client.stream(self._topic, self._partition, start, end, max_bytes=size, committed=committed)
         async with aclosing(stream):

@@ -164,7 +164,7 @@ class _Verification:
         self._differences: list[RecordDifference] = []
         self._differing: list[tuple[int, int]] = []
         self._lost_until = -1
-        self._located = 0  # the number of the stretch behind the last one that was passed over
+        self._located = 0  # the number of the stretch after the last one that was passed over
 
     async def run(self) -> VerifiedPartition:
         for _ in range(_ROUNDS):
@@ -185,7 +185,7 @@ class _Verification:
         self._reader.stable = await self._client.end_offset(target, partition, committed=True)
         end = await self._client.end_offset(target, partition, committed=False)
         extent = self._restored.extent
-        # A marker that was written twice may be behind the end; records there are found by the comparison.
+        # A marker that was written twice may be after the end; records there are found by the comparison.
         if extent is not None and (begins != extent.start or end < extent.end):
             self._reasons.append(
                 f"the target's log goes from offset {begins} to {end}, and not from {extent.start} to {extent.end}"
@@ -251,7 +251,7 @@ class _Verification:
         return True
 
     async def _locate(self, end: int) -> bool:
-        """Find what differs in the current stretch, and pass over it. False if nothing of the target is behind it."""
+        """Find what differs in the current stretch, and pass over it. False if nothing of the target is after it."""
         comparison, stretch = self._comparison, self._comparison.stretch
         assert stretch is not None
         if stretch.end <= self._lost_until:
@@ -348,7 +348,7 @@ class _Verification:
         return replace(found, differences=(added, *found.differences))
 
     def _note_bounds(self, source: int, target: int, end: int) -> None:
-        """Note that more lies behind what was searched for something that both sides have."""
+        """Note that more lies after what was searched for something that both sides have."""
         most = _STRETCHES_SEARCHED * STRETCH_RECORDS
         if len(self._stretches_behind(source)) > _STRETCHES_SEARCHED or end - target > most:
             self._reasons.append(
@@ -394,7 +394,7 @@ class _Verification:
         self._differing.append((stretch.start, self._end))
 
     async def _locate_behind(self, end: int) -> None:
-        """Find out what the records are that lie behind all stretches in which there should be some."""
+        """Find out what the records are that lie after all stretches in which there should be some."""
         comparison = self._comparison
         first, left = comparison.extra_from, comparison.extra
         begins, named = await self._begins()
@@ -413,7 +413,7 @@ class _Verification:
             self._add([await self._what_is_behind(behind, first, left)])
 
     async def _what_is_behind(self, found: ListedRecords, first: int, count: int) -> RecordDifference:
-        """So many records from a target offset on, behind all that the archive has."""
+        """So many records from a target offset on, after all that the archive has."""
         archived = ListedRecords()
         for last in self._expected[-1:]:
             archived = await self._off_loop(self._wanted.listed, last.start, last.records)
@@ -436,7 +436,7 @@ class _Verification:
 
     @property
     def _end(self) -> int:
-        """The source offset behind all that is expected."""
+        """The source offset after all that is expected."""
         return self._expected[-1].end if self._expected else 0
 
     def _found(self) -> VerifiedPartition:

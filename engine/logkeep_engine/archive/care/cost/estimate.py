@@ -185,7 +185,7 @@ class _Estimate:
                     sums.add(name, entry, fresh=entry.archived_first in fresh, restored=False)
 
     def _sum_partition(self, key: Partition, fresh: set[int]) -> None:
-        """A restore reads a snapshot, if there is one of use, and the segments behind its end."""
+        """A restore reads a snapshot, if there is one of use, and the segments after its end."""
         sums, name = self._sums[key[0]], self._state.topics[key[0]].name
         snapshots, chosen = self._state.snapshots.get(key, []), snapshot_of(self._state, key)
         end, newest = 0 if chosen is None else chosen.end, snapshots[-1].end if snapshots else 0

@@ -128,7 +128,7 @@ def _log_gets(entry: SegmentEntry) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CatalogObjects:
-    """The objects that runs read beside segments. `unfolded` are the commits behind the newest checkpoint, `beats` the
+    """The objects that runs read beside segments. `unfolded` are the commits after the newest checkpoint, `beats` the
     heartbeats of runs, `states` the archived states of the cluster, `runs` all objects of runs. Old commits are in
     `bundles`."""
 

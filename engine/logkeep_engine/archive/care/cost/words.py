@@ -44,7 +44,7 @@ class CostWords:
 
 
 def _number(value: float) -> str:
-    """Two digits behind the point, more of a small number: it is not nothing."""
+    """Two digits after the point, more of a small number: it is not nothing."""
     return f"{value:,.2f}" if value >= 0.1 or value == 0 else f"{value:.2g}" if value >= 0.0001 else "below 0.0001"
 
 
