@@ -77,7 +77,7 @@ def test_the_documentation_says_the_numbers_of_the_code() -> None:
     for said in (
         f"Up to {IN_DRIVER_BYTES // GIB} GiB, or a `limits.bytesPerSecond` of up to {SLOT_BYTES_PER_SECOND // MIB}Mi",
         f"one task slot for each {SLOT_BYTES // MIB} MiB",
-        f"nothing to do for {EXECUTOR_IDLE_SECONDS} seconds goes",
+        f"nothing to do for {EXECUTOR_IDLE_SECONDS} seconds is removed",
         f"A driver requests {driver.core_request}, ",
         f"and {driver.memory}, ",
         f"one core and {executor.memory}",
