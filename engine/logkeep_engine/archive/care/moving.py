@@ -113,7 +113,7 @@ def move_task(place: RewritePlace, work: MoveWork, context: TaskContext) -> Move
             if len(move.entries) == 1:
                 found = _copied(storage, packing.packs, move.topic, move.entries[0])
             else:
-                found = _Merging(storage, RewritePlace(place.storage, place.epoch), move, attempt, packing).done()
+                found = _Merging(storage, place, move, attempt, packing).done()
             exchanges += (Exchange(entry, found, move.line) for entry in move.entries)
         packing.packs.commit()
         return MoveDone(tuple(exchanges), tuple(faults))
