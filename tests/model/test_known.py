@@ -165,6 +165,15 @@ DELETED_INCARNATION = history(
 DIFF_SNAPSHOT = history(
     Settings("compact", keep_runs=1), Write("ab"), Backup(snapshots=True, retains=True), Write("c"), Backup()
 )
+# A snapshot of a log that was read again is none of a kept point that has the reading before.
+SNAPSHOT_GENERATION = history(
+    Settings("compact", keep_runs=2),
+    Write(),
+    Backup(),
+    Backup(),
+    Write(),
+    Backup(snapshots=True, retains=True, generation="whole"),
+)
 # Nor does it take an empty incarnation where a snapshot is all that is left of the one before.
 DIFF_INCARNATION = history(
     Settings("compact", keep_runs=1), Write(), Backup(), Recreate(), Backup(snapshots=True, retains=True)
@@ -202,6 +211,7 @@ POLICY_CHANGED = history(Settings("compact"), Write("Adda"), Clean(left=1), Back
         pytest.param(ERASED_INCARNATION, id="erased_incarnation"),
         pytest.param(ABORTED_INCARNATION, id="aborted_incarnation"),
         pytest.param(DELETED_INCARNATION, id="deleted_incarnation"),
+        pytest.param(SNAPSHOT_GENERATION, id="snapshot_generation"),
         pytest.param(DIFF_SNAPSHOT, id="diff_snapshot"),
         pytest.param(DIFF_INCARNATION, id="diff_incarnation"),
         pytest.param(ERASURE_RECORDS, id="erasure_records"),

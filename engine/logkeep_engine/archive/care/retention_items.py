@@ -94,6 +94,15 @@ class PartitionLines:
         """The snapshots of a line by their ends, each with the number of the line on which it lies."""
         return snapshots_of(self.held, self.lines, number)
 
+    def has_points_before(self, epoch: int) -> bool:
+        """Whether a kept point of before an epoch has something of the partition, be it on another line."""
+        before = bisect_left(self.epochs, epoch)
+        if not before:
+            return False
+        rows = (entry for line in self.held for entry in PackedSegments(self.key, line.held.rows))
+        parts = (item.parts(self.key)[0] for line in self.held for item in line.held.snapshots)
+        return any(entry.archived_first <= self.epochs[before - 1] for entry in (*rows, *parts))
+
     def serves_all(self, line: int, item: HeldSnapshot) -> bool:
         """Whether a snapshot is one of all lines in use."""
         return all(self.lines.agree(line, number) >= item.end for number in self.in_use)
@@ -181,7 +190,7 @@ class LineItems:
         generation that is being read takes the place of all snapshots when it becomes active, and goes on with the log,
         which stays from its end on. There is none as long as a point of before the active generation is kept that has a
         part of the log: of that point no snapshot is that was made since."""
-        if any(self._seen[: bisect_left(self._lines.epochs, known.epoch)]):
+        if self._lines.has_points_before(known.epoch):
             return None
         passive = known.passive
         lowest = min((seen or end for seen, end in zip(self._least, self.ends, strict=True) if end), default=0)
