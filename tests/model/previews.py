@@ -20,7 +20,7 @@ from tests.model.world import World
 
 
 def previewed(world: World, moment: int) -> Iterator[Fault]:
-    """What `--at` shows of a time is what restores to it give; if one of them is refused, it says so."""
+    """Compare what `--at` shows of a time with what restores to it give; if one of them is refused, it says so."""
     point = f"inspect --at {iso(moment)}"
     shown, told = _shown(world, moment)
     refusals = []

@@ -236,7 +236,7 @@ def _moments(world: World, state: ArchiveState, chance: Random | None) -> Iterat
 
 
 def _previews(world: World, chance: Random | None) -> Iterator[Fault]:
-    """What is shown of a time, after some of the actions, or of all times."""
+    """Ask what is shown of a time, after some of the actions, or of all times."""
     moments = _times(world)
     if chance is None:
         for moment in moments:

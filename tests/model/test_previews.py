@@ -1,4 +1,4 @@
-"""What `logkeep inspect --at` prints where `asOf` and `timestamp` give different incarnations of a topic."""
+"""`logkeep inspect --at` where `asOf` and `timestamp` give different incarnations of a topic."""
 
 import pytest
 
