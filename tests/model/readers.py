@@ -359,7 +359,7 @@ def begin_restore(world: World, point: str, number: int) -> None:
     chance = Random(number)
     asked = {
         "newest": lambda: next(iter(_newest(world))),
-        "run": lambda: chance.choice(list(_runs(world))),
+        "run": lambda: chance.choice([*_runs(world), next(iter(_newest(world)))]),
         "time": lambda: chance.choice([*_moments(world, state, chance), next(iter(_newest(world)))]),
     }[point]()
     run_id = f"restore-{len(world.restores)}"

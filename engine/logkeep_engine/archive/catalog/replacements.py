@@ -83,7 +83,8 @@ def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]
     `end`: where the archive ends. If nobody knows where a segment ended, its range goes on to the next one. What a
     generation has read again since is none of them.
 
-    A part of a snapshot counts where no segment is left: elsewhere the segments tell the same, more exactly.
+    A part of a snapshot counts where no segment is left: elsewhere the segments tell the same, more exactly. What lies
+    between it and the part before was overwritten by records that may be erased.
     """
     log = [entry for entry in state.segments.get(key, ()) if entry.layout is not Layout.SNAPSHOT]
     bases = [entry.base_offset for entry in log]
@@ -95,7 +96,7 @@ def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]
         if _is_read_again(log, bases, base, stop, epoch if left is None else left.epoch):
             continue
         if snapshot:
-            for part in without(base, stop, there):
+            for part in without(_end_before(state, key, snapshot, base), stop, there):
                 add_range(found, *part)
             continue
         if left is None or left.layout is not Layout.KAFKA:
@@ -106,11 +107,21 @@ def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]
     return found
 
 
+def _end_before(state: HoldsSegments, key: Partition, snapshot: int, base: int) -> int:
+    """The end of what a snapshot has before the part with this base offset; 0: nothing."""
+    parts = next((held.parts(key) for held in state.snapshots.get(key, ()) if held.end == snapshot), None)
+    if parts is None:
+        return base
+    at = parts.position(base)
+    return parts[at - 1].next_offset if at else 0
+
+
 def _is_read_again(log: Sequence[SegmentEntry], bases: Sequence[int], start: int, stop: int, epoch: int) -> bool:
-    """Whether all segments of these offsets were archived behind an epoch, and there is one."""
+    """Whether all segments of these offsets were archived after an epoch, and there is one. One that was moved since
+    was not."""
     first = max(0, bisect_right(bases, start) - 1)
     found = log[first : bisect_left(bases, stop)]
-    epochs = [entry.epoch for entry in found if entry.next_offset > start]
+    epochs = [entry.archived_first for entry in found if entry.next_offset > start]
     return bool(epochs) and min(epochs) > epoch
 
 

@@ -23,7 +23,7 @@ def hundred() -> ArchiveState:
 
 def erase(state: ArchiveState, base: int, until: int | None = None) -> None:
     """An erasure takes records of the segment at `base`; the last that is left of it lies below `until`."""
-    left = () if until is None else (entry(base, until, epoch=2),)
+    left = () if until is None else (replace(entry(base, until, epoch=2), records=1),)
     commit(state, replaced=(ReplacedSegment(*KEY, 0, base, 0 if left else NOTHING_LEFT),), segments=left)
 
 
@@ -57,10 +57,10 @@ def test_retention_and_snapshots_hide_nothing_of_it() -> None:
     commit(state, snapshots=(snapshot(100, 25),))
     assert erased(state) == [(20, 30)]
     replaced = ReplacedSegment(*KEY, 0, 25, 0, snapshot=100)
-    commit(state, replaced=(replaced,), segments=(part(25, 90, 100, 1, epoch=2),))
+    commit(state, replaced=(replaced,), segments=(replace(part(25, 90, 100, 1, epoch=2), records=1),))
     assert erased(state) == [(20, 30)]
     commit(state, removed=tuple(RemovedSegment(*KEY, base) for base in range(0, 90, 10)))
-    assert erased(state) == [(20, 90)], "nobody knows any more that nothing of the other segments was erased"
+    assert erased(state) == [(20, 90)], "it is unknown now that nothing of the other segments was erased"
 
 
 def test_what_was_erased_from_a_snapshot_alone_is_told() -> None:
@@ -69,7 +69,7 @@ def test_what_was_erased_from_a_snapshot_alone_is_told() -> None:
     commit(state, snapshots=(snapshot(60, 25),))
     commit(state, removed=tuple(RemovedSegment(*KEY, base) for base in range(0, 40, 10)))
     replaced = ReplacedSegment(*KEY, 0, 25, 0, snapshot=60)
-    commit(state, replaced=(replaced,), segments=(part(25, 50, 60, 1, epoch=2),))
+    commit(state, replaced=(replaced,), segments=(replace(part(25, 50, 60, 1, epoch=2), records=1),))
     assert erased(state) == [(25, 40)], "the log from 40 on tells for itself"
     commit(state, removed=(RemovedSegment(*KEY, 40),))
     assert erased(state) == [(25, 50)]
@@ -81,5 +81,5 @@ def test_a_new_generation_has_read_again_what_was_erased() -> None:
     erase(state, 70)
     read_again(state)
     assert erased(state) == [], "a key that is missing there now was lost"
-    commit(state, replaced=(ReplacedSegment(*KEY, 1, 40, 0),), segments=(entry(40, 100, epoch=4),))
+    commit(state, replaced=(ReplacedSegment(*KEY, 1, 40, 0),), segments=(replace(entry(40, 100, epoch=4), records=1),))
     assert erased(state) == [(40, 100)]
