@@ -350,6 +350,8 @@ def _line_in(held: list[HeldLine], key: Partition, item: list[Any], rows: _Frame
     TEXT.check((branch_id,), "the id of a branch")
     if again is not None:
         NUMBER.check(again, "a number of a generation")
+    if bool(branch_id) == is_again:
+        raise ValueError(f"line {len(held)} of {key}: a line is a branch if the log was cut off, and only then")
     held[-1].branch_id = branch_id
     line = Line(len(held) - 1, start, end, is_again)
     own = _facts_in(key, facts, rows)

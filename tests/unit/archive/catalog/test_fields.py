@@ -39,6 +39,8 @@ COLUMNS = [
     "packNumber",
     "position",
     "txnpartsBytes",
+    "firstEpoch",
+    "lastEpoch",
 ]
 ROW = [
     "baseOffset",
@@ -59,6 +61,8 @@ ROW = [
     "packNumber",
     "position",
     "txnpartsBytes",
+    "firstEpoch",
+    "lastEpoch",
     "codecs.none",
     "codecs.gzip",
     "codecs.snappy",
@@ -72,7 +76,7 @@ ROW = [
 
 
 def test_rows_are_packed_as_checkpoints_say() -> None:
-    assert fields.ROW_LAYOUT == "<9q14I32s32s3B"
+    assert fields.ROW_LAYOUT == "<9q16I32s32s3B"
     assert list(fields.ROW_COLUMNS) == [*ROW, "digest"]
 
 

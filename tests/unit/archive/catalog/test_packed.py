@@ -129,7 +129,7 @@ def test_rows_out_of_order_or_cut_short_are_refused() -> None:
     one, other = pack(entry(0, 10)), pack(entry(10, 20))
     with pytest.raises(ValueError, match="not in order"):
         table.set_rows((ID, 0), other + one)
-    with pytest.raises(ValueError, match="389 bytes of segment rows"):
+    with pytest.raises(ValueError, match="405 bytes of segment rows"):
         table.set_rows((ID, 0), (one + other)[:-1])
     table.set_rows((ID, 0), one + other)
     assert table[ID, 0] == [entry(0, 10), entry(10, 20)]
