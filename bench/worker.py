@@ -71,7 +71,7 @@ MOVERS = (
     "restore_partition",
     "restore_partitions",
     "restore_divided",
-    "convert_chunk",
+    "convert_chunks",
 )
 """The tasks that move records; others check the archive first."""
 

@@ -21,7 +21,7 @@ BEFORE = (
     Write("ae"),
 )
 AFTER = (Write("cf"), Backup(snapshots=True, retains=True))
-KINDS: dict[str, tuple[Settings, tuple[Any, ...], Callable[[int], Any]]] = {
+KINDS: dict[str, tuple[Settings, tuple[Any, ...], Callable[[int | None], Any]]] = {
     "backup": (
         Settings("compact", keep_runs=2),
         (),
@@ -68,6 +68,11 @@ KINDS: dict[str, tuple[Settings, tuple[Any, ...], Callable[[int], Any]]] = {
     },
     "conversion of Records": (Settings(format="Records"), (Backup(),), lambda dies: Convert(dies=dies)),
     "conversion to Kafka": (Settings("compact", keep_runs=1), (Backup(),), lambda dies: Convert(dies=dies)),
+    "conversion of what has come since": (
+        Settings("compact", keep_runs=3),
+        (Backup(), Convert(), Write("bd"), Write("c", commits=True), Backup()),
+        lambda dies: Convert(dies=dies),
+    ),
     "conversion to Records": (Settings(), (Backup(),), lambda dies: Convert("Records", dies=dies)),
     "conversion to Avro": (Settings(), (Backup(),), lambda dies: Convert("Avro", dies=dies)),
 }
@@ -90,6 +95,6 @@ def test_a_run_may_die_before_any_of_its_writes(kind: str) -> None:
     settings, more, run = KINDS[kind]
     before = (*BEFORE, *more, Restore())
     for dies in positions(_writes(settings, before, run(1_000)), 5, edges=1):
-        tried = history(settings, *before, run(dies), *AFTER)
+        tried = history(settings, *before, run(dies), *AFTER, run(None))
         faults = [fault for fault in play(tried) if not known(fault)]
         assert not faults, f"{tried}\n" + "\n".join(map(str, faults))

@@ -70,7 +70,7 @@ CONVERT_INTERRUPTED = history(
     Backup(),
     Write("cd"),
     Backup(),
-    Convert(dies=9),
+    Convert(dies=7),
     Write("ef"),
     Backup(snapshots=True, retains=True),
     Convert(),

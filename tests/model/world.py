@@ -55,6 +55,7 @@ from logkeep_engine.backup.snapshots import make_snapshots
 from logkeep_engine.contract.retention import RetentionHold
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import FormatName, SegmentSpec
+from logkeep_engine.convert.plan import CHUNK_BYTES
 from logkeep_engine.errors import ArchiveMissing, BackupUnfinished
 from logkeep_engine.report import Reporter
 from tests.model.reference import HOUR, Key, Line, Log, Positions, Reference
@@ -540,11 +541,13 @@ class World:
         if not (target.died and again):
             target.runs, target.planned = target.runs + 1, None
         run_id = f"convert-{target.runs}"
+        size = 1 if target.runs % 2 else CHUNK_BYTES  # a task for each segment, or one for all
         done: RunResult | None = None
         target.died, before = run_id, target.lines
         seen = {key: line.copy() for key, line in self.reference.seen.items()}
         with self.dying(dies):
-            done = convert(self.store, target.store, format_name, run_id=run_id, runner=Inside(), chunk_bytes=1).result
+            found = convert(self.store, target.store, format_name, run_id=run_id, runner=Inside(), chunk_bytes=size)
+            done = found.result
         if target.planned is None and target.store.version(f"runs/{run_id}/convert-plan.json") is not None:
             target.planned = {key: line.end for key, line in seen.items()}
         if done is not None and done.outcome == "Succeeded":

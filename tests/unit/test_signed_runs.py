@@ -99,7 +99,7 @@ def test_a_conversion_goes_on(source: LocalStorage, tmp_path: Path) -> None:
         lambda storage: convert(source, storage, FormatName.KAFKA, runner=Inside()),
         again,
     )
-    assert killed > 8
+    assert killed >= 8
 
 
 def test_a_conversion_takes_no_plan_that_nobody_has_signed(source: LocalStorage, tmp_path: Path) -> None:

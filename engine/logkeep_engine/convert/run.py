@@ -52,9 +52,11 @@ from logkeep_engine.convert.task import (
     ChunkDone,
     ChunkWork,
     ConvertSetting,
-    convert_chunk,
-    count_chunk,
-    examine_chunk,
+    ConvertTask,
+    convert_chunks,
+    count_chunks,
+    examine_chunks,
+    in_tasks,
     is_copied,
     loses_of_records,
 )
@@ -216,7 +218,7 @@ class _ConvertRun(ArchivingRun):
         self._plan = plan
         self._reporter.phase("Checking")
         self._announce(plan, plan.chunks, phase="Checking")
-        self._run_tasks(examine_chunk, setting, self._work(source, plan.chunks), self._note_losses)
+        self._run_tasks(examine_chunks, setting, self._work(source, plan.chunks), self._note_losses)
         if not self._dry_run and self.losses.of_records and not self._options.format_options.allow_loss:
             raise self.losses.refused(self._target_name())
         return True
@@ -331,12 +333,12 @@ class _ConvertRun(ArchivingRun):
                 self._note_losses(done)
 
         with committer:
-            self._run_tasks(convert_chunk, setting, self._work(source, chunks), on_result)
+            self._run_tasks(convert_chunks, setting, self._work(source, chunks), on_result)
         if counted or self._options.format is FormatName.KAFKA:
             return
         todo = {chunk.number for chunk in chunks}
         before = [chunk for chunk in plan.chunks if chunk.number not in todo]
-        self._run_tasks(count_chunk, setting, self._work(source, before), self._note_losses)
+        self._run_tasks(count_chunks, setting, self._work(source, before), self._note_losses)
         if self.losses.losses:
             self._target.put(names.run_file(self._run_id, LOSS_FILE), self.losses.to_json())
 
@@ -345,20 +347,22 @@ class _ConvertRun(ArchivingRun):
 
     def _run_tasks(
         self,
-        function: Callable[[ConvertSetting, ChunkWork, TaskContext], ChunkDone],
+        function: Callable[[ConvertSetting, ConvertTask, TaskContext], tuple[ChunkDone, ...]],
         setting: ConvertSetting,
         work: Sequence[ChunkWork],
         on_result: Callable[[ChunkDone], None],
     ) -> None:
-        """Run the function on each chunk. Chunks without a segment need no task."""
-        empty = [item for item in work if not item.segments]
-        for item in empty:
-            on_result(function(setting, item, _NoContext()))
-        full = [item for item in work if item.segments]
-        if full:
-            self._runner_factory().run(
-                full, partial(function, setting), lambda _, done: on_result(done), self._reporter.update
-            )
+        """Run the function on all chunks, in tasks. Chunks without a segment need none."""
+
+        def on_results(_: int, done: Sequence[ChunkDone]) -> None:
+            for item in done:
+                on_result(item)
+
+        tasks = in_tasks([item for item in work if item.segments], self._options.chunk_bytes)
+        empty = ConvertTask(len(tasks), tuple(item for item in work if not item.segments))
+        on_results(empty.number, function(setting, empty, _NoContext()))
+        if tasks:
+            self._runner_factory().run(tasks, partial(function, setting), on_results, self._reporter.update)
 
     def _finish(self, source: ConvertSource, writer: Writer, plan: ConvertPlan) -> None:
         self._reporter.phase("Finishing")
@@ -422,7 +426,7 @@ class Aborted:
 
 
 class _NoContext:
-    """The context of a chunk without segments, which is done in the driver."""
+    """The context of chunks without segments, which are done in the driver."""
 
     attempt = 0
 

@@ -1,23 +1,26 @@
-"""One task of a conversion: read the segments of one chunk, write them in the target's format, and report it in a
-receipt.
+"""One task of a conversion: read the segments of some chunks, write them in the target's format, and report them in
+receipts.
 
     read (read.py) -> records -> segments (write.py)        batches to batches: copied as they are
 
-The receipt has nothing of a chunk unless all of its segments were whole. Memory: some batches or records, and the
-blocks of reader and writer, whatever the size of segments.
+There is no receipt unless all segments of the task were whole. Small segments of format Kafka share objects. Memory:
+some batches or records, a small segment, and the blocks of reader and writer, whatever the size of segments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 
-from logkeep_engine.archive.catalog.entry import Layout, SegmentEntry
+from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Receipt
-from logkeep_engine.archive.reading.partition import open_partition
-from logkeep_engine.contract.spec import Compatibility, FormatName
+from logkeep_engine.archive.reading.partition import NeighbouringReads, open_partition
+from logkeep_engine.archive.writing.log_writer import Packing
+from logkeep_engine.archive.writing.packs import TaskPacks
+from logkeep_engine.contract.spec import DEFAULT_PACK_BELOW, Compatibility, FormatName
+from logkeep_engine.contract.values import parse_quantity
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.plan import ConvertChunk
 from logkeep_engine.convert.read import count_batches, read_records
@@ -26,7 +29,10 @@ from logkeep_engine.convert.write import TargetSetting, copy_segment, open_targe
 from logkeep_engine.formats.base import LogRecord, Loss, LossKind
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
-from logkeep_engine.tasks import REPORT_SECONDS, PartitionUpdate, TaskContext, TaskProgress
+from logkeep_engine.tasks import REPORT_SECONDS, PartitionUpdate, TaskContext, TaskProgress, in_groups
+
+TASK_BYTES = 32 << 20
+TASK_CHUNKS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +54,73 @@ class ChunkWork:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvertTask:
+    """Some chunks. No two tasks of an attempt at a run that write have the same `number`: packs are named by it."""
+
+    number: int
+    chunks: tuple[ChunkWork, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkDone:
-    """The answer of a task. `receipt` is None if the task only looked at the chunk."""
+    """The answer of a task about one chunk. `receipt` is None if it only looked at the chunk."""
 
     number: int
     receipt: Receipt | None
     losses: tuple[Loss, ...]
 
 
-def convert_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext) -> ChunkDone:
-    """Write the segments of a chunk in the target's format. Raises ArchiveDamaged if a segment of the source is
-    damaged."""
+def in_tasks(chunks: Iterable[ChunkWork], chunk_bytes: int) -> list[ConvertTask]:
+    """Share chunks out to tasks, in their order: small ones together, so that their segments share objects and what is
+    read of the source comes with its neighbours. Large ones are alone."""
+    groups = in_groups(chunks, lambda work: work.chunk.bytes, min(TASK_BYTES, chunk_bytes), TASK_CHUNKS)
+    return [ConvertTask(number, tuple(group)) for number, group in enumerate(groups)]
+
+
+def convert_chunks(setting: ConvertSetting, task: ConvertTask, context: TaskContext) -> tuple[ChunkDone, ...]:
+    """Write the segments of the chunks in the target's format. They are visible when this returns. Raises
+    ArchiveDamaged if a segment of the source is damaged."""
+    target = setting.target
+    packs = TaskPacks(target.storage, target.epoch, task.number, context.attempt)
+    packing = Packing(packs, parse_quantity(DEFAULT_PACK_BELOW)) if target.format is FormatName.KAFKA else None
+    near, progress = _near(setting), TaskProgress(context, after=REPORT_SECONDS)
+    try:
+        done = tuple(_convert(near, work, context.attempt, packing, progress) for work in task.chunks)
+        packs.commit()
+        return done
+    finally:
+        packs.abort()
+
+
+def examine_chunks(setting: ConvertSetting, task: ConvertTask, context: TaskContext) -> tuple[ChunkDone, ...]:
+    """Write nothing; say what the target's format would lose of the chunks. Everything is read."""
+    near, progress = _near(setting), TaskProgress(context, after=REPORT_SECONDS)
+    return tuple(_examine(near, work, progress) for work in task.chunks)
+
+
+def count_chunks(setting: ConvertSetting, task: ConvertTask, _: TaskContext) -> tuple[ChunkDone, ...]:
+    """Count what a record-shaped format has lost of the batches of chunks that were converted before. Records stay
+    packed."""
+    near = _near(setting)
+    return tuple(_count(near, work) for work in task.chunks)
+
+
+def _near(setting: ConvertSetting) -> ConvertSetting:
+    return replace(setting, source=NeighbouringReads(setting.source))
+
+
+def _convert(
+    setting: ConvertSetting, work: ChunkWork, attempt: int, packing: Packing | None, progress: TaskProgress
+) -> ChunkDone:
     count = LossCount(work.topic, work.chunk.partition)
-    progress = _ChunkProgress(work, context)
+    told = _ChunkProgress(work, progress)
     entries = [
         entry
         for copied, segments in groupby(work.segments, partial(is_copied, setting.target.format))
         for entry in (
-            _copy(setting, work, segments, context, progress)
+            _copy(setting, work, segments, attempt, packing, told)
             if copied
-            else _through_records(setting, work, segments, context, count, progress)
+            else _through_records(setting, work, segments, attempt, packing, count, told)
         )
     ]
     chunk = work.chunk
@@ -75,23 +128,20 @@ def convert_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext
     return ChunkDone(chunk.number, Receipt((covered,), tuple(entries)), count.losses())
 
 
-def examine_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext) -> ChunkDone:
-    """Write nothing; say what the target's format would lose of a chunk. Everything is read."""
+def _examine(setting: ConvertSetting, work: ChunkWork, progress: TaskProgress) -> ChunkDone:
     count = LossCount(work.topic, work.chunk.partition)
-    progress = _ChunkProgress(work, context)
+    told = _ChunkProgress(work, progress)
     look = _looker(setting.target, count)
     for segment in work.segments:
         if is_copied(setting.target.format, segment):
             continue
         for records in read_records(setting.source, work.topic, work.chunk.partition, segment, work.aborted, count):
             look(records)
-            progress.note(records[-1].offset + 1, len(records), 0)
+            told.note(records[-1].offset + 1, len(records), 0)
     return ChunkDone(work.chunk.number, None, count.losses())
 
 
-def count_chunk(setting: ConvertSetting, work: ChunkWork, context: TaskContext) -> ChunkDone:
-    """Count what a record-shaped format has lost of the batches of a chunk that was converted before. Records stay
-    packed."""
+def _count(setting: ConvertSetting, work: ChunkWork) -> ChunkDone:
     count = LossCount(work.topic, work.chunk.partition)
     for segment in work.segments:
         if is_kafka(segment):
@@ -110,13 +160,14 @@ def _copy(
     setting: ConvertSetting,
     work: ChunkWork,
     segments: Iterable[SourceSegment],
-    context: TaskContext,
+    attempt: int,
+    packing: Packing | None,
     progress: _ChunkProgress,
 ) -> tuple[SegmentEntry, ...]:
     entries = []
     for segment in segments:
         assert isinstance(segment, SegmentEntry)
-        entry = copy_segment(setting.target, setting.source, work.topic, segment, work.chunk, context.attempt)
+        entry = copy_segment(setting.target, setting.source, work.topic, segment, work.chunk, attempt, packing)
         entries.append(entry)
         progress.note(entry.next_offset, entry.records, sum(item.bytes for item in entries))
     return tuple(entries)
@@ -126,11 +177,12 @@ def _through_records(
     setting: ConvertSetting,
     work: ChunkWork,
     segments: Iterable[SourceSegment],
-    context: TaskContext,
+    attempt: int,
+    packing: Packing | None,
     count: LossCount,
     progress: _ChunkProgress,
 ) -> tuple[SegmentEntry, ...]:
-    target = open_target(setting.target, work.topic, work.chunk, context.attempt)
+    target = open_target(setting.target, work.topic, work.chunk, attempt, packing)
     look = _looker(setting.target, count)
     try:
         for segment in segments:
@@ -171,17 +223,17 @@ def is_copied(target: FormatName, segment: SourceSegment) -> bool:
     """Whether the batches of a segment go into the target as they are. Those of a snapshot do not: a transaction has no
     marker there, and would seem to continue in the log after it. Nor does a slice of a log with transactions, whose
     markers may lie outside of it."""
-    if target is not FormatName.KAFKA or not isinstance(segment, SegmentEntry) or segment.layout is not Layout.KAFKA:
+    if target is not FormatName.KAFKA or not isinstance(segment, SegmentEntry):
         return False
-    return segment.uncut is segment or not segment.transactional
+    return isinstance(segment.files, KafkaFiles) and (segment.uncut is segment or not segment.transactional)
 
 
 class _ChunkProgress:
-    """The progress of one chunk. Nothing is told of a chunk that takes less than a second."""
+    """The progress of one chunk. Nothing is told of a task that takes less than a second."""
 
-    def __init__(self, work: ChunkWork, context: TaskContext) -> None:
+    def __init__(self, work: ChunkWork, progress: TaskProgress) -> None:
         self._work = work
-        self._progress = TaskProgress(context, after=REPORT_SECONDS)
+        self._progress = progress
         self._records = 0
 
     def note(self, at: int, records: int, size: int) -> None:

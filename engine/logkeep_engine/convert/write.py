@@ -1,10 +1,11 @@
 """This module writes the segments of a chunk in the target's format.
 
-    target = open_target(setting, topic, chunk, attempt)
+    target = open_target(setting, topic, chunk, attempt, packing)
     target.append(records)
     entries = target.finish()
 
-Only the records and the setting decide where segments and batches end, so that another attempt writes the same.
+Only the records and the setting decide where segments and batches end, so that another attempt writes the same. With
+`packing` small segments of format Kafka are visible once its packs are committed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Protocol
 from logkeep_engine.archive.catalog.entry import LAYOUTS, SegmentEntry
 from logkeep_engine.archive.catalog.segment_transactions import SegmentFollower
 from logkeep_engine.archive.reading.partition import fetched_epoch, open_partition
-from logkeep_engine.archive.writing.log_writer import LogSegment
+from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.archive.writing.record_writer import RecordSegments, RecordSink
 from logkeep_engine.contract.spec import DEFAULT_DIGEST, Compression, DigestAlgorithm, FormatName, FormatOptions
 from logkeep_engine.convert.plan import ConvertChunk
@@ -72,10 +73,12 @@ class ConvertTarget(Protocol):
         ...
 
 
-def open_target(setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt: int) -> ConvertTarget:
+def open_target(
+    setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt: int, packing: Packing | None = None
+) -> ConvertTarget:
     """Open the target of a chunk. Nothing is written yet."""
     if setting.format is FormatName.KAFKA:
-        return _BatchTarget(setting, topic, chunk, attempt)
+        return _BatchTarget(setting, topic, chunk, attempt, packing)
     return RecordSegments(
         partial(
             RecordSink,
@@ -100,8 +103,11 @@ class _BatchTarget:
     time come back to the batches they were in, as far as anybody can tell.
     """
 
-    def __init__(self, setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt: int) -> None:
+    def __init__(
+        self, setting: TargetSetting, topic: str, chunk: ConvertChunk, attempt: int, packing: Packing | None
+    ) -> None:
         self._setting, self._topic, self._chunk, self._attempt = setting, topic, chunk, attempt
+        self._packing = packing
         self._batch: list[LogRecord] = []
         self._batch_bytes = 0
         self._batch_time: int | None = None  # the append time of its records
@@ -157,7 +163,7 @@ class _BatchTarget:
             segment = None
         if segment is None:
             segment = self._segment = _open_log(
-                self._setting, self._topic, self._chunk, header.base_offset, self._attempt
+                self._setting, self._topic, self._chunk, header.base_offset, self._attempt, self._packing
             )
         segment.builder.append(memoryview(data), headers_of([(0, header)]))
         self._batch.clear()
@@ -188,6 +194,7 @@ def _open_log(
     chunk: ConvertChunk,
     base_offset: int,
     attempt: int,
+    packing: Packing | None,
     kept: DigestAlgorithm = DEFAULT_DIGEST,
 ) -> LogSegment:
     return LogSegment(
@@ -200,11 +207,18 @@ def _open_log(
         setting.epoch,
         attempt,
         setting.digest or kept,
+        packing,
     )
 
 
 def copy_segment(
-    setting: TargetSetting, source: Storage, topic: str, entry: SegmentEntry, chunk: ConvertChunk, attempt: int
+    setting: TargetSetting,
+    source: Storage,
+    topic: str,
+    entry: SegmentEntry,
+    chunk: ConvertChunk,
+    attempt: int,
+    packing: Packing | None = None,
 ) -> SegmentEntry:
     """Copy a segment of batches as it is: the same log, transactions included. Only its compression as a whole may
     change, and the algorithm of its digest if the run is told one.
@@ -213,7 +227,7 @@ def copy_segment(
     """
     reader = open_partition(source, topic, (entry,))
     transactions = list(reader.transaction_index())
-    segment = _open_log(setting, topic, chunk, entry.base_offset, attempt, entry.digest.algorithm)
+    segment = _open_log(setting, topic, chunk, entry.base_offset, attempt, packing, entry.digest.algorithm)
     segment.transactions = SegmentFollower(entry.base_offset, fetched_epoch(source, topic, entry))
     try:
         for stretch, headers in reader.batches():

@@ -1,12 +1,15 @@
 """Conversions of small archives for tests, run as the command runs them but with tasks in this process."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import Coverage, Gap, GroupEntry, Receipt, RunOutcome, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.reading.partition import open_partition
 from logkeep_engine.contract.spec import FormatName
 from logkeep_engine.convert.loss import LossCount
 from logkeep_engine.convert.read import read_records
@@ -18,9 +21,18 @@ from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.report import Reporter
 from logkeep_engine.storage import LocalStorage, Storage
 from logkeep_engine.tasks import TaskRunner
-from tests.runners import HereRunner
+from tests.runners import HereRunner, Job
 from tests.unit.archive.build import ORDERS, TIME, begin, write_segment
+from tests.unit.erasure.erasing import Killed
 from tests.unit.log.batches import batch, marker, with_header
+
+
+class DiesWithItsResult(HereRunner):
+    """A runner that dies when its last task has written everything and nobody knows it yet."""
+
+    def perform(self, job: Job) -> None:
+        super().perform(replace(job, work=job.work[-1:], on_result=lambda *_: None))
+        raise Killed
 
 
 def folder(path: Path) -> LocalStorage:
@@ -83,6 +95,25 @@ def contents(storage: Storage) -> dict[tuple[str, int], list[Seen]]:
                     )
                     for r in records
                 ]
+    return found
+
+
+def entries(storage: Storage) -> list[SegmentEntry]:
+    """All segments that the archive has."""
+    return [entry for segments in Archive.open(storage).load().segments.values() for entry in segments]
+
+
+def logs(storage: Storage) -> dict[tuple[str, int, int], tuple[bytes, list[AbortedTxn]]]:
+    """The logs of an archive of format Kafka, and what their transaction indexes say, by topic, partition and base
+    offset."""
+    state = Archive.open(storage).load()
+    found = {}
+    for (topic_id, partition), segments in state.segments.items():
+        topic = state.topics[topic_id].name
+        for entry in segments:
+            reader = open_partition(storage, topic, (entry,))
+            log = b"".join(bytes(stretch) for stretch, _ in reader.batches())
+            found[topic, partition, entry.base_offset] = (log, list(reader.transaction_index()))
     return found
 
 

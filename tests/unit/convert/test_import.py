@@ -37,8 +37,9 @@ from tests.unit.convert.converting import (
     folder,
     tricky,
 )
-from tests.unit.convert.test_convert import Killed, kill_before
+from tests.unit.convert.test_convert import kill_before
 from tests.unit.distant import Distant
+from tests.unit.erasure.erasing import Killed
 from tests.unit.formats.osodevops_archive import LZ4, NONE, ZSTD, OsoArchive, Written
 from tests.unit.formats.records_folder import RecordsFolder
 from tests.unit.toolbox.test_offsets import COMMIT_KEY, commit
