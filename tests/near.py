@@ -61,6 +61,7 @@ PACKAGES: Mapping[str, Near] = {
                 "object_lock",
                 "retention*",
                 "rolled_back",
+                "signed_s3",
                 "transactions",
                 "toolbox_s3",
             ),
