@@ -400,7 +400,7 @@ def _restores(world: World) -> Iterator[Fault]:
 
 def _removals(world: World) -> tuple[int, int]:
     """How often something was removed, or replaced by a generation."""
-    return world.removals, len(world.state().generations)
+    return world.removals, sum(item.number for item in world.state().generations.values())
 
 
 def _targets(world: World) -> Iterator[Fault]:
