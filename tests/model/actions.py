@@ -218,13 +218,15 @@ class Convert(Pasted):
 
 @dataclass(frozen=True, repr=False)
 class Restore(Pasted):
-    """A restore is begun, and started again after each action from now on."""
+    """A restore is begun, and started again after each action from now on, so that it comes to its end. `dies`: it has
+    begun to write to its target, and dies before so many writes."""
 
     point: str = "newest"
     number: int = 0
+    dies: int | None = None
 
     def on(self, world: World) -> None:
-        begin_restore(world, self.point, self.number)
+        begin_restore(world, self.point, self.number, self.dies)
 
 
 @dataclass(frozen=True)
@@ -344,7 +346,13 @@ def _erase(chance: Random, style: Style) -> list[Any]:
 
 
 def _restore(chance: Random, style: Style) -> list[Any]:
-    return [Restore(chance.choice(("newest", "run", "run", "time")), chance.randrange(9))]
+    return [
+        Restore(
+            chance.choice(("newest", "run", "run", "time")),
+            chance.randrange(9),
+            chance.choice((None, None, 1, 2, 3, 5, 8)),
+        )
+    ]
 
 
 def _recreate(chance: Random, style: Style) -> list[Any]:

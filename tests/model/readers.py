@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -21,12 +21,13 @@ from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.point import plan_point
 from logkeep_engine.storage import Storage
 from tests.model.asking import Asked, Fault
+from tests.model.begun import begin, begun_again
 from tests.model.others import compared, erased_as_lost, forgotten, inspected, spark_filtered, spark_given
 from tests.model.positions import positions_at
 from tests.model.previews import previewed
 from tests.model.reference import Bounds, Key, Line, Rec, last_values, offset_of
 from tests.model.refusals import Refused, allowed
-from tests.model.restoring import Given, Row, context_of, expected_by_verification, restored, started
+from tests.model.restoring import Given, Row, context_of, expected_by_verification, restored
 from tests.model.world import Target, World
 
 # ---- what is right
@@ -168,7 +169,7 @@ def check(world: World, number: int | None) -> Iterator[Fault]:
     for asked in (*_runs(world), *_newest(world), *_moments(world, state, None if number is None else Random(number))):
         yield from _asked(world, state, world.store, "restore", asked)
     yield from _previews(world, None if number is None else Random(number))
-    yield from _restores(world)
+    yield from begun_again(world)
     yield from _targets(world)
     yield from _beside(world, state, Random(number))
     yield from erased_as_lost(world, state)
@@ -338,21 +339,8 @@ def _warned(storage: Storage, asked: Asked) -> bool:
     )
 
 
-@dataclass
-class Begun:
-    """A restore that was begun: what it is of, and its first stream. `keys` are all in the partitions that it reads:
-    what an erasure takes of them may be in what it has sent, for all that anybody knows."""
-
-    asked: Asked
-    given: Given
-    run_id: str
-    erased: int
-    keys: frozenset[tuple[str, bytes]]
-    removals: tuple[int, int]
-
-
-def begin_restore(world: World, point: str, number: int) -> None:
-    """Plan a restore, and keep the plan and the stream."""
+def begin_restore(world: World, point: str, number: int, dies: int | None) -> None:
+    """Begin a restore of a point of a kind."""
     if world.archive is None or not world.reference.points:
         return
     state = world.state()
@@ -362,45 +350,7 @@ def begin_restore(world: World, point: str, number: int) -> None:
         "run": lambda: chance.choice([*_runs(world), next(iter(_newest(world)))]),
         "time": lambda: chance.choice([*_moments(world, state, chance), next(iter(_newest(world)))]),
     }[point]()
-    run_id = f"restore-{len(world.restores)}"
-    try:
-        given = started(world.store, asked, run_id)
-    except LogkeepError:
-        return
-    keys = frozenset(
-        (world.topic_of(key[0]).name, rec.key) for key, line, _ in asked.bounded() for rec in line.read.values()
-    )
-    world.restores.append(Begun(asked, given, run_id, len(world.erased), keys, _removals(world)))
-
-
-def _restores(world: World) -> Iterator[Fault]:
-    """Start each restore that was begun again."""
-    for begun in world.restores:
-        since, removed = set(world.erased[begun.erased :]), begun.removals != _removals(world)
-        erased = bool(since & begun.keys)
-        asked = replace(begun.asked, kept=begun.asked.run and (begun.asked.point or {}).get("run") in world.kept)
-        features = (
-            world.had(asked.topic_ids) | ({"erased since"} if erased else set()) | ({"kept"} if asked.kept else set())
-        )
-        try:
-            again = started(world.store, begun.asked, begun.run_id)
-        except LogkeepError as error:
-            name = allowed(Refused(world, asked, error.message, features, erased, removed), error)
-            world.counts[f"a second start: refused, {name or 'wrongly'}"] += 1
-            if not name:
-                text = f"{error.code}: {error.message}"
-                yield Fault("refused", "a second start", begun.asked.name, text, features)
-            continue
-        if again.rows != begun.given.rows:
-            before, now = (sum(map(len, given.rows.values())) for given in (begun.given, again))
-            yield Fault("another stream", "a second start", begun.asked.name, f"{now} of {before} records", features)
-        else:
-            world.counts["a second start: equal"] += 1
-
-
-def _removals(world: World) -> tuple[int, int]:
-    """How often something was removed, or replaced by a generation."""
-    return world.removals, sum(item.number for item in world.state().generations.values())
+    begin(world, asked, dies)
 
 
 def _targets(world: World) -> Iterator[Fault]:

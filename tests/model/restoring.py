@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 from logkeep_engine.archive.care.record_digests import unpacked_stretches
 from logkeep_engine.archive.catalog.archive import Archive
@@ -12,17 +13,21 @@ from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.batch import parse_header
 from logkeep_engine.log.records import decode
 from logkeep_engine.report import Reporter
+from logkeep_engine.restore import side_by_side
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.offset_lookup import OffsetFinder, open_offset_map
 from logkeep_engine.restore.partitions import explained
 from logkeep_engine.restore.plan import RestorePlan
 from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.state import RestoreState
-from logkeep_engine.restore.task import stream_of
+from logkeep_engine.restore.task import restore_partitions, stream_of
 from logkeep_engine.restore.verification.expected import expected_records
 from logkeep_engine.restore.work import restore_task, with_task
 from logkeep_engine.storage import Storage
 from tests.model.asking import Asked
 from tests.model.reference import Key
+from tests.model.target import TargetCluster
+from tests.runners import Context
 from tests.unit.archive.build import CLUSTER
 from tests.unit.erasure.erasing import Inside
 
@@ -89,7 +94,11 @@ class Given:
 
 def restored(storage: Storage, asked: Asked) -> Given:
     """Plan a restore without storing it, and take what its tasks would send."""
-    return _given(*sketched(storage, asked))
+    context, planned = sketched(storage, asked)
+    try:
+        return _given(context, planned)
+    except ArchiveDamaged as error:
+        raise explained(error, context, planned) from error
 
 
 def sketched(storage: Storage, asked: Asked) -> tuple[RestoreContext, Planned]:
@@ -124,6 +133,26 @@ def started(storage: Storage, asked: Asked, run_id: str) -> Given:
         return _given(context, planned)
     except ArchiveDamaged as error:
         raise explained(error, context, planned) from error
+
+
+def brought(storage: Storage, asked: Asked, run_id: str, target: TargetCluster) -> None:
+    """Start a restore, or start it again, and let its tasks write to the target, from where they find that to be."""
+    context = context_of(storage, asked, run_id)
+    planned = _Planner(context).load_or_make()
+    tasks = tuple(restore_task(context, planned, topic, part) for topic, part in with_task(planned))
+    with patch.object(side_by_side, "RawClient", target.client):
+        for task in tasks:
+            restore_partitions((task,), Context(attempt=1))
+
+
+def offset_maps(storage: Storage, asked: Asked, run_id: str) -> dict[Key, OffsetFinder]:
+    """The offset maps of a restore that has ended."""
+    context = context_of(storage, asked, run_id)
+    planned = _Planner(context).load_or_make()
+    return {
+        (topic.topic_id, part.partition): open_offset_map(storage, restore_task(context, planned, topic, part).map_path)
+        for topic, part in with_task(planned)
+    }
 
 
 def _given(context: RestoreContext, planned: Planned) -> Given:

@@ -66,6 +66,8 @@ KINDS: dict[str, tuple[Settings, tuple[Any, ...], Callable[[int | None], Any]]] 
         )
         for name in ("Records", "Avro")
     },
+    "restore": (Settings("compact", keep_runs=2), (Backup(snapshots=True),), lambda dies: Restore(dies=dies)),
+    "restore of Records": (Settings(format="Records"), (Backup(),), lambda dies: Restore(dies=dies)),
     "conversion of Records": (Settings(format="Records"), (Backup(),), lambda dies: Convert(dies=dies)),
     "conversion to Kafka": (Settings("compact", keep_runs=1), (Backup(),), lambda dies: Convert(dies=dies)),
     "conversion of what has come since": (

@@ -178,8 +178,31 @@ SNAPSHOT_GENERATION = history(
 DIFF_INCARNATION = history(
     Settings("compact", keep_runs=1), Write(), Backup(), Recreate(), Backup(snapshots=True, retains=True)
 )
+# A held point stays if a snapshot stands for its log, also when a generation takes the place of both.
+HELD_SNAPSHOT = history(
+    Settings("compact", keep_days=2),
+    Write(),
+    Backup(snapshots=True),
+    Retain(),
+    HoldRun(),
+    Backup(generation="whole"),
+)
 # What was erased does not count as lost, also where what is left of a segment begins later.
 ERASURE_RECORDS = history(Settings(format="Avro"), Write("ab"), Write("ac"), Backup(), Erase("a"))
+# What retention has removed counts as removed, also where a later range went first.
+REMOVED_OUT_OF_ORDER = history(
+    Settings(max_age=1),
+    Write("a"),
+    Write("b", hours=48),
+    Write("c"),
+    Write("d", hours=48),
+    Backup(segment=1, retains=True),
+    Wait(25),
+    Write("e"),
+    Backup(retains=True),
+    Write("f"),
+    Backup(),
+)
 # A hold keeps what is there when it is set.
 HELD_LATE = history(Settings(max_age=1), Write(), Backup(), Wait(), Retain(), HoldRun())
 # A transaction of which a snapshot has lost the last record may count as one of before a window.
@@ -215,6 +238,8 @@ POLICY_CHANGED = history(Settings("compact"), Write("Adda"), Clean(left=1), Back
         pytest.param(DIFF_SNAPSHOT, id="diff_snapshot"),
         pytest.param(DIFF_INCARNATION, id="diff_incarnation"),
         pytest.param(ERASURE_RECORDS, id="erasure_records"),
+        pytest.param(HELD_SNAPSHOT, id="held_snapshot"),
+        pytest.param(REMOVED_OUT_OF_ORDER, id="removed_out_of_order"),
         pytest.param(HELD_LATE, id="held_late"),
         pytest.param(SNAPSHOT_WINDOW, id="snapshot_window"),
     ],

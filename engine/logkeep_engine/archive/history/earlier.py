@@ -42,9 +42,22 @@ def last_with_generations(
             if wanted & unnamed:
                 wanted -= unnamed
                 last = min(last, item.commit - 1)
-        if wanted:
+        if wanted and not _stood_for(earlier, newest, key, wanted):
             gone.append(key)
     return max(last, earlier.commit), gone
+
+
+def _stood_for(earlier: ArchiveState, newest: ArchiveState, key: Partition, gone: Collection[Identity]) -> bool:
+    """Whether a snapshot of what the earlier state shows stands for all that is gone of it. It may have been made when
+    that run had ended, so the state does not name it."""
+    end = max((item.end for item in snapshots_then(earlier, newest).get(key, ())), default=0)
+    log = earlier.segments.get(key)
+    ends = [] if log is None else zip(identities_of(log), (entry.next_offset for entry in log), strict=True)
+    below = {identity for identity, segment_end in ends if segment_end <= end}
+    below |= {
+        one for item in earlier.snapshots.get(key, ()) if item.end <= end for one in identities_of(item.parts(key))
+    }
+    return below.issuperset(gone)
 
 
 def without_gone(earlier: ArchiveState, later: ArchiveState, newest: ArchiveState) -> ArchiveState:
