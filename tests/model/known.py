@@ -20,16 +20,7 @@ class Known:
     fits: Callable[[Fault], bool]
 
 
-KNOWN = (
-    Known(  # what was overwritten before a backup read it, of a topic that is not compacted any more
-        "policy_changed",
-        lambda fault: (
-            fault.kind == "never read"
-            and fault.features.issuperset({"cleaned", "compact and delete"})
-            and fault.point in ("asOf", "timestamp", "an offset", "a window")
-        ),
-    ),
-)
+KNOWN: tuple[Known, ...] = ()
 
 
 def known(fault: Fault) -> str:

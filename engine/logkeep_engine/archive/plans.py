@@ -54,7 +54,7 @@ CONVERT_PLAN = StoredDocument(
         "source": str,
         "target": str,
         "options": {str: str},
-        "topics": [{**_TOPIC, "compactedUntil": int}],
+        "topics": [{**_TOPIC, "compactedUntil": int, "cleanedUntil": int}],
         "gaps": [_GAP],
         "groups": [_GROUP],
         "pieces": [(str, int, int, int, int)],  # topic id, then the fields of a `ConvertChunk`
@@ -93,6 +93,7 @@ def topic_in(item: Mapping[str, Any]) -> TopicEntry:
         item["replicationFactor"],
         item["configs"],
         item.get("compactedUntil", 0),
+        item.get("cleanedUntil", 0),
     )
 
 

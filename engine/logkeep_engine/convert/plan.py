@@ -78,7 +78,14 @@ class ConvertPlan:
                 "source": self.source,
                 "target": self.target,
                 "options": dict(self.options),
-                "topics": [{**topic_out(topic), "compactedUntil": topic.compacted_until} for topic in self.topics],
+                "topics": [
+                    {
+                        **topic_out(topic),
+                        "compactedUntil": topic.compacted_until,
+                        "cleanedUntil": topic.cleaned_until,
+                    }
+                    for topic in self.topics
+                ],
                 "gaps": [row_out(gap) for gap in self.gaps],
                 "groups": [row_out(group) for group in self.groups],
                 "pieces": [

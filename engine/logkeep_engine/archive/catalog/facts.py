@@ -54,7 +54,8 @@ class RunOutcome(StrEnum):
 class TopicEntry:
     """One incarnation of a topic as last seen. `configs` are the values that are set on the topic itself, without the
     broker's defaults; a `cleanup.policy` that compacts the topic is among them even if it is a default. Runs up to the
-    epoch `compacted_until` have found it compacted only, which it is no longer (0: it never was, or is now)."""
+    epoch `compacted_until` have found it compacted only, which it is no longer (0: it never was, or is now). Runs up to
+    `cleaned_until` have found it compacted, be it deleted from or not, which it is no longer."""
 
     name: str
     topic_id: str
@@ -62,6 +63,7 @@ class TopicEntry:
     replication_factor: int
     configs: Mapping[str, str] = field(default_factory=dict, hash=False)
     compacted_until: int = 0
+    cleaned_until: int = 0
 
     def __post_init__(self) -> None:
         names.check_topic(self.name)
@@ -76,6 +78,11 @@ class TopicEntry:
     def is_compacted(self) -> bool:
         """Whether the topic is compacted, whatever else is done with its records."""
         return is_compacted(self.configs)
+
+    @property
+    def was_compacted(self) -> bool:
+        """Whether brokers may have overwritten records of the topic before they were archived."""
+        return self.is_compacted or self.cleaned_until > 0
 
     @property
     def is_compacted_only(self) -> bool:

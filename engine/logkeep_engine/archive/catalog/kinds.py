@@ -61,6 +61,7 @@ _COLUMNS = {
     "partition": PARTITION,
     "configs": OBJECT,
     "compactedUntil": EPOCH,
+    "cleanedUntil": EPOCH,
     "share": FLAG,
     "time": TIME,
     "beginTime": TIME,

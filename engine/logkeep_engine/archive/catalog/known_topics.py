@@ -15,15 +15,18 @@ def remembered(state: ArchiveState, topic: TopicEntry) -> TopicEntry:
     plan that was stored before another run, or a broker that is late. Readers look for no partition above the number.
 
     It also says up to which run it was compacted only (`TopicEntry.compacted_until`), since retention must know what
-    the points of those runs are.
+    the points of those runs are, and up to which it was compacted at all: what was overwritten then is in no point.
     """
     known = state.topics.get(topic.topic_id)
     if known is None:
         return topic
-    until = 0
+    compacted = cleaned = 0
     if not topic.is_compacted_only:
-        until = _newest_point(state) if known.is_compacted_only else known.compacted_until
-    return replace(topic, partitions=max(topic.partitions, known.partitions), compacted_until=until)
+        compacted = _newest_point(state) if known.is_compacted_only else known.compacted_until
+    if not topic.is_compacted:
+        cleaned = _newest_point(state) if known.is_compacted else known.cleaned_until
+    partitions = max(topic.partitions, known.partitions)
+    return replace(topic, partitions=partitions, compacted_until=compacted, cleaned_until=cleaned)
 
 
 def _newest_point(state: ArchiveState) -> int:

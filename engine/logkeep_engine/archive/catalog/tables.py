@@ -157,6 +157,7 @@ TOPICS = Table(
         "replicationFactor": "replication_factor",
         "configs": "configs",
         "compactedUntil": "compacted_until",
+        "cleanedUntil": "cleaned_until",
     },
     {"configs": _sorted},
 )

@@ -165,7 +165,7 @@ def known_generation(state: ArchiveState, key: Partition) -> Generation:
     """The generations of a partition. The first one of a compacted topic is exact from the end of the first backup of
     the partition on: points below it lack what brokers had compacted before."""
     known = generation_of(state, key)
-    if known.number != 1 or known.exact >= 0 or not state.topics[key[0]].is_compacted:
+    if known.number != 1 or known.exact >= 0 or not state.topics[key[0]].was_compacted:
         return known
     end = _end_of_first_backup(state, key)
     return replace(known, exact=end) if _lacks_offsets(state, key, end) else known
@@ -218,7 +218,7 @@ def sparse_ranges(state: ArchiveState, key: Partition) -> Iterator[SparseRange]:
     may be missing to the end of the backup that has read it. What a conversion has brought is not looked at: the ends
     of the backups of its source are not known."""
     entries = state.segments.get(key)
-    if entries is None or not state.topics[key[0]].is_compacted:
+    if entries is None or not state.topics[key[0]].was_compacted:
         return
     accounted, runs = state.accounted_for(*key), state.successes()
     there = together(erased_ranges(state, key, accounted[-1][1]), state.removed.get(key, ()))
@@ -249,7 +249,7 @@ def inexact_below(state: ArchiveState) -> dict[Partition, int]:
     """The offsets below which what `with_snapshots` shows `where_needed` is not exact, by partition; NOWHERE: at none
     it is. Partitions that are exact everywhere are left out."""
     found = {}
-    compacted = {key for key in state.segments if state.topics[key[0]].is_compacted}
+    compacted = {key for key in state.segments if state.topics[key[0]].was_compacted}
     for key in {*state.next_generations, *state.removed, *compacted}:
         generation = known_generation(state, key).exact_from
         snapshot = snapshot_of(state, key, where_needed=True)

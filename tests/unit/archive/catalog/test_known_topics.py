@@ -37,7 +37,8 @@ def test_a_topic_that_is_no_longer_compacted_only_says_until_which_run_it_was(st
     assert run(storage, 2, COMPACTED).compacted_until == 0
     assert run(storage, 3, BOTH, RunOutcome.FAILED).compacted_until == 2
     assert run(storage, 4, BOTH) == replace(BOTH, compacted_until=2)
-    assert run(storage, 5, ORDERS).compacted_until == 2
+    found = run(storage, 5, ORDERS)
+    assert (found.compacted_until, found.cleaned_until, found.was_compacted) == (2, 4, True)
     assert run(storage, 6, COMPACTED) == COMPACTED
     assert run(storage, 7, ORDERS).compacted_until == 6
 
