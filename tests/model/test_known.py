@@ -210,6 +210,17 @@ SNAPSHOT_WINDOW = history(
 )
 # A point that was refused while the topic was compacted is given once it is not.
 POLICY_CHANGED = history(Settings("compact"), Write("Adda"), Clean(left=1), Backup(), SetPolicy("delete"), Backup())
+# A merged segment stays as long as a kept point has a part of it, also where it begins at the first offset.
+MERGED_BELOW_SNAPSHOT = history(
+    Settings("compact", keep_runs=9),
+    Write("ab"),
+    Backup(),
+    Write("cd"),
+    Write("ef"),
+    Backup(segment=1, snapshots=True, merges=2),
+    Write("g"),
+    Backup(snapshots=True, retains=True),
+)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +253,7 @@ POLICY_CHANGED = history(Settings("compact"), Write("Adda"), Clean(left=1), Back
         pytest.param(REMOVED_OUT_OF_ORDER, id="removed_out_of_order"),
         pytest.param(HELD_LATE, id="held_late"),
         pytest.param(SNAPSHOT_WINDOW, id="snapshot_window"),
+        pytest.param(MERGED_BELOW_SNAPSHOT, id="merged_below_snapshot"),
     ],
 )
 def test_a_history_is_right(mended: History) -> None:

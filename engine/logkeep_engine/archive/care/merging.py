@@ -23,10 +23,12 @@ from dataclasses import dataclass
 from logkeep_engine.archive.care.moving import SegmentMove
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.held_lines import PartitionFacts
 from logkeep_engine.archive.catalog.held_tables import removed_tables, tables_of
 from logkeep_engine.archive.catalog.packed import PackedSegments, PackId, packs_of
 from logkeep_engine.archive.catalog.row_facts import PackedFacts, packed_facts
 from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.ranges import together, without
 from logkeep_engine.archive.writing.packs import PACK_BYTES
 from logkeep_engine.tasks import in_groups
 
@@ -52,7 +54,7 @@ def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
         if Layout.PACK not in segments.layouts:
             continue
         rows = facts[key, line] = list(packed_facts(segments.packed))
-        for numbers in _to_merge(rows, ends, rules):
+        for numbers in _to_merge(rows, _begins(state.own_facts(key)[line], rows[0].start), ends, rules):
             merged.setdefault((key, line), set()).update(numbers)
             found.append(SegmentMove(state.topics[key[0]].name, line, tuple(segments[at] for at in numbers)))
     packs = _to_clear(state, facts, merged, rules)
@@ -65,15 +67,25 @@ def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
     return found
 
 
-def _to_merge(rows: Sequence[PackedFacts], ends: Sequence[int], rules: MergeRules) -> Iterator[list[int]]:
-    """The numbers of neighbours that become one segment."""
+def _begins(own: PartitionFacts, first: int) -> int:
+    """The offset at which the first segment of a line would begin if no offset were missing before it: what was lost,
+    or removed, had no records to be overwritten. `first` is the one at which it begins."""
+    gone = together(own.removed, ((gap.start, gap.end) for gap in own.gaps))
+    accounted = own.accounted
+    missing = without(accounted[0][0], first, gone) if accounted else []
+    return missing[0][0] if missing else first
+
+
+def _to_merge(rows: Sequence[PackedFacts], begins: int, ends: Sequence[int], rules: MergeRules) -> Iterator[list[int]]:
+    """The numbers of neighbours that become one segment. The first of a line is that of `begins` if nothing is missing
+    before it."""
     if len(rows) < rules.count:
         return
     runs = [bisect_left(ends, row.first_epoch) for row in rows]
     sparse = {
         run
         for at, (run, row) in enumerate(zip(runs, rows, strict=True))
-        if row.gaps or (at and row.start != rows[at - 1].end)
+        if row.gaps or row.start != (rows[at - 1].end if at else begins)
     }
     for group in _neighbours(rows, [run not in sparse for run in runs], rules.below):
         for start, end in chosen([rows[at].size for at in group], rules.count):

@@ -193,7 +193,8 @@ class LineItems:
         if self._lines.has_points_before(known.epoch):
             return None
         passive = known.passive
-        lowest = min((seen or end for seen, end in zip(self._least, self.ends, strict=True) if end), default=0)
+        points = zip(self._least, self._seen, self.ends, strict=True)
+        lowest = min((least if seen else end for least, seen, end in points if end), default=0)
         if passive is not None:
             lowest = min(lowest, passive.end)
         found = [

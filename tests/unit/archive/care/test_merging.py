@@ -14,7 +14,7 @@ from logkeep_engine.archive.care.moving import joined
 from logkeep_engine.archive.care.removal import purge
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.entry import Layout
-from logkeep_engine.archive.catalog.facts import RunOutcome
+from logkeep_engine.archive.catalog.facts import Gap, Receipt, RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.replacements import Exchange, drafted, put_in_place
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
@@ -22,7 +22,7 @@ from logkeep_engine.backup.merging import Merged, merge_segments
 from logkeep_engine.contract.spec import Compression, SegmentSpec
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import LocalStorage
-from tests.unit.archive.build import Batch, begin
+from tests.unit.archive.build import Batch, begin, chunk
 from tests.unit.archive.packing import AUDIT, ORDERS, faults, pack_paths, packed
 from tests.unit.erasure.erasing import ALICE, GONE, Inside, batch_of, erase_whole, records_in
 
@@ -132,7 +132,30 @@ def test_what_says_more_apart_stays_as_it_is(storage: LocalStorage, other: str) 
             how = Compression.ZSTD if at == 2 and other == "compressed" else Compression.PASSTHROUGH
             packed(storage, *some, run_id=f"run-{at + 1}", compression=how)
         below = 100 if other == "too large" else below
-    assert [move for move in moves_of(Archive.open(storage).load(), MergeRules(4, 0, below)) if move.entries[1:]] == []
+    moves = moves_of(Archive.open(storage).load(), MergeRules(2, 0, below))
+    merged = {entry.base_offset for move in moves if move.entries[1:] for entry in move.entries}
+    assert merged == (set() if other == "too large" else {0, 2})
+
+
+@pytest.mark.parametrize("gone", ["overwritten", "lost", "removed"])
+def test_where_the_first_offsets_of_a_log_are_missing_its_first_run_stays_as_it_is(
+    storage: LocalStorage, gone: str
+) -> None:
+    """Points within what it has archived are refused, and no others may be. What was lost or removed is not missed."""
+    if gone != "overwritten":
+        with begin(storage, "run-0") as writer:
+            there = Receipt(gaps=(Gap(*KEY, 0, 1, "deleted by retention"),))
+            if gone == "removed":
+                there = chunk(storage, 0, 1, epoch=writer.epoch)
+            writer.commit(topics=[ORDERS], receipts=[there])
+            writer.end(RunOutcome.SUCCEEDED)
+            if gone == "removed":
+                writer.remove([RemovedSegment(*KEY, 0)])
+    for run, start in enumerate((1, 2, 4, 6, 8)):
+        packed(storage, (ORDERS, 0, [batch_of(start, [ALICE] * (2 if run else 1))]), run_id=f"run-{run + 1}")
+    moves = moves_of(Archive.open(storage).load(), MergeRules(4, 0, 8 << 20))
+    first = [2] if gone == "overwritten" else [1, 2]
+    assert [[entry.base_offset for entry in move.entries] for move in moves] == [[*first, 4, 6, 8]]
 
 
 # ---- what becomes of them
@@ -252,10 +275,10 @@ def test_the_index_of_a_merged_segment_ends_where_transactions_do() -> None:
 
 
 def test_batches_stay_byte_for_byte(storage: LocalStorage) -> None:
-    logs = [Batch(start).encode() for start in range(100, 140, 10)]
+    logs = [Batch(start).encode() for start in range(0, 40, 10)]
     for number, data in enumerate(logs):
         packed(storage, (ORDERS, 0, [data]), run_id=f"run-{number + 1}")
-    merge(storage)
+    merge(storage, SegmentSpec(merge_count=3))
     (entry,) = Archive.open(storage).load().segments[KEY]
     place = entry.place("orders", ".log")
     assert storage.read_range(place.path, place.start, place.end) == b"".join(logs)
