@@ -25,6 +25,7 @@ from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.beginnings import NOT_ACCOUNTED_FOR, holes
 from logkeep_engine.archive.reading.damage import Damage
 from logkeep_engine.contract.anchor import Anchor
+from logkeep_engine.contract.nesting import WRONG
 from logkeep_engine.errors import (
     ArchiveDamaged,
     ArchiveMismatch,
@@ -72,7 +73,7 @@ def check_catalog(archive: Archive, known: ArchiveState | None = None, anchor: A
     except ArchiveRolledBack as error:
         found.damage.append(_catalog_damage(archive, names.CATALOG, error))
         return found
-    except (ArchiveDamaged, ArchiveMismatch, ArchiveUnsigned, ValueError, KeyError) as error:
+    except (ArchiveDamaged, ArchiveMismatch, ArchiveUnsigned, *WRONG) as error:
         bad = state.commit + 1
         found.damage.append(_catalog_damage(archive, listing.object_of(bad), error))
     _read_checkpoints(archive, unread, found.damage)

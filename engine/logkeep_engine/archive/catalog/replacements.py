@@ -132,13 +132,25 @@ def put_in_place(
     unname: Callable[[Partition, bytes], None],
 ) -> Erased:
     """Put segments in the place of others, and tell `unname` the rows of these. Returns what has lost records: copies
-    and merged segments have all of them. Raises ValueError for one that is not there, or is of another partition, and
-    for one in the place of several that does not have all of them."""
+    and merged segments have all of them. Raises ValueError for one that is not there, or is of another partition, for
+    one that has more than what it replaces, and for one in the place of several that does not have all of them."""
     places: dict[tuple[Partition, int, int], dict[int, list[int]]] = {}
+    left: set[int] = set()
     for item in replaced:
-        by = -1 - item.base_offset if item.by == NOTHING_LEFT else item.by
         place = (item.topic_id, item.partition), item.line, item.snapshot
-        places.setdefault(place, {}).setdefault(by, []).append(item.base_offset)
+        if not NOTHING_LEFT <= item.by < len(segments):
+            raise ValueError(
+                f"segment {item.base_offset} of {place[0]} is replaced by number {item.by} of {len(segments)} segments"
+            )
+        by = -1 - item.base_offset if item.by == NOTHING_LEFT else item.by
+        items = places.setdefault(place, {})
+        if by in left and by not in items:
+            raise ValueError(f"segment {item.base_offset} of {place[0]} is replaced by one that is elsewhere, too")
+        items.setdefault(by, []).append(item.base_offset)
+        if item.by != NOTHING_LEFT:
+            left.add(by)
+    if replaced and len(left) < len(segments):
+        raise ValueError(f"{len(segments) - len(left)} of {len(segments)} segments take the place of none")
     records = size = erased = 0
     keys: set[Partition] = set()
     for (key, line, snapshot), items in places.items():
@@ -169,7 +181,8 @@ class _Rows:
 
     def put(self, bases: Sequence[int], row: bytes) -> list[bytes]:
         """Put a row in the place of those with these base offsets; returns these. Raises ValueError for one that is not
-        there, and for several that the row does not have as they are: neighbours, with all records."""
+        there, for a row that has more than they, and for several that it does not have as they are: neighbours, with
+        all records."""
         gone: list[bytes] = []
         for base in sorted(bases):
             at = self._packed.position(base)
@@ -178,12 +191,13 @@ class _Rows:
                 raise ValueError(f"there is no segment {base} of {self._key} to replace")
             self.rows[at] = b"" if gone else row
             gone.append(old)
+        spans, sums = list(map(offsets_of, gone)), sums_of(b"".join(gone))
         if len(gone) > 1:
-            spans = list(map(offsets_of, gone))
             are_neighbours = all(one[1] == other[0] for one, other in pairwise(spans))
-            is_all = offsets_of(row) == (spans[0][0], spans[-1][1]) and sums_of(b"".join(gone)) == sums_of(row)
-            if not are_neighbours or not is_all:
+            if not are_neighbours or (*offsets_of(row), *sums_of(row)) != (spans[0][0], spans[-1][1], *sums):
                 raise ValueError(f"segment {spans[0][0]} of {self._key} has not all of what it replaces")
+        elif row and (without(*offsets_of(row), spans) or sums_of(row)[0] > sums[0]):
+            raise ValueError(f"segment {spans[0][0]} of {self._key} has more than what it replaces")
         return gone
 
 

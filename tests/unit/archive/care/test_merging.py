@@ -20,9 +20,11 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading import view
 from logkeep_engine.backup.merging import Merged, merge_segments
 from logkeep_engine.contract.spec import Compression, SegmentSpec
+from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import LocalStorage
 from tests.unit.archive.build import Batch, begin, chunk
+from tests.unit.archive.forge import rewritten
 from tests.unit.archive.packing import AUDIT, ORDERS, faults, pack_paths, packed
 from tests.unit.erasure.erasing import ALICE, GONE, Inside, batch_of, erase_whole, records_in
 
@@ -282,3 +284,20 @@ def test_batches_stay_byte_for_byte(storage: LocalStorage) -> None:
     (entry,) = Archive.open(storage).load().segments[KEY]
     place = entry.place("orders", ".log")
     assert storage.read_range(place.path, place.start, place.end) == b"".join(logs)
+
+
+def test_a_forged_merge_is_damage_that_verify_tells(storage: LocalStorage) -> None:
+    filled(storage, 4)
+    merge(storage)
+    last = Archive.open(storage).load().commit
+    number = next(at for at in range(last, -1, -1) if Archive.open(storage).read_commit(at).replaced)
+
+    def change(document: dict[str, Any]) -> None:
+        by = document["replaced"]["columns"].index("by")
+        document["replaced"]["rows"][0][by] = 99
+
+    rewritten(storage, number, change)
+    (fault,) = [item for item in faults(storage) if "is replaced by number 99" in item]
+    assert f"{number:020}.json" in fault
+    with pytest.raises(ArchiveDamaged, match="is replaced by number 99"):
+        Archive.open(storage).load()

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from logkeep_engine.archive.catalog.facts import NOTHING_LEFT, Coverage, PassiveFacts, RemovedSegment, ReplacedSegment
 from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -83,3 +85,53 @@ def test_a_new_generation_has_read_again_what_was_erased() -> None:
     assert erased(state) == [], "a key that is missing there now was lost"
     commit(state, replaced=(ReplacedSegment(*KEY, 1, 40, 0),), segments=(replace(entry(40, 100, epoch=4), records=1),))
     assert erased(state) == [(40, 100)]
+
+
+def test_what_is_merged_after_an_erasure_was_not_read_again() -> None:
+    """The merged segment was written later than what the erasure has left of the snapshot, and archived before it."""
+    state = hundred()
+    commit(state, snapshots=(snapshot(60, 25),))
+    commit(state, removed=tuple(RemovedSegment(*KEY, base) for base in range(0, 40, 10)))
+    replaced = ReplacedSegment(*KEY, 0, 25, 0, snapshot=60)
+    commit(state, replaced=(replaced,), segments=(part(25, 50, 60, 1, epoch=2),))
+    assert erased(state) == [(25, 40)]
+    merged = replace(entry(40, 100, epoch=3), bytes=600, first_epoch=1, last_epoch=1)
+    commit(state, replaced=tuple(ReplacedSegment(*KEY, 0, base, 0) for base in range(40, 100, 10)), segments=(merged,))
+    assert erased(state) == [(25, 40)]
+
+
+@pytest.mark.parametrize(
+    ("replaced", "segments", "why"),
+    [
+        ([(0, 0, 1)], [(0, 10)], "is replaced by number 1 of 1 segments"),
+        ([(0, 0, -2)], [(0, 10)], "is replaced by number -2 of 1 segments"),
+        ([(0, 0, 1 << 40)], [(0, 10)], "is replaced by number 1099511627776 of 1 segments"),
+        ([(0, 0, 0)], [(0, 10), (10, 20)], "1 of 2 segments take the place of none"),
+        ([(0, 0, NOTHING_LEFT)], [(0, 10)], "1 of 1 segments take the place of none"),
+        ([(0, 0, 0), (1, 0, 0)], [(0, 10)], "segment 0 of .* is replaced by one that is elsewhere, too"),
+        ([(1, 0, 0)], [(0, 10)], "there is no segment 0"),
+        ([(-1, 0, 0)], [(0, 10)], "there is no segment 0"),
+        ([(0, 5, 0)], [(0, 10)], "there is no segment 5"),
+        ([(0, 0, 0)], [(0, 20)], "segment 0 of .* has more than what it replaces"),
+        ([(0, 10, 0)], [(0, 20)], "segment 10 of .* has more than what it replaces"),
+        ([(0, 0, 0), (0, 20, 0)], [(0, 30)], "segment 0 of .* has not all of what it replaces"),
+        ([(0, 0, 0), (0, 0, 0)], [(0, 10)], "segment 0 of .* has not all of what it replaces"),
+    ],
+)
+def test_a_commit_that_replaces_what_it_cannot_is_damage(
+    replaced: list[tuple[int, int, int]], segments: list[tuple[int, int]], why: str
+) -> None:
+    state = hundred()
+    with pytest.raises(ValueError, match=why):
+        commit(
+            state,
+            replaced=tuple(ReplacedSegment(*KEY, line, base, by) for line, base, by in replaced),
+            segments=tuple(entry(*span, epoch=2) for span in segments),
+        )
+
+
+def test_no_segment_has_more_records_than_what_it_replaces() -> None:
+    state = hundred()
+    more = replace(entry(0, 10, epoch=2), records=11)
+    with pytest.raises(ValueError, match=r"segment 0 of .* has more than what it replaces"):
+        commit(state, replaced=(ReplacedSegment(*KEY, 0, 0, 0),), segments=(more,))
