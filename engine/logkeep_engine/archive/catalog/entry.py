@@ -345,10 +345,11 @@ class SegmentEntry:
         wrong = self.attempt < 0 or not 0 <= self.epoch <= names.MAX_EPOCH or not self.files.may_be()
         if not 0 <= self.base_offset < self.next_offset or self.batches < 1 or self.bytes < 1 or self.partition < 0:
             wrong = True
-        if wrong:
+        if wrong or not self.archived_first <= self.archived_last <= self.epoch:
             raise ValueError(
                 f"segment of partition {self.partition} with offsets [{self.base_offset}, {self.next_offset}), "
-                f"{self.batches} batches, {self.bytes} bytes, epoch {self.epoch}, attempt {self.attempt}, {self.files}"
+                f"{self.batches} batches, {self.bytes} bytes, epoch {self.epoch} of records of epochs "
+                f"{self.first_epoch} to {self.last_epoch}, attempt {self.attempt}, {self.files}"
             )
 
     @classmethod

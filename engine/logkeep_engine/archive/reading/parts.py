@@ -31,4 +31,4 @@ def read_parts(storage: Storage, topic: str, entry: SegmentEntry) -> bytes | Non
 def fetched_epoch(storage: Storage, topic: str, entry: SegmentEntry) -> int:
     """The epoch of the run that fetched the segment from a cluster. A copy of a segment has a later one itself."""
     known = known_parts(storage, topic, entry)
-    return entry.epoch if known is None else known.epoch
+    return entry.archived_last if known is None else known.epoch

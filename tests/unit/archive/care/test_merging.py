@@ -301,3 +301,20 @@ def test_a_forged_merge_is_damage_that_verify_tells(storage: LocalStorage) -> No
     assert f"{number:020}.json" in fault
     with pytest.raises(ArchiveDamaged, match="is replaced by number 99"):
         Archive.open(storage).load()
+
+
+@pytest.mark.parametrize("epochs", [(0, 3), (3, 2), (1, 1 << 31), (1 << 31, 1 << 31), (5, 7)])
+def test_epochs_that_no_merged_segment_has_are_damage(storage: LocalStorage, epochs: tuple[int, int]) -> None:
+    filled(storage, 4)
+    merge(storage)
+    last = Archive.open(storage).load().commit
+    number = next(at for at in range(last, -1, -1) if Archive.open(storage).read_commit(at).replaced)
+
+    def change(document: dict[str, Any]) -> None:
+        for column, epoch in zip(("firstEpoch", "lastEpoch"), epochs, strict=True):
+            document["segments"]["rows"][0][document["segments"]["columns"].index(column)] = epoch
+
+    rewritten(storage, number, change)
+    with pytest.raises(ArchiveDamaged, match="of records of epochs"):
+        list(Archive.open(storage).load().segments[KEY])
+    assert any("of records of epochs" in fault for fault in faults(storage))
