@@ -252,7 +252,7 @@ def test_only_neighbours_with_all_that_they_have_can_be_merged(storage: LocalSto
     filled(storage, 3)
     state = Archive.open(storage).load()
     first, second, third = state.segments[KEY]
-    whole = replace(first, next_offset=4, records=4, bytes=first.bytes + second.bytes)
+    whole = replace(first, epoch=4, next_offset=4, records=4, bytes=first.bytes + second.bytes)
     for wrong in (
         [(first, replace(whole, next_offset=6)), (third, replace(whole, next_offset=6))],  # no neighbours
         [(first, replace(whole, records=3)), (second, replace(whole, records=3))],
