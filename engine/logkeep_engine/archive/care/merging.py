@@ -35,11 +35,12 @@ from logkeep_engine.tasks import in_groups
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
-    """When neighbours are merged, and packs cleared. A `count` of 0: never."""
+    """When neighbours are merged, and packs cleared. A `count` of 0: never. A pack has up to about `pack_bytes`."""
 
     count: int
     live: int
     below: int
+    pack_bytes: int = PACK_BYTES
 
 
 def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
@@ -88,10 +89,8 @@ def _to_merge(rows: Sequence[PackedFacts], begins: int, ends: Sequence[int], rul
         if row.gaps or row.start != (rows[at - 1].end if at else begins)
     }
     for group in _neighbours(rows, [run not in sparse for run in runs], rules.below):
-        for start, end in chosen([rows[at].size for at in group], rules.count):
-            for part in in_groups(group[start:end], lambda at: rows[at].size, PACK_BYTES):
-                if len(part) > 1:
-                    yield part
+        for part in parts_to_merge([rows[at].size for at in group], rules):
+            yield [group[at] for at in part]
 
 
 def _neighbours(rows: Sequence[PackedFacts], may: Sequence[bool], below: int) -> Iterator[list[int]]:
@@ -106,6 +105,14 @@ def _neighbours(rows: Sequence[PackedFacts], may: Sequence[bool], below: int) ->
             group.append(at)
     if group:
         yield group
+
+
+def parts_to_merge(sizes: Sequence[int], rules: MergeRules) -> Iterator[Sequence[int]]:
+    """The numbers of neighbours, of which these are the sizes, that become one segment each."""
+    for start, end in chosen(sizes, rules.count):
+        for part in in_groups(range(start, end), sizes.__getitem__, rules.pack_bytes):
+            if len(part) > 1:
+                yield part
 
 
 def chosen(sizes: Sequence[int], count: int) -> Iterator[tuple[int, int]]:
@@ -143,9 +150,14 @@ def _to_clear(
             if row.pack is not None:
                 gone[row.pack] += row.size
     held = {pack for table in _being_read(state) for pack in packs_of(table.packed)}
-    packs = sorted(pack for pack, size in live.items() if pack not in held and size < PACK_BYTES // 2)
+    return packs_to_clear({pack: size for pack, size in live.items() if pack not in held}, gone, rules)
+
+
+def packs_to_clear(live: Mapping[PackId, int], gone: Mapping[PackId, int], rules: MergeRules) -> Collection[PackId]:
+    """The packs to clear of those of which so many bytes live, and so many have `gone`."""
+    packs = sorted(pack for pack, size in live.items() if size < rules.pack_bytes // 2)
     small = [packs[at] for part in chosen([live[pack] for pack in packs], rules.count) for at in range(*part)]
-    sparse = [pack for pack in packs if live[pack] * 100 < rules.live * (live[pack] + gone[pack])]
+    sparse = [pack for pack in packs if live[pack] * 100 < rules.live * (live[pack] + gone.get(pack, 0))]
     return {*small, *sparse}
 
 

@@ -1,0 +1,354 @@
+"""A year of merges: what the rules of `archive.care.merging` make of runs every five minutes.
+
+    python -m bench.merging                       # a year, a tenth of 3,000 partitions; a JSON object a month
+    python -m bench.merging --partitions 3000 --share 1 --days 30
+    python -m bench.merging --purge packs
+
+It plays the policy with sizes alone: which segments are merged, which packs are cleared and which objects deleted. The
+engine's own rules decide (`parts_to_merge`, `packs_to_clear`). A `--share` of the partitions stands for all: packs,
+tasks and blocks hold that share of what they hold otherwise. So objects and requests are those of all partitions, and
+rows and bytes are multiplied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import time
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from logkeep_engine.archive.care.merging import MergeRules, packs_to_clear, parts_to_merge
+from logkeep_engine.archive.catalog.packed import PackId
+from logkeep_engine.archive.reading.files import NEIGHBOURS_BYTES
+from logkeep_engine.archive.writing.packs import PACK_BYTES
+from logkeep_engine.backup.plan import MAX_CHUNKS_PER_TASK
+from logkeep_engine.contract.spec import SegmentSpec
+from logkeep_engine.tasks import in_groups
+
+RUNS_A_DAY = 288
+DAYS_A_MONTH = 30
+BLOCKS = 8, 128  # of a reader of neighbours, at least and at most
+LEAST = 100  # bytes: a batch of a small record, with its indexes
+OWN_OBJECTS = 3  # a log and two indexes
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Partitions with about so many bytes a run, in one of `every` runs; `part` of all."""
+
+    name: str
+    part: float
+    size: int
+    every: float
+
+
+MIX = (
+    Kind("busy", 0.1, 20 << 10, 1),
+    Kind("steady", 0.3, 2 << 10, 1),
+    Kind("hourly", 0.4, 1 << 10, 12),
+    Kind("idle", 0.2, 1 << 10, 3 * RUNS_A_DAY),
+)
+"""Of many topics few carry most: a busy partition has 70 bytes a second, a steady one a few records in five minutes."""
+
+
+class Row(NamedTuple):
+    """A segment: its pack, and where it lies in it."""
+
+    pack: PackId
+    at: int
+
+
+@dataclass(slots=True)
+class Neighbours:
+    """Segments of a partition in packs, side by side, and their bytes."""
+
+    rows: list[Row] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Neighbours to merge, [start, end), or one to copy."""
+
+    partition: int
+    of: Neighbours
+    start: int
+    end: int
+    first: Row
+    size: int
+
+
+@dataclass(slots=True)
+class Removal:
+    """The packs of what one commit has removed, and its run."""
+
+    run: int
+    packs: set[PackId] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is counted from month to month."""
+
+    archived: int = 0
+    rewritten: int = 0
+    copied: int = 0
+    backup_puts: int = 0
+    merge_puts: int = 0
+    gets: int = 0
+    deleted: int = 0
+    commits: int = 0
+
+
+@dataclass
+class Archive:
+    """The rows of each partition, the packs with what lives and what is dead in each, and removals that wait."""
+
+    rules: MergeRules
+    share: float
+    grace: int
+    whole: bool
+    rows: list[list[Neighbours]]
+    live: Counter[PackId] = field(default_factory=Counter)
+    gone: Counter[PackId] = field(default_factory=Counter)
+    of_pack: dict[PackId, set[int]] = field(default_factory=lambda: defaultdict(set))
+    gone_rows: Counter[PackId] = field(default_factory=Counter)
+    waiting: list[Removal] = field(default_factory=list)
+    dead: deque[tuple[int, PackId]] = field(default_factory=deque)
+    """The packs of which nothing lives, and since when."""
+    own: int = 0
+    own_bytes: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+    def back_up(self, run: int, news: Sequence[tuple[int, int]]) -> None:
+        """A run that archives so many bytes of these partitions."""
+        most = max(1, int(MAX_CHUNKS_PER_TASK * self.share))
+        for task, start in enumerate(range(0, len(news), most)):
+            packs = _Packs(self, run, task)
+            for partition, size in news[start : start + most]:
+                last = self.rows[partition][-1]
+                last.rows.append(packs.take(partition, size))
+                last.sizes.append(size)
+                self.tally.archived += size
+            self.tally.backup_puts += packs.number
+
+    def merge(self, run: int, partitions: Sequence[int]) -> set[int]:
+        """Merge and clear what is due, and return the partitions of which something was merged. Only these partitions
+        are looked at: others have what they had."""
+        moves: list[Move] = []
+        merging: Counter[PackId] = Counter()
+        taken: set[Row] = set()
+        for partition in partitions:
+            for of in self.rows[partition]:
+                for part in parts_to_merge(of.sizes, self.rules):
+                    rows, sizes = of.rows[part[0] : part[-1] + 1], of.sizes[part[0] : part[-1] + 1]
+                    moves.append(Move(partition, of, part[0], part[-1] + 1, rows[0], sum(sizes)))
+                    taken.update(rows)
+                    for row, size in zip(rows, sizes, strict=True):
+                        merging[row.pack] += size
+        merged = {move.partition for move in moves}
+        live = {pack: left for pack, size in self.live.items() if (left := size - merging[pack])}
+        cleared = packs_to_clear(live, self.gone + merging, self.rules)
+        moves += self._to_copy(cleared, taken)
+        if moves:
+            self._move(run, moves)
+        return merged
+
+    def _to_copy(self, packs: Collection[PackId], taken: set[Row]) -> Iterator[Move]:
+        for partition in {partition for pack in packs for partition in self.of_pack[pack]}:
+            for of in self.rows[partition]:
+                for at, row in enumerate(of.rows):
+                    if row.pack in packs and row not in taken:
+                        yield Move(partition, of, at, at + 1, row, of.sizes[at])
+
+    def _move(self, run: int, moves: list[Move]) -> None:
+        moves.sort(key=attrgetter("first"))
+        removal = Removal(run)
+        first = math.ceil(len(self.rows) / max(1, int(MAX_CHUNKS_PER_TASK * self.share)))
+        done: list[tuple[Move, Row | None]] = []
+        for task, group in enumerate(in_groups(moves, attrgetter("size"), self.rules.pack_bytes), first):
+            self.tally.gets += self._gets(group)
+            packs = _Packs(self, run, task)
+            for move in group:
+                merged = move.end - move.start > 1
+                self.tally.rewritten += move.size
+                self.tally.copied += 0 if merged else move.size
+                own = merged and move.size >= self.rules.below
+                done.append((move, None if own else packs.take(move.partition, move.size)))
+            self.tally.merge_puts += packs.number
+        for move, found in sorted(done, key=lambda item: -item[0].start):  # so that the numbers before it stay
+            self._put_in_place(move, found, removal)
+        if self.whole:
+            self.waiting.append(removal)
+        self.tally.commits += 1
+
+    def _put_in_place(self, move: Move, found: Row | None, removal: Removal) -> None:
+        of, start, end = move.of, move.start, move.end
+        for row, size in zip(of.rows[start:end], of.sizes[start:end], strict=True):
+            self.live[row.pack] -= size
+            self.gone[row.pack] += size
+            self.gone_rows[row.pack] += 1
+            removal.packs.add(row.pack)
+            if not self.live[row.pack]:
+                del self.live[row.pack]
+                self.dead.append((removal.run, row.pack))
+        if found is not None:
+            of.rows[start:end], of.sizes[start:end] = [found], [move.size]
+            return
+        groups = self.rows[move.partition]
+        at = next(at for at, item in enumerate(groups) if item is of)
+        groups[at : at + 1] = [Neighbours(of.rows[:start], of.sizes[:start]), Neighbours(of.rows[end:], of.sizes[end:])]
+        self.own += 1
+        self.own_bytes += move.size
+        self.tally.merge_puts += OWN_OBJECTS
+
+    def _gets(self, group: Sequence[Move]) -> int:
+        """The requests of a task: it reads blocks, and keeps some."""
+        block = int(NEIGHBOURS_BYTES * self.share)
+        packs = {row.pack for move in group for row in move.of.rows[move.start : move.end]}
+        most = min(max(len(packs) + 1, BLOCKS[0]), BLOCKS[1])
+        blocks: OrderedDict[PackId, tuple[int, int]] = OrderedDict()
+        count = 0
+        for move in group:
+            for (pack, at), size in zip(
+                move.of.rows[move.start : move.end], move.of.sizes[move.start : move.end], strict=True
+            ):
+                if size > NEIGHBOURS_BYTES:
+                    count += 2  # it is checked, then read
+                    continue
+                start, end = blocks.get(pack, (0, 0))
+                if not start <= at < at + size <= end:
+                    count += 1
+                    blocks[pack] = at, at + max(block, size)
+                blocks.move_to_end(pack)
+                if len(blocks) > most:
+                    blocks.popitem(last=False)
+        return count
+
+    def purge(self, run: int) -> None:
+        """Delete the packs of which nothing lives, once the grace is over: `whole` removals, as `care.removal` does, or
+        each pack by itself."""
+        if self.whole:
+            packs = self._whole(run)
+        else:
+            packs = set()
+            while self.dead and self.dead[0][0] + self.grace <= run:
+                packs.add(self.dead.popleft()[1])
+        for pack in packs:
+            del self.gone[pack], self.gone_rows[pack]
+            self.of_pack.pop(pack, None)
+        self.tally.deleted += len(packs)
+        self.tally.commits += bool(packs)
+
+    def _whole(self, run: int) -> set[PackId]:
+        """The packs of the removals that can be deleted as wholes."""
+        due = [item for item in self.waiting if item.run + self.grace <= run]
+        staying = self.live.keys() | {pack for item in self.waiting[len(due) :] for pack in item.packs}
+        while True:
+            left = [item for item in due if staying.isdisjoint(item.packs)]
+            if len(left) == len(due):
+                break
+            staying |= {pack for item in due if not staying.isdisjoint(item.packs) for pack in item.packs}
+            due = left
+        done = set(map(id, due))
+        self.waiting = [item for item in self.waiting if id(item) not in done]
+        return {pack for item in due for pack in item.packs}
+
+    def row(self, days: int) -> dict[str, Any]:
+        """What there is, and what was done since the last time, by the day."""
+        whole, tally = 1 / self.share, self.tally
+        self.tally = Tally()
+        return {
+            "rows": round((self.own + sum(len(of.rows) for some in self.rows for of in some)) * whole),
+            "removed_rows": round(sum(self.gone_rows.values()) * whole),
+            "packs": len({*self.live, *self.gone}),
+            "own_objects": round(OWN_OBJECTS * self.own * whole),
+            "own_bytes": round(self.own_bytes * whole),
+            "live_bytes": round(sum(self.live.values()) * whole),
+            "dead_bytes": round(sum(self.gone.values()) * whole),
+            "archived_a_day": round(tally.archived * whole / days),
+            "rewritten": round(tally.rewritten / max(1, tally.archived), 2),
+            "copied": round(tally.copied / max(1, tally.archived), 2),
+            "backup_packs_a_day": round(tally.backup_puts / days),
+            "merge_puts_a_day": round(tally.merge_puts / days),
+            "merge_gets_a_day": round(tally.gets / days),
+            "deletes_a_day": round(tally.deleted / days),
+            "care_commits_a_day": round(tally.commits / days),
+        }
+
+
+class _Packs:
+    """The packs of a task."""
+
+    def __init__(self, archive: Archive, run: int, task: int) -> None:
+        self._archive, self._run, self._task = archive, run, task
+        self.number = self._size = 0
+
+    def take(self, partition: int, size: int) -> Row:
+        """Put a segment at the end."""
+        if not self._size:
+            self.number += 1
+        pack = (self._run, self._task, 0, self.number)
+        row = Row(pack, self._size)
+        self._size += size
+        if self._size >= self._archive.rules.pack_bytes:
+            self._size = 0
+        self._archive.live[pack] += size
+        self._archive.of_pack[pack].add(partition)
+        return row
+
+
+def kinds_of(partitions: int, seed: int) -> list[Kind]:
+    """The kind of each partition, mixed."""
+    found = [kind for kind in MIX for _ in range(round(partitions * kind.part))]
+    random.Random(seed).shuffle(found)
+    return found
+
+
+def play(
+    partitions: int, share: float, days: int, *, grace: int = RUNS_A_DAY, whole: bool = True, every: int = DAYS_A_MONTH
+) -> Iterator[dict[str, Any]]:
+    """The rows of so many days: what there is at the end of `every` days."""
+    spec, rng = SegmentSpec(), random.Random(5)
+    pack_bytes = int(PACK_BYTES * share)
+    rules = MergeRules(spec.merge_count, spec.live_percent, spec.pack_below_int, pack_bytes)
+    kinds = kinds_of(partitions, 5)
+    archive = Archive(rules, share, grace, whole, [[Neighbours()] for _ in kinds])
+    again: set[int] = set()
+    for run in range(days * RUNS_A_DAY):
+        news = [
+            (at, LEAST + int(rng.expovariate(1 / kind.size)))
+            for at, kind in enumerate(kinds)
+            if kind.every == 1 or rng.random() * kind.every < 1
+        ]
+        archive.back_up(run, news)
+        again = archive.merge(run, sorted(again.union(at for at, _ in news)))
+        archive.purge(run)
+        if (run + 1) % (every * RUNS_A_DAY) == 0:
+            yield {"days": (run + 1) // RUNS_A_DAY, **archive.row(every)}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the rows."""
+    parser = argparse.ArgumentParser(prog="bench.merging", description="A year of merges.")
+    parser.add_argument("--partitions", type=int, default=300, help="that are played")
+    parser.add_argument("--share", type=float, default=0.1, help="of all partitions these are")
+    parser.add_argument("--days", type=int, default=365)
+    parser.add_argument("--every", type=int, default=DAYS_A_MONTH, help="days from row to row")
+    parser.add_argument("--grace", type=int, default=RUNS_A_DAY, help="runs until objects are deleted")
+    parser.add_argument("--purge", choices=("removals", "packs"), default="removals")
+    options = parser.parse_args(argv)
+    started = time.process_time()
+    whole = options.purge == "removals"
+    for row in play(options.partitions, options.share, options.days, grace=options.grace, whole=whole, every=options.every):
+        print(json.dumps({**row, "cpu_seconds": round(time.process_time() - started)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
