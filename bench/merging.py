@@ -1,13 +1,11 @@
-"""A year of merges: what the rules of `archive.care.merging` make of runs every five minutes.
+"""Weeks of merges: what the rules of `archive.care.merging` make of runs every five minutes.
 
-    python -m bench.merging                       # a year, a tenth of 3,000 partitions; a JSON object a month
-    python -m bench.merging --partitions 3000 --share 1 --days 30
-    python -m bench.merging --purge packs
+    python -m bench.merging                       # 3,000 partitions for ten days; a JSON object a day
+    python -m bench.merging --partitions 300 --days 365 --every 30
 
-It plays the policy with sizes alone: which segments are merged, which packs are cleared and which objects deleted. The
-engine's own rules decide (`parts_to_merge`, `packs_to_clear`). A `--share` of the partitions stands for all: packs,
-tasks and blocks hold that share of what they hold otherwise. So objects and requests are those of all partitions, and
-rows and bytes are multiplied.
+It plays the policy with sizes alone: which segments are merged, which packs are cleared and which are deleted. The
+engine's own rules decide (`parts_to_merge`, `packs_to_clear`). They are asked for what may have changed: `Neighbours`
+knows for which neighbours the rule could hold now.
 """
 
 from __future__ import annotations
@@ -32,8 +30,7 @@ from logkeep_engine.contract.spec import SegmentSpec
 from logkeep_engine.tasks import in_groups
 
 RUNS_A_DAY = 288
-DAYS_A_MONTH = 30
-BLOCKS = 8, 128  # of a reader of neighbours, at least and at most
+BLOCKS = 8, 128  # that are kept by a reader of neighbours, at least and at most
 LEAST = 100  # bytes: a batch of a small record, with its indexes
 OWN_OBJECTS = 3  # a log and two indexes
 
@@ -70,6 +67,30 @@ class Neighbours:
 
     rows: list[Row] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    _spine: list[list[int]] = field(default_factory=list)
+    """Of each range at the end in which the rule looks: its largest, and the bytes of this and of what lies before it,
+    after the largest of the range around it. The rule divides a range at its largest, so an append changes only
+    these."""
+    _known: int = 0
+
+    def may_merge(self, count: int) -> bool:
+        """Whether a range that has changed since the last call has `count` times its largest."""
+        spine, found = self._spine, False
+        for size in self.sizes[self._known :]:
+            own = size
+            while spine and spine[-1][0] < size:
+                own += spine.pop()[1]
+            spine.append([size, own])
+        self._known = len(self.sizes)
+        total = 0
+        for largest, own in reversed(spine):
+            total += own
+            found = found or total >= count * largest
+        return found
+
+    def changed(self) -> None:
+        """Look at everything again."""
+        self._spine, self._known = [], 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +132,6 @@ class Archive:
     """The rows of each partition, the packs with what lives and what is dead in each, and removals that wait."""
 
     rules: MergeRules
-    share: float
     grace: int
     whole: bool
     rows: list[list[Neighbours]]
@@ -128,7 +148,7 @@ class Archive:
 
     def back_up(self, run: int, news: Sequence[tuple[int, int]]) -> None:
         """A run that archives so many bytes of these partitions."""
-        most = max(1, int(MAX_CHUNKS_PER_TASK * self.share))
+        most = MAX_CHUNKS_PER_TASK
         for task, start in enumerate(range(0, len(news), most)):
             packs = _Packs(self, run, task)
             for partition, size in news[start : start + most]:
@@ -146,6 +166,8 @@ class Archive:
         taken: set[Row] = set()
         for partition in partitions:
             for of in self.rows[partition]:
+                if not of.may_merge(self.rules.count):
+                    continue
                 for part in parts_to_merge(of.sizes, self.rules):
                     rows, sizes = of.rows[part[0] : part[-1] + 1], of.sizes[part[0] : part[-1] + 1]
                     moves.append(Move(partition, of, part[0], part[-1] + 1, rows[0], sum(sizes)))
@@ -170,9 +192,9 @@ class Archive:
     def _move(self, run: int, moves: list[Move]) -> None:
         moves.sort(key=attrgetter("first"))
         removal = Removal(run)
-        first = math.ceil(len(self.rows) / max(1, int(MAX_CHUNKS_PER_TASK * self.share)))
+        first = math.ceil(len(self.rows) / MAX_CHUNKS_PER_TASK)
         done: list[tuple[Move, Row | None]] = []
-        for task, group in enumerate(in_groups(moves, attrgetter("size"), self.rules.pack_bytes), first):
+        for task, group in enumerate(in_groups(moves, attrgetter("size"), PACK_BYTES), first):
             self.tally.gets += self._gets(group)
             packs = _Packs(self, run, task)
             for move in group:
@@ -200,6 +222,8 @@ class Archive:
                 self.dead.append((removal.run, row.pack))
         if found is not None:
             of.rows[start:end], of.sizes[start:end] = [found], [move.size]
+            if end - start > 1:
+                of.changed()
             return
         groups = self.rows[move.partition]
         at = next(at for at, item in enumerate(groups) if item is of)
@@ -210,7 +234,6 @@ class Archive:
 
     def _gets(self, group: Sequence[Move]) -> int:
         """The requests of a task: it reads blocks, and keeps some."""
-        block = int(NEIGHBOURS_BYTES * self.share)
         packs = {row.pack for move in group for row in move.of.rows[move.start : move.end]}
         most = min(max(len(packs) + 1, BLOCKS[0]), BLOCKS[1])
         blocks: OrderedDict[PackId, tuple[int, int]] = OrderedDict()
@@ -225,7 +248,7 @@ class Archive:
                 start, end = blocks.get(pack, (0, 0))
                 if not start <= at < at + size <= end:
                     count += 1
-                    blocks[pack] = at, at + max(block, size)
+                    blocks[pack] = at, at + NEIGHBOURS_BYTES
                 blocks.move_to_end(pack)
                 if len(blocks) > most:
                     blocks.popitem(last=False)
@@ -262,17 +285,17 @@ class Archive:
 
     def row(self, days: int) -> dict[str, Any]:
         """What there is, and what was done since the last time, by the day."""
-        whole, tally = 1 / self.share, self.tally
+        tally = self.tally
         self.tally = Tally()
         return {
-            "rows": round((self.own + sum(len(of.rows) for some in self.rows for of in some)) * whole),
-            "removed_rows": round(sum(self.gone_rows.values()) * whole),
+            "rows": (self.own + sum(len(of.rows) for some in self.rows for of in some)),
+            "removed_rows": sum(self.gone_rows.values()),
             "packs": len({*self.live, *self.gone}),
-            "own_objects": round(OWN_OBJECTS * self.own * whole),
-            "own_bytes": round(self.own_bytes * whole),
-            "live_bytes": round(sum(self.live.values()) * whole),
-            "dead_bytes": round(sum(self.gone.values()) * whole),
-            "archived_a_day": round(tally.archived * whole / days),
+            "own_objects": OWN_OBJECTS * self.own,
+            "own_bytes": self.own_bytes,
+            "live_bytes": sum(self.live.values()),
+            "dead_bytes": sum(self.gone.values()),
+            "archived_a_day": round(tally.archived / days),
             "rewritten": round(tally.rewritten / max(1, tally.archived), 2),
             "copied": round(tally.copied / max(1, tally.archived), 2),
             "backup_packs_a_day": round(tally.backup_puts / days),
@@ -297,7 +320,7 @@ class _Packs:
         pack = (self._run, self._task, 0, self.number)
         row = Row(pack, self._size)
         self._size += size
-        if self._size >= self._archive.rules.pack_bytes:
+        if self._size >= PACK_BYTES:
             self._size = 0
         self._archive.live[pack] += size
         self._archive.of_pack[pack].add(partition)
@@ -312,14 +335,13 @@ def kinds_of(partitions: int, seed: int) -> list[Kind]:
 
 
 def play(
-    partitions: int, share: float, days: int, *, grace: int = RUNS_A_DAY, whole: bool = True, every: int = DAYS_A_MONTH
+    partitions: int, days: int, *, grace: int = RUNS_A_DAY, whole: bool = True, every: int = 1
 ) -> Iterator[dict[str, Any]]:
     """The rows of so many days: what there is at the end of `every` days."""
     spec, rng = SegmentSpec(), random.Random(5)
-    pack_bytes = int(PACK_BYTES * share)
-    rules = MergeRules(spec.merge_count, spec.live_percent, spec.pack_below_int, pack_bytes)
+    rules = MergeRules(spec.merge_count, spec.live_percent, spec.pack_below_int)
     kinds = kinds_of(partitions, 5)
-    archive = Archive(rules, share, grace, whole, [[Neighbours()] for _ in kinds])
+    archive = Archive(rules, grace, whole, [[Neighbours()] for _ in kinds])
     again: set[int] = set()
     for run in range(days * RUNS_A_DAY):
         news = [
@@ -336,17 +358,16 @@ def play(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the rows."""
-    parser = argparse.ArgumentParser(prog="bench.merging", description="A year of merges.")
-    parser.add_argument("--partitions", type=int, default=300, help="that are played")
-    parser.add_argument("--share", type=float, default=0.1, help="of all partitions these are")
-    parser.add_argument("--days", type=int, default=365)
-    parser.add_argument("--every", type=int, default=DAYS_A_MONTH, help="days from row to row")
+    parser = argparse.ArgumentParser(prog="bench.merging", description="Weeks of merges.")
+    parser.add_argument("--partitions", type=int, default=3000)
+    parser.add_argument("--days", type=int, default=10)
+    parser.add_argument("--every", type=int, default=1, help="days from row to row")
     parser.add_argument("--grace", type=int, default=RUNS_A_DAY, help="runs until objects are deleted")
     parser.add_argument("--purge", choices=("removals", "packs"), default="removals")
     options = parser.parse_args(argv)
     started = time.process_time()
     whole = options.purge == "removals"
-    for row in play(options.partitions, options.share, options.days, grace=options.grace, whole=whole, every=options.every):
+    for row in play(options.partitions, options.days, grace=options.grace, whole=whole, every=options.every):
         print(json.dumps({**row, "cpu_seconds": round(time.process_time() - started)}), flush=True)
 
 

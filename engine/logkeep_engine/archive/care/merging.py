@@ -35,12 +35,11 @@ from logkeep_engine.tasks import in_groups
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
-    """When neighbours are merged, and packs cleared. A `count` of 0: never. A pack has up to about `pack_bytes`."""
+    """When neighbours are merged, and packs cleared. A `count` of 0: never."""
 
     count: int
     live: int
     below: int
-    pack_bytes: int = PACK_BYTES
 
 
 def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
@@ -110,7 +109,7 @@ def _neighbours(rows: Sequence[PackedFacts], may: Sequence[bool], below: int) ->
 def parts_to_merge(sizes: Sequence[int], rules: MergeRules) -> Iterator[Sequence[int]]:
     """The numbers of neighbours, of which these are the sizes, that become one segment each."""
     for start, end in chosen(sizes, rules.count):
-        for part in in_groups(range(start, end), sizes.__getitem__, rules.pack_bytes):
+        for part in in_groups(range(start, end), sizes.__getitem__, PACK_BYTES):
             if len(part) > 1:
                 yield part
 
@@ -155,7 +154,7 @@ def _to_clear(
 
 def packs_to_clear(live: Mapping[PackId, int], gone: Mapping[PackId, int], rules: MergeRules) -> Collection[PackId]:
     """The packs to clear of those of which so many bytes live, and so many have `gone`."""
-    packs = sorted(pack for pack, size in live.items() if size < rules.pack_bytes // 2)
+    packs = sorted(pack for pack, size in live.items() if size < PACK_BYTES // 2)
     small = [packs[at] for part in chosen([live[pack] for pack in packs], rules.count) for at in range(*part)]
     sparse = [pack for pack in packs if live[pack] * 100 < rules.live * (live[pack] + gone.get(pack, 0))]
     return {*small, *sparse}

@@ -11,8 +11,8 @@ the catalog still accounts for their offsets. So a deletion that comes late, eve
 deletes nothing else.
 
 Objects are deleted when their removal is older than the grace, and no running reader began before it (see `leases`). A
-pack is deleted when all segments in it are such. Until then each removal that names the pack stays unpurged, so the
-catalog always knows everything that a pack holds.
+pack is deleted when all segments in it are such. Until then each of them stays unpurged, so the catalog always knows
+everything that a pack holds.
 
 The time of a removal is that of the commit's object by the store's clock, or the one that the commit has, whichever is
 later and not in the future. If the clocks are doubtful, nothing is deleted.
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.care.clock import checked_now
@@ -36,7 +36,7 @@ from logkeep_engine.archive.catalog.held_tables import held_tables
 from logkeep_engine.archive.catalog.packed import PackedSegments, PackId, packs_of
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.unpurged import Unpurged
+from logkeep_engine.archive.catalog.unpurged import Unpurged, divided
 from logkeep_engine.archive.catalog.writer import Writer
 from logkeep_engine.archive.writing.record_files import write_partition_indexes
 from logkeep_engine.contract.spec import FormatName
@@ -121,19 +121,15 @@ def purge(
     readers = running_readers(writer.archive.storage, writer.store_time()) if over else []
     held = {item.commit: [reader.run_id for reader in readers if reader.needs(item.commit)] for item in over}
     due = [item for item in over if not held[item.commit]]
-    due = _without_staying_packs(writer.state, due, keys_of)
     write_indexes(writer, {key for item in due for key in keys_of[item.commit]})
-    locked = {item.commit: _delete_objects(writer, item, keys_of[item.commit]) for item in due}
-    done = [item for item in due if not locked[item.commit]]
-    whole = [item for item in done if len(keys_of[item.commit]) == len(item.segments)]
-    if whole:
-        writer.purged([item.commit for item in whole])
+    deleted = _delete_objects(writer, due, keys_of)
+    writer.purged(deleted.commits, deleted.packs)
     return Purged(
-        sum(len(item.segments[key]) for item in done for key in keys_of[item.commit]),
-        sum(object_bytes(entry) for item in done for key in keys_of[item.commit] for entry in item.segments[key]),
-        sum(item.segments.count for item in removals if item not in done),
+        len(deleted.segments),
+        sum(map(object_bytes, deleted.segments)),
+        sum(len(item.segments[key]) for item in removals for key in keys_of[item.commit]) - len(deleted.segments),
         tuple(sorted({run_id for run_ids in held.values() for run_id in run_ids})),
-        tuple(found for some in locked.values() for found in some),
+        tuple(deleted.locked),
     )
 
 
@@ -176,7 +172,7 @@ class _Wanted:
     @classmethod
     def of(cls, removal: Unpurged, topic_ids: Collection[str] | None) -> _Wanted:
         keys = {key for key in removal.segments if topic_ids is None or key[0] in topic_ids}
-        return cls(removal, keys, {key: packs_of(entries.packed) for key, entries in removal.segments.items()})
+        return cls(removal, keys, removal.packs)
 
 
 def _with_shared(wanted: list[_Wanted], packs: Collection[PackId]) -> list[_Wanted]:
@@ -206,18 +202,6 @@ def _staying_packs(
     return found
 
 
-def _without_staying_packs(
-    state: ArchiveState, due: list[Unpurged], keys_of: Mapping[int, Collection[Partition]]
-) -> list[Unpurged]:
-    """The removals that can be deleted as wholes: readers take all objects of a removal that is unpurged for there."""
-    while True:
-        staying = _staying_packs(state, due, keys_of)
-        left = [item for item in due if staying.isdisjoint(_packs_among(item, keys_of[item.commit]))]
-        if len(left) == len(due):
-            return due
-        due = left
-
-
 def named_packs(state: ArchiveState) -> set[PackId]:
     """The packs that segments of the archive have, without those that were removed."""
     return {pack for table in held_tables(state) for pack in packs_of(table.segments.packed)}
@@ -225,28 +209,58 @@ def named_packs(state: ArchiveState) -> set[PackId]:
 
 def _packs_among(item: Unpurged, keys: Iterable[Partition]) -> set[PackId]:
     """The packs of a removal in these partitions."""
-    return {pack for key in keys for pack in packs_of(item.segments[key].packed)}
+    return {pack for key in keys for pack in item.packs[key]}
 
 
-def _delete_objects(writer: Writer, item: Unpurged, keys: Collection[Partition]) -> tuple[LockedObject, ...]:
-    """Delete the objects that a removal has of these partitions, and return those that the
-    store keeps because they are locked."""
-    state, storage = writer.state, writer.archive.storage
-    tables = {key: item.segments[key] for key in sorted(keys)}
-    paths = {path for key, entries in tables.items() for path in _not_named(state, key, entries)}
-    return storage.delete_unlocked(sorted(paths))
+@dataclass(slots=True)
+class _Deleted:
+    """What was deleted: `packs`, the `commits` of removals of which nothing has objects of its own any more, and the
+    `segments` of both. What the store keeps is `locked`."""
+
+    packs: set[PackId] = field(default_factory=set)
+    commits: list[int] = field(default_factory=list)
+    segments: list[SegmentEntry] = field(default_factory=list)
+    locked: list[LockedObject] = field(default_factory=list)
 
 
-def _not_named(state: ArchiveState, key: Partition, entries: Iterable[SegmentEntry]) -> Iterator[str]:
-    """The objects of segments that no segment of the archive has. In formats whose names have no epoch another one may
+def _delete_objects(writer: Writer, due: Sequence[Unpurged], keys_of: Mapping[int, Collection[Partition]]) -> _Deleted:
+    """Delete the packs of which no segment stays, and the objects that removals have of these partitions."""
+    found, storage = _Deleted(), writer.archive.storage
+    packs = {pack for item in due for pack in _packs_among(item, keys_of[item.commit])}
+    paths = {names.pack_path(*pack): pack for pack in packs - _staying_packs(writer.state, due, keys_of)}
+    found.locked += storage.delete_unlocked(sorted(paths))
+    found.packs = {paths[path] for path in paths.keys() - {item.path for item in found.locked}}
+    for item in due:
+        keys = keys_of[item.commit]
+        own = [entry for key in sorted(keys) for entry in _own(item, key)]
+        locked = storage.delete_unlocked(sorted({path for entry in own for path in _not_named(writer.state, entry)}))
+        found.locked += locked
+        if own and not locked:
+            found.segments += own
+            if len(keys) == len(item.segments):
+                found.commits.append(item.commit)
+        for key in sorted(keys):
+            if not item.packs[key].isdisjoint(found.packs):
+                gone = divided(item.segments.rows(key), found.packs, own=False)[1]
+                found.segments += PackedSegments(key, gone)
+    return found
+
+
+def _own(item: Unpurged, key: Partition) -> Sequence[SegmentEntry]:
+    """What a removal has of a partition in objects of its own."""
+    return PackedSegments(key, divided(item.segments.rows(key), (), own=True)[1])
+
+
+def _not_named(state: ArchiveState, entry: SegmentEntry) -> Iterator[str]:
+    """The objects of a segment that no segment of the archive has. In formats whose names have no epoch another one may
     have taken the place of a removed one."""
+    key = (entry.topic_id, entry.partition)
     tables = [PackedSegments(key, own.rows) for own in state.own_facts(key)]
-    topic = state.topics[key[0]].name
-    for entry in entries:
-        places = [(table, table.position(entry.base_offset)) for table in tables]
-        there = [table[at] for table, at in places if at < len(table) and table[at].base_offset == entry.base_offset]
-        named = {path for other in there for path in _objects(other, topic)}
-        yield from (path for path in _objects(entry, topic) if path not in named)
+    topic = state.topics[entry.topic_id].name
+    places = [(table, table.position(entry.base_offset)) for table in tables]
+    there = [table[at] for table, at in places if at < len(table) and table[at].base_offset == entry.base_offset]
+    named = {path for other in there for path in _objects(other, topic)}
+    yield from (path for path in _objects(entry, topic) if path not in named)
 
 
 def _objects(entry: SegmentEntry, topic: str) -> tuple[str, ...]:

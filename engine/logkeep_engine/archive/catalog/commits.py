@@ -97,6 +97,7 @@ _TABLES: Mapping[CommitKind, Mapping[str, tuple[tables.Table[Any], str]]] = {
         "snapshotParts": (tables.SEGMENTS, "snapshot_parts"),
         "removedSnapshots": (tables.REMOVED_SNAPSHOTS, "removed_snapshots"),
         "replaced": (tables.REPLACED, "replaced"),
+        "purgedPacks": (tables.PURGED_PACKS, "purged_packs"),
     },
     CommitKind.END: {"groups": (tables.GROUPS, "groups")},
 }

@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
@@ -142,6 +143,15 @@ class RemovedSegment:
     partition: int
     base_offset: int
     line: int = 0
+
+
+class PurgedPack(NamedTuple):
+    """A pack that is deleted, as `packed.PackId` names it."""
+
+    epoch: int
+    task: int
+    attempt: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,10 +362,11 @@ class Commit:
     A Begin has `run_kind` and `taken_over`, the ids of the runs that began and never ended.
 
     A Data has `topics`, the facts of receipts, the `epochs` that are new, and the `leaders` on whose logs the run
-    begins. Its `branchings` come before all else. It may have `removed` segments. `purged`: the objects of what these
-    commits have removed are deleted. `snapshots` are new ones of compacted partitions, and `removed_snapshots` are
-    there no more. `holds` are all that there are from now on; None: they stay as they were. `generations` are steps of
-    generations; what the commit adds to those that are being read is `passive`.
+    begins. Its `branchings` come before all else. It may have `removed` segments. `purged`: of what these commits have
+    removed the objects of their own are deleted, and `purged_packs` are the packs that are. `snapshots` are new ones of
+    compacted partitions, and `removed_snapshots` are there no more. `holds` are all that there are from now on; None:
+    they stay as they were. `generations` are steps of generations; what the commit adds to those that are being read is
+    `passive`.
 
     With `replaced`, an erasure's, its `segments` are those that take their place, and nothing is added.
 
@@ -384,6 +395,7 @@ class Commit:
     message: str = ""
     removed: tuple[RemovedSegment, ...] = ()
     purged: tuple[int, ...] = ()
+    purged_packs: tuple[PurgedPack, ...] = ()
     epochs: tuple[LeaderEpoch, ...] = ()
     leaders: tuple[LeaderSeen, ...] = ()
     branchings: tuple[Branching, ...] = ()
@@ -427,8 +439,8 @@ class Commit:
         facts: list[Sequence[object]] = [self.topics, self.coverage, new, self.gaps]
         changed = [item for item in self.generations if item.step is not GenerationStep.DUE]
         added = any(map(len, [*facts, self.epochs, self.leaders, self.branchings, changed]))
-        done = (self.replaced, self.removed, self.purged, self.snapshots, self.removed_snapshots, self.generations)
-        return self.kind is CommitKind.DATA and any(done) and not added and not self.passive
+        done = (self.replaced, self.removed, self.purged, self.purged_packs, self.snapshots, self.removed_snapshots)
+        return self.kind is CommitKind.DATA and any((*done, self.generations)) and not added and not self.passive
 
 
 def why_not_on(commit: Commit, sha256: str) -> str:

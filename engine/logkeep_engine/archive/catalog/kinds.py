@@ -62,6 +62,7 @@ _COLUMNS = {
     "configs": OBJECT,
     "compactedUntil": EPOCH,
     "cleanedUntil": EPOCH,
+    **dict.fromkeys(("task", "attempt", "number"), COUNT),
     "share": FLAG,
     "time": TIME,
     "beginTime": TIME,

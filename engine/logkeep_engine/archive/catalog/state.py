@@ -48,7 +48,7 @@ from logkeep_engine.archive.catalog.packed import (
     without_bases,
 )
 from logkeep_engine.archive.catalog.replacements import Replacement, follow, put_in_place
-from logkeep_engine.archive.catalog.unpurged import Unpurged, without_commits
+from logkeep_engine.archive.catalog.unpurged import Unpurged, without_purged
 from logkeep_engine.archive.ranges import without
 
 _COMPARED = (
@@ -230,7 +230,7 @@ class ArchiveState(KeepsGenerations):
             self._branch(commit, branching)
         self.add_facts(commit.topics, commit.coverage, () if commit.replaced else commit.segments, commit.gaps)
         self.add_lineage(commit.epochs, commit.leaders)
-        self.unpurged = without_commits(self.unpurged, commit.purged)
+        self.unpurged = without_purged(self.unpurged, commit.purged, commit.purged_packs)
         self._remove(commit)
         erased = put_in_place(self, commit.replaced, commit.segments, partial(self.unname, commit))
         for key in sorted(erased.keys):

@@ -25,6 +25,7 @@ from logkeep_engine.archive.catalog.facts import (
     GenerationStep,
     GroupEntry,
     Partition,
+    PurgedPack,
     RemovedSegment,
     ReplacedSegment,
     RunEntry,
@@ -105,6 +106,7 @@ _LINE = {**_PARTITION, "line": "line"}
 COVERAGE = Table(Coverage, _RANGE)
 GAPS = Table(Gap, {**_RANGE, "reason": "reason"})
 REMOVED = Table(_removed, {**_LINE, "baseOffset": "base_offset"})
+PURGED_PACKS = Table(PurgedPack, {name: name for name in PurgedPack._fields})
 HOLDS = Table(_hold, {"kind": "kind", "name": "name", "origin": "origin"})
 REPLACED = Table(ReplacedSegment, {**_LINE, "baseOffset": "base_offset", "by": "by", "snapshotEnd": "snapshot"})
 BRANCHES = Table(Branching, {**_PARTITION, "branchId": "branch_id", "offset": "offset"})

@@ -35,6 +35,7 @@ from logkeep_engine.archive.catalog.facts import (
     ErasureEntry,
     GenerationChange,
     GroupEntry,
+    PurgedPack,
     Receipt,
     RemovedSegment,
     RunEntry,
@@ -48,6 +49,7 @@ from logkeep_engine.archive.catalog.known_topics import remembered
 from logkeep_engine.archive.catalog.lineage import UNKNOWN, LeaderEpoch, LeaderSeen
 from logkeep_engine.archive.catalog.lost_tail import FoundTails, store_record
 from logkeep_engine.archive.catalog.owner import check_owner, check_signs, confirm_owner, take
+from logkeep_engine.archive.catalog.packed import PackId
 from logkeep_engine.archive.catalog.policies import CheckpointPolicy
 from logkeep_engine.archive.catalog.receipts import (
     ReceiptCheck,
@@ -60,7 +62,7 @@ from logkeep_engine.archive.catalog.receipts import (
 from logkeep_engine.archive.catalog.replacements import Exchange, drafted
 from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot, SnapshotEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.archive.catalog.unpurged import without_commits
+from logkeep_engine.archive.catalog.unpurged import without_purged
 from logkeep_engine.archive.moments import iso
 from logkeep_engine.contract.names import BACKUP, HOLD, RECONCILIATION, RETENTION
 from logkeep_engine.errors import (
@@ -380,14 +382,16 @@ class Writer:
         if not run.is_care and run.outcome is not RunOutcome.SUCCEEDED:
             raise ValueError(f"run {self.run_id} has not ended with success")
 
-    def purged(self, commits: Collection[int]) -> None:
-        """Note that no object of the segments is there any more that these commits have removed. Raises what `commit`
-        does, and ValueError for a commit that is in no item of `state.unpurged`."""
+    def purged(self, commits: Collection[int], packs: Collection[PackId] = ()) -> None:
+        """Note that these packs are deleted, and all that segments had as objects of their own which these commits have
+        removed. Raises what `commit` does, and ValueError for what `state.unpurged` does not have."""
         with self._lock:
             self._confirm_last()
-            without_commits(self.state.unpurged, commits)
-            if commits:
-                self._append(replace(self._draft(CommitKind.DATA), purged=tuple(sorted(set(commits)))))
+            without_purged(self.state.unpurged, commits, packs)
+            if commits or packs:
+                gone = tuple(PurgedPack(*pack) for pack in sorted(packs))
+                draft = self._draft(CommitKind.DATA)
+                self._append(replace(draft, purged=tuple(sorted(set(commits))), purged_packs=gone))
                 self._checkpoint_if_due()
 
     def checkpoint(self) -> None:

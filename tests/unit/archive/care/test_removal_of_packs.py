@@ -11,7 +11,7 @@ from logkeep_engine.archive.care.verify import verify
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import RemovedSegment, RunOutcome
 from logkeep_engine.archive.catalog.writer import Writer
-from logkeep_engine.storage import LocalStorage
+from logkeep_engine.storage import LocalStorage, LockedObject
 from tests.unit.archive.build import Batch, begin
 from tests.unit.archive.packing import AUDIT, ORDERS, Content, faults, pack_paths, packed
 from tests.unit.erasure.erasing import Killed, Mortal, copied
@@ -60,20 +60,78 @@ def test_segments_of_one_removal_go_with_their_pack(storage: LocalStorage) -> No
     assert Archive.open(storage).load().unpurged == ()
 
 
-def test_a_removal_goes_as_a_whole_with_the_last_of_its_packs(storage: LocalStorage) -> None:
+def test_of_a_removal_each_pack_goes_by_itself(storage: LocalStorage) -> None:
     packed(storage, part(0), part(1))
     packed(storage, part(0, 10), run_id="run-2")
     with begin(storage, "run-3") as writer:
         writer.end(RunOutcome.SUCCEEDED)
-        assert removed(writer, RemovedSegment(ID, 0, 0), RemovedSegment(ID, 0, 10)) == 2
-        assert len(pack_paths(storage)) == 2  # a segment of partition 1 is in the first one
-        assert len(writer.state.unpurged) == 1
+        assert removed(writer, RemovedSegment(ID, 0, 0), RemovedSegment(ID, 0, 10)) == 1
+        # A segment of partition 1 is in the first one.
+        assert pack_paths(storage) == ["packs/0000000001-0-0-0.pack"]
+        assert waiting(writer) == [[((ID, 0), 0)]]
+        assert waiting(Archive.open(storage)) == [[((ID, 0), 0)]]
+        before = writer.state.commit
+        assert purge(writer).waiting == 1
+        assert writer.state.commit == before  # nothing is noted again
     assert faults(storage) == []
     with begin(storage, "run-4") as writer:
         writer.end(RunOutcome.SUCCEEDED)
         assert removed(writer, RemovedSegment(ID, 1, 0)) == 0
         assert writer.state.unpurged == ()
     assert pack_paths(storage) == []
+
+
+def waiting(holder: Writer | Archive) -> list[list[tuple[tuple[str, int], int]]]:
+    """The segments that each removal still has, by partition and base offset."""
+    state = holder.state if isinstance(holder, Writer) else holder.load()
+    return [
+        [(key, entry.base_offset) for key, some in item.segments.items() for entry in some] for item in state.unpurged
+    ]
+
+
+def test_objects_of_their_own_do_not_wait_for_a_pack(storage: LocalStorage) -> None:
+    packed(storage, part(1), (ORDERS, 2, [Batch(0).encode()]), own=[part(0)])
+    with begin(storage, "run-2") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        assert removed(writer, RemovedSegment(ID, 0, 0), RemovedSegment(ID, 1, 0)) == 1
+        assert storage.list("topics/") == []
+        assert waiting(writer) == [[((ID, 1), 0)]]
+        writer.checkpoint()
+        assert purge(writer).waiting == 1
+    assert waiting(Archive.open(storage)) == [[((ID, 1), 0)]]
+    assert faults(storage) == []
+
+
+def test_removals_of_many_runs_do_not_hold_each_other_up(storage: LocalStorage) -> None:
+    """Each removal shares a pack with the one before it and with the next one, of which something stays for ever."""
+    for run in range(8):
+        packed(storage, part(0, 10 * run), part(1, 10 * run), run_id=f"run-{run + 1}")
+    for run in range(1, 8):
+        with begin(storage, f"merge-{run}") as writer:
+            writer.end(RunOutcome.SUCCEEDED)
+            left = removed(writer, RemovedSegment(ID, 1, 10 * (run - 1)), RemovedSegment(ID, 0, 10 * run))
+            assert left == 2 if run == 1 else 1
+            assert len(pack_paths(storage)) == 8 - (run - 1)
+    assert faults(storage) == []
+
+
+def test_a_pack_that_the_store_keeps_locked_stays_in_the_catalog(storage: LocalStorage) -> None:
+    class Locking(LocalStorage):
+        def delete_unlocked(self, paths: Iterable[str]) -> tuple[LockedObject, ...]:
+            some = list(paths)
+            kept = [path for path in some if path.endswith("0000000001-0-0-0.pack")]
+            self.delete(path for path in some if path not in kept)
+            return tuple(LockedObject(path, None, True) for path in kept)
+
+    packed(storage, part(0))
+    packed(storage, part(0, 10), run_id="run-2")
+    with begin(Locking(storage.uri), "run-3") as writer:
+        writer.end(RunOutcome.SUCCEEDED)
+        writer.remove([RemovedSegment(ID, 0, 0), RemovedSegment(ID, 0, 10)], [])
+        done = purge(writer)
+        assert (done.segments, done.waiting, len(done.locked)) == (1, 1, 1)
+        assert waiting(writer) == [[((ID, 0), 0)]]
+    assert pack_paths(storage) == ["packs/0000000001-0-0-0.pack"]
 
 
 def test_a_pack_stays_as_long_as_a_removal_that_has_it_is_in_its_grace(storage: LocalStorage) -> None:
@@ -128,7 +186,7 @@ def test_a_kill_at_any_moment_leaves_what_the_next_run_finishes(storage: LocalSt
             pass
         else:
             assert left >= 5
-            assert len(pack_paths(mortal)) == 2  # the second removal has a segment in both
+            assert len(pack_paths(mortal)) == 1
             return
         reader = LocalStorage(path.as_uri())
         assert faults(reader) == []
