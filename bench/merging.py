@@ -106,14 +106,6 @@ class Move:
 
 
 @dataclass(slots=True)
-class Removal:
-    """The packs of what one commit has removed, and its run."""
-
-    run: int
-    packs: set[PackId] = field(default_factory=set)
-
-
-@dataclass(slots=True)
 class Tally:
     """What is counted from month to month."""
 
@@ -129,17 +121,15 @@ class Tally:
 
 @dataclass
 class Archive:
-    """The rows of each partition, the packs with what lives and what is dead in each, and removals that wait."""
+    """The rows of each partition, and the packs with what lives and what is dead in each."""
 
     rules: MergeRules
     grace: int
-    whole: bool
     rows: list[list[Neighbours]]
     live: Counter[PackId] = field(default_factory=Counter)
     gone: Counter[PackId] = field(default_factory=Counter)
     of_pack: dict[PackId, set[int]] = field(default_factory=lambda: defaultdict(set))
     gone_rows: Counter[PackId] = field(default_factory=Counter)
-    waiting: list[Removal] = field(default_factory=list)
     dead: deque[tuple[int, PackId]] = field(default_factory=deque)
     """The packs of which nothing lives, and since when."""
     own: int = 0
@@ -191,7 +181,6 @@ class Archive:
 
     def _move(self, run: int, moves: list[Move]) -> None:
         moves.sort(key=attrgetter("first"))
-        removal = Removal(run)
         first = math.ceil(len(self.rows) / MAX_CHUNKS_PER_TASK)
         done: list[tuple[Move, Row | None]] = []
         for task, group in enumerate(in_groups(moves, attrgetter("size"), PACK_BYTES), first):
@@ -205,21 +194,18 @@ class Archive:
                 done.append((move, None if own else packs.take(move.partition, move.size)))
             self.tally.merge_puts += packs.number
         for move, found in sorted(done, key=lambda item: -item[0].start):  # so that the numbers before it stay
-            self._put_in_place(move, found, removal)
-        if self.whole:
-            self.waiting.append(removal)
+            self._put_in_place(run, move, found)
         self.tally.commits += 1
 
-    def _put_in_place(self, move: Move, found: Row | None, removal: Removal) -> None:
+    def _put_in_place(self, run: int, move: Move, found: Row | None) -> None:
         of, start, end = move.of, move.start, move.end
         for row, size in zip(of.rows[start:end], of.sizes[start:end], strict=True):
             self.live[row.pack] -= size
             self.gone[row.pack] += size
             self.gone_rows[row.pack] += 1
-            removal.packs.add(row.pack)
             if not self.live[row.pack]:
                 del self.live[row.pack]
-                self.dead.append((removal.run, row.pack))
+                self.dead.append((run, row.pack))
         if found is not None:
             of.rows[start:end], of.sizes[start:end] = [found], [move.size]
             if end - start > 1:
@@ -255,33 +241,15 @@ class Archive:
         return count
 
     def purge(self, run: int) -> None:
-        """Delete the packs of which nothing lives, once the grace is over: `whole` removals, as `care.removal` does, or
-        each pack by itself."""
-        if self.whole:
-            packs = self._whole(run)
-        else:
-            packs = set()
-            while self.dead and self.dead[0][0] + self.grace <= run:
-                packs.add(self.dead.popleft()[1])
+        """Delete the packs of which nothing has lived for the grace."""
+        packs: set[PackId] = set()
+        while self.dead and self.dead[0][0] + self.grace <= run:
+            packs.add(self.dead.popleft()[1])
         for pack in packs:
             del self.gone[pack], self.gone_rows[pack]
             self.of_pack.pop(pack, None)
         self.tally.deleted += len(packs)
         self.tally.commits += bool(packs)
-
-    def _whole(self, run: int) -> set[PackId]:
-        """The packs of the removals that can be deleted as wholes."""
-        due = [item for item in self.waiting if item.run + self.grace <= run]
-        staying = self.live.keys() | {pack for item in self.waiting[len(due) :] for pack in item.packs}
-        while True:
-            left = [item for item in due if staying.isdisjoint(item.packs)]
-            if len(left) == len(due):
-                break
-            staying |= {pack for item in due if not staying.isdisjoint(item.packs) for pack in item.packs}
-            due = left
-        done = set(map(id, due))
-        self.waiting = [item for item in self.waiting if id(item) not in done]
-        return {pack for item in due for pack in item.packs}
 
     def row(self, days: int) -> dict[str, Any]:
         """What there is, and what was done since the last time, by the day."""
@@ -334,14 +302,12 @@ def kinds_of(partitions: int, seed: int) -> list[Kind]:
     return found
 
 
-def play(
-    partitions: int, days: int, *, grace: int = RUNS_A_DAY, whole: bool = True, every: int = 1
-) -> Iterator[dict[str, Any]]:
+def play(partitions: int, days: int, *, grace: int = RUNS_A_DAY, every: int = 1) -> Iterator[dict[str, Any]]:
     """The rows of so many days: what there is at the end of `every` days."""
     spec, rng = SegmentSpec(), random.Random(5)
     rules = MergeRules(spec.merge_count, spec.live_percent, spec.pack_below_int)
     kinds = kinds_of(partitions, 5)
-    archive = Archive(rules, grace, whole, [[Neighbours()] for _ in kinds])
+    archive = Archive(rules, grace, [[Neighbours()] for _ in kinds])
     again: set[int] = set()
     for run in range(days * RUNS_A_DAY):
         news = [
@@ -363,11 +329,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--days", type=int, default=10)
     parser.add_argument("--every", type=int, default=1, help="days from row to row")
     parser.add_argument("--grace", type=int, default=RUNS_A_DAY, help="runs until objects are deleted")
-    parser.add_argument("--purge", choices=("removals", "packs"), default="removals")
     options = parser.parse_args(argv)
     started = time.process_time()
-    whole = options.purge == "removals"
-    for row in play(options.partitions, options.days, grace=options.grace, whole=whole, every=options.every):
+    for row in play(options.partitions, options.days, grace=options.grace, every=options.every):
         print(json.dumps({**row, "cpu_seconds": round(time.process_time() - started)}), flush=True)
 
 

@@ -228,12 +228,12 @@ def _delete_objects(writer: Writer, due: Sequence[Unpurged], keys_of: Mapping[in
     found, storage = _Deleted(), writer.archive.storage
     packs = {pack for item in due for pack in _packs_among(item, keys_of[item.commit])}
     paths = {names.pack_path(*pack): pack for pack in packs - _staying_packs(writer.state, due, keys_of)}
-    found.locked += storage.delete_unlocked(sorted(paths))
+    found.locked += _delete(storage, paths)
     found.packs = {paths[path] for path in paths.keys() - {item.path for item in found.locked}}
     for item in due:
         keys = keys_of[item.commit]
         own = [entry for key in sorted(keys) for entry in _own(item, key)]
-        locked = storage.delete_unlocked(sorted({path for entry in own for path in _not_named(writer.state, entry)}))
+        locked = _delete(storage, {path for entry in own for path in _not_named(writer.state, entry)})
         found.locked += locked
         if own and not locked:
             found.segments += own
@@ -244,6 +244,10 @@ def _delete_objects(writer: Writer, due: Sequence[Unpurged], keys_of: Mapping[in
                 gone = divided(item.segments.rows(key), found.packs, own=False)[1]
                 found.segments += PackedSegments(key, gone)
     return found
+
+
+def _delete(storage: Storage, paths: Collection[str]) -> tuple[LockedObject, ...]:
+    return storage.delete_unlocked(sorted(paths)) if paths else ()
 
 
 def _own(item: Unpurged, key: Partition) -> Sequence[SegmentEntry]:
