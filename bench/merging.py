@@ -180,7 +180,7 @@ class Archive:
                         yield Move(partition, of, at, at + 1, row, of.sizes[at])
 
     def _move(self, run: int, moves: list[Move]) -> None:
-        moves.sort(key=attrgetter("first"))
+        moves.sort(key=lambda move: (move.partition, move.first))  # as `moving.works_of` does
         first = math.ceil(len(self.rows) / MAX_CHUNKS_PER_TASK)
         done: list[tuple[Move, Row | None]] = []
         for task, group in enumerate(in_groups(moves, attrgetter("size"), PACK_BYTES), first):

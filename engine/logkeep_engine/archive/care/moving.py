@@ -83,16 +83,16 @@ def works_of(moves: Iterable[SegmentMove], below: int, first: int = 0) -> list[M
         lines.setdefault(move.line, []).append(move)
     found: list[MoveWork] = []
     for line, some in sorted(lines.items()):
-        # In the order in which they lie there, so that a task reads few packs, and each from front to back.
+        # Packs have their segments by partition, so a task reads all of its packs from front to back at the same time.
         some.sort(key=_place)
         for group in in_groups(some, lambda item: item.size, PACK_BYTES):
             found.append(MoveWork(first + len(found), line, tuple(group), below))
     return found
 
 
-def _place(move: SegmentMove) -> tuple[str, int]:
+def _place(move: SegmentMove) -> tuple[str, str, int, int]:
     entry = move.entries[0]
-    return files_of(entry).pack(entry), files_of(entry).position
+    return move.topic, entry.topic_id, entry.partition, entry.base_offset
 
 
 def move_task(place: RewritePlace, work: MoveWork, context: TaskContext) -> MoveDone:
