@@ -74,7 +74,7 @@ class Neighbours:
     _known: int = 0
 
     def may_merge(self, count: int) -> bool:
-        """Whether a range that has changed since the last call has `count` times its largest."""
+        """Tell whether a range that has changed since the last call has `count` times its largest."""
         spine, found = self._spine, False
         for size in self.sizes[self._known :]:
             own = size
@@ -107,7 +107,7 @@ class Move:
 
 @dataclass(slots=True)
 class Tally:
-    """What is counted from month to month."""
+    """What is counted from row to row."""
 
     archived: int = 0
     rewritten: int = 0
@@ -137,7 +137,7 @@ class Archive:
     tally: Tally = field(default_factory=Tally)
 
     def back_up(self, run: int, news: Sequence[tuple[int, int]]) -> None:
-        """A run that archives so many bytes of these partitions."""
+        """Archive so many bytes of these partitions in a run."""
         most = MAX_CHUNKS_PER_TASK
         for task, start in enumerate(range(0, len(news), most)):
             packs = _Packs(self, run, task)
@@ -219,7 +219,7 @@ class Archive:
         self.tally.merge_puts += OWN_OBJECTS
 
     def _gets(self, group: Sequence[Move]) -> int:
-        """The requests of a task: it reads blocks, and keeps some."""
+        """Count the requests of a task: it reads blocks, and keeps some."""
         packs = {row.pack for move in group for row in move.of.rows[move.start : move.end]}
         most = min(max(len(packs) + 1, BLOCKS[0]), BLOCKS[1])
         blocks: OrderedDict[PackId, tuple[int, int]] = OrderedDict()
@@ -252,7 +252,7 @@ class Archive:
         self.tally.commits += bool(packs)
 
     def row(self, days: int) -> dict[str, Any]:
-        """What there is, and what was done since the last time, by the day."""
+        """Tell what there is, and what was done since the last time, by the day."""
         tally = self.tally
         self.tally = Tally()
         return {
@@ -296,14 +296,14 @@ class _Packs:
 
 
 def kinds_of(partitions: int, seed: int) -> list[Kind]:
-    """The kind of each partition, mixed."""
+    """Return the kind of each partition, mixed."""
     found = [kind for kind in MIX for _ in range(round(partitions * kind.part))]
     random.Random(seed).shuffle(found)
     return found
 
 
 def play(partitions: int, days: int, *, grace: int = RUNS_A_DAY, every: int = 1) -> Iterator[dict[str, Any]]:
-    """The rows of so many days: what there is at the end of `every` days."""
+    """Yield the rows of so many days: what there is after `every` days."""
     spec, rng = SegmentSpec(), random.Random(5)
     rules = MergeRules(spec.merge_count, spec.live_percent, spec.pack_below_int)
     kinds = kinds_of(partitions, 5)

@@ -96,7 +96,7 @@ class Counted:
 
 
 def _fill(source: SimulatedCluster, kinds: Sequence[Kind], rng: random.Random) -> None:
-    """What comes between two runs. What was archived is taken out of the logs."""
+    """Send what comes between two runs."""
     for log, kind in zip(source.topics["orders"].partitions, kinds, strict=True):
         if kind.every == 1 or rng.random() * kind.every < 1:
             size = max(1, int(rng.expovariate(SMALLER / kind.size)) - OVERHEAD)
@@ -114,7 +114,7 @@ def _objects(root: Path) -> tuple[Counter[str], Counter[str]]:
 
 
 def play(runs: int, every: int, merge_count: int) -> list[dict[str, Any]]:
-    """The rows: after `every` so many runs what is there, and the requests of these runs."""
+    """Return the rows: what is there after `every` so many runs, and the requests of these runs."""
     rng, rows = random.Random(7), []
     kinds = kinds_of(PARTITIONS, 5)
     with tempfile.TemporaryDirectory(prefix="logkeep-merging-") as folder, World() as world:
