@@ -51,7 +51,7 @@ MIX = (
     Kind("hourly", 0.4, 1 << 10, 12),
     Kind("idle", 0.2, 1 << 10, 3 * RUNS_A_DAY),
 )
-"""Of many topics few carry most: a busy partition has 70 bytes a second, a steady one a few records in five minutes."""
+"""Few topics of many carry most: a busy partition has 70 bytes a second, a steady one a few records in five minutes."""
 
 
 class Row(NamedTuple):
@@ -68,8 +68,8 @@ class Neighbours:
     rows: list[Row] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     _spine: list[list[int]] = field(default_factory=list)
-    """Of each range at the end in which the rule looks: its largest, and the bytes of this and of what lies before it,
-    after the largest of the range around it. The rule divides a range at its largest, so an append changes only
+    """The ranges at the end in which the rule looks: the largest of each, and the bytes of this and of what lies before
+    it, after the largest of the range around it. The rule divides a range at its largest, so an append changes only
     these."""
     _known: int = 0
 
@@ -107,7 +107,7 @@ class Move:
 
 @dataclass(slots=True)
 class Tally:
-    """What is counted from row to row."""
+    """Counts from row to row."""
 
     archived: int = 0
     rewritten: int = 0

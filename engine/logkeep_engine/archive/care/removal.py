@@ -214,8 +214,8 @@ def _packs_among(item: Unpurged, keys: Iterable[Partition]) -> set[PackId]:
 
 @dataclass(slots=True)
 class _Deleted:
-    """What was deleted: `packs`, the `commits` of removals of which nothing has objects of its own any more, and the
-    `segments` of both. What the store keeps is `locked`."""
+    """Holds what was deleted: `packs`, the `commits` of removals of which nothing has objects of its own any more, and
+    the `segments` of both. What the store keeps is `locked`."""
 
     packs: set[PackId] = field(default_factory=set)
     commits: list[int] = field(default_factory=list)
@@ -251,7 +251,7 @@ def _delete(storage: Storage, paths: Collection[str]) -> tuple[LockedObject, ...
 
 
 def _own(item: Unpurged, key: Partition) -> Sequence[SegmentEntry]:
-    """What a removal has of a partition in objects of its own."""
+    """Return what a removal has of a partition in objects of its own."""
     return PackedSegments(key, divided(item.segments.rows(key), (), own=True)[1])
 
 
