@@ -221,6 +221,17 @@ MERGED_BELOW_SNAPSHOT = history(
     Write("g"),
     Backup(snapshots=True, retains=True),
 )
+# A restore goes on that has begun with a part of a merged segment, which retention removes meanwhile.
+MERGED_THEN_REMOVED = history(
+    Settings("compact", keep_runs=3),
+    Write(),
+    Backup(),
+    Write(),
+    Backup(snapshots=True, merges=2),
+    Restore("run", 1),
+    Backup(),
+    Backup(retains=True),
+)
 
 
 @pytest.mark.parametrize(
@@ -254,6 +265,7 @@ MERGED_BELOW_SNAPSHOT = history(
         pytest.param(HELD_LATE, id="held_late"),
         pytest.param(SNAPSHOT_WINDOW, id="snapshot_window"),
         pytest.param(MERGED_BELOW_SNAPSHOT, id="merged_below_snapshot"),
+        pytest.param(MERGED_THEN_REMOVED, id="merged_then_removed"),
     ],
 )
 def test_a_history_is_right(mended: History) -> None:

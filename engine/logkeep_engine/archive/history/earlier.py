@@ -63,6 +63,7 @@ def _stood_for(earlier: ArchiveState, newest: ArchiveState, key: Partition, gone
 def without_gone(earlier: ArchiveState, later: ArchiveState, newest: ArchiveState) -> ArchiveState:
     """The earlier state without the segments that `later` has no more, or whose objects are deleted since, and with
     the snapshots of `later`."""
+    earlier = earlier.following(later)  # it may name what was merged since, and then removed
     found = earlier.shared()
     found.copy_tables()
     found.lines = dict(earlier.lines)
