@@ -319,7 +319,7 @@ class World:
         whole = not log.start
         cycle = 0 if asked.generation else None
         policy = GenerationPolicy(cycle, self.time)
-        changes = policy.changes(state, key, log.start, compacted=topic.policy == "compact", whole=whole)
+        changes = policy.changes(state, key, log.start, compacted="compact" in topic.policy, whole=whole)
         if changes or key in state.generations:
             topic.features.add("generation")
         number, again = to_read(state, key, changes)
