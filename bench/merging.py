@@ -30,7 +30,7 @@ from logkeep_engine.contract.spec import SegmentSpec
 from logkeep_engine.tasks import in_groups
 
 RUNS_A_DAY = 288
-BLOCKS = 8, 128  # that are kept by a reader of neighbours, at least and at most
+BLOCKS = 16, 128  # that are kept by a reader of neighbours, at least and at most
 LEAST = 100  # bytes: a batch of a small record, with its indexes
 OWN_OBJECTS = 3  # a log and two indexes
 

@@ -200,7 +200,7 @@ def test_defaults_are_those_of_the_contract(namespace: Namespace) -> None:
         "recordDigests": False,
         "packBelow": "8Mi",
         "mergeCount": 16,
-        "livePercent": 50,
+        "livePercent": 25,
     }
     assert (restore["offsets"], restore["verify"], restore["everything"]) == ("Any", "Counts", False)
     assert (restore["emit"], restore["emitOptions"]) == ("None", {})

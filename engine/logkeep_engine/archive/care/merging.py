@@ -4,8 +4,8 @@ it.
 Each run adds a small segment to a partition, and a pack. Neighbouring segments of a line are merged as soon as they
 have `count` times the bytes of the largest of them. So a merged segment is that much larger than all of which it was
 made, and a byte is written again once for each time that its segment grows by this factor, until it has `below` bytes.
-In the same way packs are merged of which little lives. A pack of which less than `live` percent are left is cleared at
-once.
+In the same way small packs are copied together, four times as many. A pack of which less than `live` percent are left
+is cleared at once.
 
 Who reads the archive as of an earlier run sees the part of a merged segment that was there then. So nothing may be
 merged that says more apart than together: segments in which offsets are missing, or of a run in one of whose segments
@@ -31,6 +31,10 @@ from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.ranges import together, without
 from logkeep_engine.archive.writing.packs import PACK_BYTES
 from logkeep_engine.tasks import in_groups
+
+
+PATIENCE = 4
+"""So many times more packs than segments must add up: meanwhile merges take out of them what would be copied twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,8 @@ def _to_clear(
 def packs_to_clear(live: Mapping[PackId, int], gone: Mapping[PackId, int], rules: MergeRules) -> Collection[PackId]:
     """The packs to clear of those of which so many bytes live, and so many have `gone`."""
     packs = sorted(pack for pack, size in live.items() if size < PACK_BYTES // 2)
-    small = [packs[at] for part in chosen([live[pack] for pack in packs], rules.count) for at in range(*part)]
+    few = rules.count * PATIENCE
+    small = [packs[at] for part in chosen([live[pack] for pack in packs], few) for at in range(*part)]
     sparse = [pack for pack in packs if live[pack] * 100 < rules.live * (live[pack] + gone.get(pack, 0))]
     return {*small, *sparse}
 

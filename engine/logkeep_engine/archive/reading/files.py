@@ -16,7 +16,8 @@ from logkeep_engine.storage import LockedObject, ObjectInfo, ObjectWriter, Stora
 
 NEIGHBOURS_BYTES = 1 << 20
 """So many bytes of a pack are read at once at least."""
-_BLOCKS, _MOST_BLOCKS = 8, 128
+_BLOCKS, _MOST_BLOCKS = 16, 128
+"""Neighbours that are not merged yet lie in up to 15 packs, so whoever reads several partitions comes back to each."""
 
 
 class SegmentFile:
