@@ -32,9 +32,8 @@ def test_days_of_merges_keep_packs_and_rows_few() -> None:
     rows = list(play(20, 4, grace=0))
     assert [row["days"] for row in rows] == [1, 2, 3, 4]
     for row in rows:
-        assert row["dead_bytes"] <= row["live_bytes"], "a pack that is less than half alive is cleared"
-        assert row["rewritten"] <= 6
-        assert row["deletes_a_day"] > 0.9 * (row["backup_packs_a_day"] + row["merge_puts_a_day"]) - 50
+        assert row["dead_bytes"] <= 3 * row["live_bytes"], "a pack that is less than a quarter alive is cleared"
+        assert row["rewritten"] <= 4
+        assert row["packs"] <= 300, "they are deleted as fast as they are made, but for four times 64"
     assert rows[-1]["rows"] <= 20 * 100
-    assert rows[-1]["packs"] <= 200
     assert sum(row["archived_a_day"] for row in rows) == rows[-1]["live_bytes"] + rows[-1]["own_bytes"]

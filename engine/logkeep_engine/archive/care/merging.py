@@ -32,7 +32,6 @@ from logkeep_engine.archive.ranges import together, without
 from logkeep_engine.archive.writing.packs import PACK_BYTES
 from logkeep_engine.tasks import in_groups
 
-
 PATIENCE = 4
 """So many times more packs than segments must add up: meanwhile merges take out of them what would be copied twice."""
 
