@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.restore.offset_map import FoundOffset, OffsetPlace
@@ -25,7 +26,7 @@ class Begun:
     target: TargetCluster
     erased: int
     keys: frozenset[tuple[str, bytes]]
-    removals: tuple[int, int]
+    removals: tuple[Any, ...]
     ended: bool = False
 
 
@@ -108,6 +109,8 @@ def _place_of(rows: Sequence[Row], offset: int) -> FoundOffset:
     return FoundOffset(at, OffsetPlace.RECORD if source == offset else OffsetPlace.GAP, source)
 
 
-def _removals(world: World) -> tuple[int, int]:
-    """How often something was removed, or replaced by a generation."""
-    return world.removals, sum(item.number for item in world.state().generations.values())
+def _removals(world: World) -> tuple[Any, ...]:
+    """All that was removed, be it of lines that others have taken the place of, or replaced by a generation."""
+    state = world.state()
+    lines = tuple(tuple(own.removed) for key in state.partitions() for own in state.own_facts(key))
+    return world.removals, sum(item.number for item in state.generations.values()), lines
