@@ -141,9 +141,10 @@ def _wrong_keys(line: Line, got: list[Rec], bounds: Bounds, gone: set[int]) -> I
 
 def _may_be_earlier(line: Line, rec: Rec, since: int) -> bool:
     """Whether a record may be one of before a window for who reads a snapshot: it was overwritten, or the records were
-    by which alone its transaction reaches into the window."""
+    by which alone its transaction reaches into the window, or these are tombstones, which go in the end."""
     late = [other for other in line.written.values() if other.place == rec.place and other.time >= since]
-    return _overwritten(line, rec) or (rec.time < since and all(_overwritten(line, other) for other in late))
+    gone = all(other.value is None or _overwritten(line, other) for other in late)
+    return _overwritten(line, rec) or (rec.time < since and gone)
 
 
 def _overwritten(line: Line, rec: Rec) -> bool:

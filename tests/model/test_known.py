@@ -208,7 +208,9 @@ HELD_LATE = history(Settings(max_age=1), Write(), Backup(), Wait(), Retain(), Ho
 SNAPSHOT_WINDOW = history(
     Settings("compact"), Write("bcAa", commits=True), Wait(), Write(), Backup(), Backup(snapshots=True)
 )
-# A point that was refused while the topic was compacted is given once it is not.
+# A first backup that has failed after it had tried everything has read a log that was cleaned, too.
+FAILED_BACKUP = history(Settings("compact"), Write("cac"), Clean(), Backup(end="Failed"))
+# A point that was refused while the topic was compacted is refused when it is not, too.
 POLICY_CHANGED = history(Settings("compact"), Write("Adda"), Clean(left=1), Backup(), SetPolicy("delete"), Backup())
 # A merged segment stays as long as a kept point has a part of it, also where it begins at the first offset.
 MERGED_BELOW_SNAPSHOT = history(
@@ -261,6 +263,7 @@ MERGED_THEN_REMOVED = history(
         pytest.param(ERASURE_RECORDS, id="erasure_records"),
         pytest.param(HELD_SNAPSHOT, id="held_snapshot"),
         pytest.param(POLICY_CHANGED, id="policy_changed"),
+        pytest.param(FAILED_BACKUP, id="failed_backup"),
         pytest.param(REMOVED_OUT_OF_ORDER, id="removed_out_of_order"),
         pytest.param(HELD_LATE, id="held_late"),
         pytest.param(SNAPSHOT_WINDOW, id="snapshot_window"),

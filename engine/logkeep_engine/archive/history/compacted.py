@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from logkeep_engine.archive.catalog.extent import StateExtents
-from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.facts import Partition, RunEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lines import FOREVER
@@ -172,18 +172,25 @@ def known_generation(state: ArchiveState, key: Partition) -> Generation:
 
 
 def _end_of_first_backup(state: ArchiveState, key: Partition) -> int:
-    """The end of what the first backup that has succeeded has archived of a partition, on the line that its log was
-    then; -1 if there is none. Once retention has removed its log, snapshots tell from where on points are exact, and
-    all end there or later."""
+    """The end of what the first backup has archived of a partition, with those before it that have not succeeded, on
+    the line that its log was then; -1 if there is none. Once retention has removed its log, snapshots tell from where
+    on points are exact, and all end there or later."""
     own = state.own_facts(key)[0]
     entries = own.table(key)
     if not entries or own.removed:
         return -1
     first = entries[0].archived_first
-    run = next((run for run in state.successes() if run.epoch >= first), None)
+    run = next((run for run in _ended(state) if run.epoch >= first), None)
     if run is None or run.kind != BACKUP:  # a conversion brings what earlier backups have archived
         return -1
     return max(entry.next_offset for entry in takewhile(lambda entry: entry.archived_first <= run.epoch, entries))
+
+
+def _ended(state: ArchiveState) -> list[RunEntry]:
+    """The runs that have succeeded, and the last one if it has not: it may have archived something, too."""
+    found = state.successes()
+    last = max((run for run in state.runs.values() if not run.is_care), key=attrgetter("epoch"), default=None)
+    return found if last is None or (found and found[-1].epoch >= last.epoch) else [*found, last]
 
 
 def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
@@ -220,7 +227,7 @@ def sparse_ranges(state: ArchiveState, key: Partition) -> Iterator[SparseRange]:
     entries = state.segments.get(key)
     if entries is None or not state.topics[key[0]].was_compacted:
         return
-    accounted, runs = state.accounted_for(*key), state.successes()
+    accounted, runs = state.accounted_for(*key), _ended(state)
     there = together(erased_ranges(state, key, accounted[-1][1]), state.removed.get(key, ()))
     for gap in state.gaps.get(key, ()):
         add_range(there, gap.start, gap.end)
