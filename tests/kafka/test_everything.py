@@ -668,7 +668,7 @@ def test_a_run_that_is_killed_behind_acls_of_topics_that_take_its_rights_goes_on
     found = result.cluster_state
     assert found is not None
     assert (found.acls, found.acls_refused, found.quotas, found.quotas_refused) == (41, 0, 5, 0)
-    (told,) = [text for text in result.warnings if "cannot be seen any more whether the topics" in text]
+    (told,) = [text for text in result.warnings if "can no longer be seen whether the topics" in text]
     assert "TOPIC_AUTHORIZATION_FAILED" in told
     assert "restore-2" in result.offset_map
 
