@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from logkeep_engine.archive.care.moving import ATTEMPTS
 from logkeep_engine.archive.care.rewriting import RewritePlace, Rewritten, SnapshotFrame, without_keys
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.held_tables import tables_of
@@ -16,8 +17,6 @@ from logkeep_engine.tasks import PartitionUpdate, TaskContext, TaskProgress, in_
 
 TASK_BYTES = 256 << 20
 TASK_SEGMENTS = 256
-ATTEMPTS = 1000
-"""Lines may have segments of the same base offset, so their names must differ, and a task has fewer attempts."""
 
 
 @dataclass(frozen=True, slots=True)

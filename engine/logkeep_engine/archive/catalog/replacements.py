@@ -276,7 +276,7 @@ def follow(view: HoldsSegments, later: HoldsSegments) -> None:
 def _followed(own: PartitionFacts, now: PartitionFacts) -> PartitionFacts:
     """Return what lies on a line with what it has become since; the same object if nothing has changed."""
     snapshots = list(_snapshots(own.snapshots, {item.end: item.rows for item in now.snapshots}))
-    if bytearray(now.rows).startswith(own.rows):
+    if now.rows.startswith(own.rows):
         return own if snapshots == own.snapshots else replace(own, snapshots=snapshots)
     rows, cuts = bytearray(), dict[int, Range]()
     before, after = own.table(), now.table()
