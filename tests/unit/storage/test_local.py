@@ -119,7 +119,7 @@ def test_what_vanishes_while_it_is_listed_is_left_out(storage: Storage, tmp_path
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("topics/.logkeep-x/y", r"topics/\.logkeep-x/y: names that begin with \.logkeep- are those of unfinished files"),
+        ("topics/.logkeep-x/y", r"topics/\.logkeep-x/y: names that begin with \.logkeep- are those of unfinished"),
         (".logkeep-x", "names that begin with"),
         ("a/" + "b" * 256, "b: a name in a file system has at most 255 bytes"),
         ("ü" * 128, "at most 255 bytes"),
