@@ -335,6 +335,10 @@ class ObjectTooLarge(StorageRefused):
     """An object that is read whole, and that is larger than any of its kind. Nothing of it was read."""
 
 
+class ListUnreliable(StorageRefused):
+    """The object store's lists cannot be believed: they do not end, or do not have what was asked for."""
+
+
 class StateRefused(Refused):
     """A restore may not write where it keeps its state. Nothing was written anywhere."""
 

@@ -80,5 +80,5 @@ def test_keys_that_lead_elsewhere_are_no_objects_of_an_archive(monkeypatch: pyte
     )
     storage = S3Storage("s3://bucket/archive", None, None)
     monkeypatch.setattr(storage, "_requests", requests)
-    assert [info.path for info in storage.list("runs/")] == ["runs/r/alive.json"]
-    assert [item.path for item in storage.unseen("runs/")] == ["runs/r/alive.json"] * 2
+    assert [info.path for info in storage.list()] == ["runs/r/alive.json"]
+    assert [item.path for item in storage.unseen("")] == ["runs/r/alive.json"] * 2

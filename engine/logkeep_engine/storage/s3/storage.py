@@ -20,6 +20,7 @@ from logkeep_engine.storage.base import (
     is_object_path,
 )
 from logkeep_engine.storage.s3.errors import MAY_PASS, BehindEnd
+from logkeep_engine.storage.s3.pages import listed
 from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
 from logkeep_engine.storage.s3.unseen import abort_upload, old_versions, unfinished_uploads
@@ -122,17 +123,13 @@ class S3Storage(Storage):
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         found: list[ObjectInfo] = []
-        page: dict[str, str] = {}
-        while True:
-            answer = self._requests.call("list_objects_v2", prefix, Prefix=self._place.prefix + prefix, **page)
+        for answer in listed(self._place, self._requests, prefix):
             for item in answer.get("Contents", ()):
                 path = item["Key"][len(self._place.prefix) :]
                 # Others are "folders" that some tools make, and keys that no request of ours may name.
                 if is_object_path(path):
                     found.append(ObjectInfo(path, item["Size"], item["LastModified"].timestamp()))
-            if not answer.get("IsTruncated"):
-                return sorted(found, key=lambda info: info.path)
-            page = {"ContinuationToken": answer["NextContinuationToken"]}
+        return sorted(found, key=lambda info: info.path)
 
     def delete(self, paths: Iterable[str]) -> None:
         for failed in self._delete([{"Key": self._place.key(path)} for path in paths]):

@@ -4,11 +4,11 @@ that were neither completed nor aborted."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from logkeep_engine.errors import StorageRefused
+from logkeep_engine.errors import ListUnreliable, StorageRefused
 from logkeep_engine.storage.base import UnseenObject, is_object_path
 from logkeep_engine.storage.s3.errors import NotUnderstood, UploadGone
+from logkeep_engine.storage.s3.pages import marked
 from logkeep_engine.storage.s3.place import S3Place
 from logkeep_engine.storage.s3.requests import Requests
 
@@ -17,11 +17,13 @@ def old_versions(place: S3Place, requests: Requests, prefix: str) -> Iterator[Un
     """The versions of objects below `prefix` that are not current, without markers of deletions, which hold nothing.
     Raises StorageRefused if the store does not tell, unless the bucket has never had versions."""
     try:
-        for page in _pages(place, requests, prefix, "list_object_versions", "VersionIdMarker"):
+        for page in marked(place, requests, prefix, "list_object_versions", "VersionIdMarker"):
             for item in page.get("Versions", ()):
                 path = item["Key"][len(place.prefix) :]
                 if not item["IsLatest"] and is_object_path(path):
                     yield UnseenObject(path, item["VersionId"], is_version=True)
+    except ListUnreliable:
+        raise
     except StorageRefused as error:
         _require_no_versions(place, requests, prefix, error)
 
@@ -29,13 +31,15 @@ def old_versions(place: S3Place, requests: Requests, prefix: str) -> Iterator[Un
 def unfinished_uploads(place: S3Place, requests: Requests, prefix: str) -> Iterator[UnseenObject]:
     """The uploads below `prefix` that were begun and not ended. Raises StorageRefused if the store does not tell."""
     try:
-        for page in _pages(place, requests, prefix, "list_multipart_uploads", "UploadIdMarker"):
+        for page in marked(place, requests, prefix, "list_multipart_uploads", "UploadIdMarker"):
             for item in page.get("Uploads", ()):
                 path = item["Key"][len(place.prefix) :]
                 if is_object_path(path):
                     yield UnseenObject(path, item["UploadId"])
     except NotUnderstood:
         return  # nobody can see them here, and no run can continue with one
+    except ListUnreliable:
+        raise
     except StorageRefused as error:
         raise StorageRefused(
             f"It is unknown whether killed runs have left parts of uploads below {place.name_of(prefix)}: "
@@ -50,16 +54,6 @@ def abort_upload(requests: Requests, place: S3Place, item: UnseenObject) -> None
         requests.call("abort_multipart_upload", item.path, Key=place.key(item.path), UploadId=item.id)
     except UploadGone:
         return
-
-
-def _pages(place: S3Place, requests: Requests, prefix: str, method: str, marker: str) -> Iterator[dict[str, Any]]:
-    at: dict[str, str] = {}
-    while True:
-        page = requests.call(method, prefix, Prefix=place.prefix + prefix, **at)
-        yield page
-        if not page.get("IsTruncated"):
-            return
-        at = {"KeyMarker": page["NextKeyMarker"], marker: page[f"Next{marker}"]}
 
 
 def _require_no_versions(place: S3Place, requests: Requests, prefix: str, refusal: StorageRefused) -> None:
