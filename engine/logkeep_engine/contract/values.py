@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-_QUANTITY = re.compile(r"^([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?$")
+_QUANTITY = re.compile(r"([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MIN_SEGMENT_BYTES = 1 << 20
 MAX_PACK_BELOW = 8 << 20  # each stream of a task may keep a segment of that size in memory
@@ -19,7 +19,7 @@ MIN_BYTES_PER_SECOND = 64 << 10
 
 def parse_quantity(text: str) -> int:
     """Bytes of a Kubernetes quantity such as `128Mi`. Raises ValueError on anything else."""
-    match = _QUANTITY.match(text)
+    match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a whole quantity such as 128Mi or 1G")
     return int(match.group(1)) * _UNITS[match.group(2) or ""]
@@ -102,13 +102,13 @@ def _bytes_per_second(text: str) -> str:
     return text
 
 
-_DURATION = re.compile(r"^([1-9][0-9]{0,8})(s|m|h|d|w)$")
+_DURATION = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d|w)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def parse_duration(text: str) -> int:
     """Seconds of a duration such as `30d`, a whole number above 0 and one of s, m, h, d, w. Raises ValueError."""
-    match = _DURATION.match(text)
+    match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration such as 12h or 30d")
     return int(match.group(1)) * _SECONDS[match.group(2)]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 SEQUENCE_WIDTH = 20
 """Digits of `<seq>` in names of Logkeep's own."""
 
-_OBJECT = re.compile(r"(?:.*/)?([a-zA-Z0-9._-]{1,249})/partition=(0|[1-9][0-9]*)/\1\+\2-([0-9]{1,40})\.data")
+_OBJECT = re.compile(r"(?s:.*/)?([a-zA-Z0-9._-]{1,249})/partition=(0|[1-9][0-9]*)/\1\+\2-([0-9]{1,40})\.data")
 
 
 class AvroName(NamedTuple):

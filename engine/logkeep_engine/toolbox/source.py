@@ -46,7 +46,7 @@ _LOG = re.compile(
 )
 _BESIDE_LOG = re.compile(r"([0-9]{20})(?:\.[0-9]{10}(?:-[1-9][0-9]*)?)?(\.index|\.timeindex|\.txnindex|\.snapshot)")
 _LOG_FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
-_ARCHIVED = re.compile(r".*/?topics/([^/]+)/[A-Za-z0-9_-]{22}/partition=([0-9]+)/(?:snapshots/[0-9-]+/)?[^/]+")
+_ARCHIVED = re.compile(r"(?s:.*)/?topics/([^/]+)/[A-Za-z0-9_-]{22}/partition=([0-9]+)/(?:snapshots/[0-9-]+/)?[^/]+")
 _DATA = re.compile(r"([a-zA-Z0-9._-]+)\+([0-9]+)-([0-9]+)\.data")
 
 

@@ -661,7 +661,7 @@ def test_quantities_are_bytes(text: str, size: int) -> None:
     assert parse_quantity(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "1.5Gi", "-1", "1 Gi", "1KB", "Mi"])
+@pytest.mark.parametrize("text", ["", "1.5Gi", "-1", "1 Gi", "1KB", "Mi", "1Gi\n"])
 def test_other_texts_are_no_quantities(text: str) -> None:
     with pytest.raises(ValueError, match="whole quantity"):
         parse_quantity(text)
@@ -674,7 +674,7 @@ def test_durations_are_seconds(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "30", "d", "0d", "1.5h", "-1d", "1y", "1 d", "1000000000d"])
+@pytest.mark.parametrize("text", ["", "30", "d", "0d", "1.5h", "-1d", "1y", "1 d", "1000000000d", "1d\n"])
 def test_other_texts_are_no_durations(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         parse_duration(text)

@@ -19,6 +19,7 @@ def test_name_is_the_published_one_with_the_first_offset_in_twenty_digits() -> N
         ("orders/partition=7/orders+7-00000000000000001234.data", AvroName("orders", 7, 1234, 20)),
         ("topics/orders/partition=0/orders+0-0.data", AvroName("orders", 0, 0, 1)),
         ("backup/2024/topics/a-1+/../a/partition=10/a+10-007.data", AvroName("a", 10, 7, 3)),
+        ("a\nb/topics/o-1/partition=0/o-1+0-12.data", AvroName("o-1", 0, 12, 2)),
         ("topics/o-1/partition=0/o-1+0-12.data", AvroName("o-1", 0, 12, 2)),
         (
             "topics/__consumer_offsets/partition=49/__consumer_offsets+49-5.data",

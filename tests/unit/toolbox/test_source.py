@@ -39,6 +39,12 @@ def test_segments_of_a_partition_are_one_log_in_each_folder(data: Path) -> None:
     } | {LogKey("orders", "", 0, name): [0] for name in MOVED}
 
 
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    write_log(tmp_path / "a\nb" / f"topics/orders/{'A' * 22}/partition=3", [batch(0, 5)])
+    (segment,) = open_source(str(tmp_path)).segments
+    assert (segment.topic, segment.partition) == ("orders", 3)
+
+
 @pytest.mark.parametrize("name", MOVED)
 def test_a_folder_that_was_put_aside_is_neither_counted_nor_compared(data: Path, tmp_path: Path, name: str) -> None:
     (alone,) = run_json("timestamps", data)
