@@ -237,7 +237,7 @@ class TopicAdmin(Admin):
                     f"Topic {plan.name!r} exists already.", hint="Rename it in the restore, delete it, or append to it."
                 )
             case KafkaError.INVALID_REPLICATION_FACTOR:
-                return self._too_few_brokers(plan.name, plan.replication_factor, error, self.registered())
+                return self._too_few_brokers(plan.name, plan.replication_factor, error, self.known_brokers())
             case KafkaError.INVALID_CONFIG | KafkaError.POLICY_VIOLATION | KafkaError.TOPIC_EXCEPTION:
                 settings = ", ".join(f"{name}={value}" for name, value in sorted(plan.configs.items())) or "none"
                 reason = str(error.str()).rstrip(".")
@@ -255,15 +255,27 @@ class TopicAdmin(Admin):
         """The error with which this topic would not be created, if brokers name one now. Nothing is created."""
         return self.refused_topics([plan]).get(plan.name)
 
+    def known_brokers(self) -> frozenset[int]:
+        """Ids of the brokers that the cluster has, also of those that are down. Controllers older than 4.0 do not tell
+        them: then it is those that are alive, and those that have a replica of a topic."""
+        registered = self.registered()
+        if registered is not None:
+            return registered
+        found = {int(node.id) for node in self._cluster().nodes}
+        for topic in self.list_topics()[0]:
+            found.update(*(part.replicas for part in topic.partitions))
+        return frozenset(found)
+
     def check_replicas(self, name: str, replicas: int) -> None:
         """Raises if no topic `name` with so many replicas can be created now: TargetUnsuitable if the cluster has fewer
-        brokers, BrokerUnavailable if some are down (or that is not known) and have not come back in time.
+        brokers, BrokerUnavailable if some are down and have not come back in time.
 
         Controllers count brokers that have died, and not those that were shut down.
         """
         self._connect()
         limits = self._connection.limits
         began = time.monotonic()
+        known: frozenset[int] | None = None
         while True:
             futures = self._client().create_topics(
                 [NewTopic(name, num_partitions=1, replication_factor=replicas)],
@@ -274,23 +286,21 @@ class TopicAdmin(Admin):
             error: KafkaError | None = None if problem is None else problem.args[0]
             if error is None or error.code() != KafkaError.INVALID_REPLICATION_FACTOR:
                 return  # what else there may be is told when it is created
-            registered = self.registered()
-            patience = self._timeout if registered is None else limits.outage
-            missing = registered is not None and len(registered) < replicas
-            if missing or time.monotonic() - began > patience:
-                raise self._too_few_brokers(name, replicas, error, registered)
+            known = self.known_brokers() if known is None else known
+            if len(known) < replicas or time.monotonic() - began > limits.outage:
+                raise self._too_few_brokers(name, replicas, error, known)
             time.sleep(limits.control_pause)
 
-    def _too_few_brokers(
-        self, name: str, replicas: int, error: KafkaError, registered: frozenset[int] | None
-    ) -> LogkeepError:
+    def _too_few_brokers(self, name: str, replicas: int, error: KafkaError, known: frozenset[int]) -> LogkeepError:
         message = f"Topic {name!r} cannot have {replicas} replicas: {error.str()}"
         fewer = "If fewer replicas will do, set spec.topics.replicationFactor to fewer."
-        if registered is not None and len(registered) < replicas:
-            return TargetUnsuitable(message, hint=f"Brokers of the cluster: {len(registered)}. {fewer}")
-        known = "" if registered is None else f"{len(registered)} are registered, and "
+        if len(known) < replicas:
+            return TargetUnsuitable(message, hint=f"Brokers of the cluster: {len(known)}. {fewer}")
+        alive = self.broker_count()
         return BrokerUnavailable(
-            message, hint=f"{known}{self.broker_count()} brokers are alive: wait for the others, and try again. {fewer}"
+            message,
+            hint=f"The cluster has {len(known)} brokers, and {alive} are alive: wait for the others, and try again. "
+            f"{fewer}",
         )
 
     def _wait_for_leaders(self, wanted: Mapping[str, int]) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Topics that cannot have their replicas now: refused where the cluster has fewer brokers, else waited for."""
 
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from confluent_kafka.admin import NewTopic
 from logkeep_engine.errors import BrokerUnavailable, LogkeepError, TargetUnsuitable
 from logkeep_engine.kafka.connection import KafkaConnection, Limits
 from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 
 
 class Unasked:
@@ -20,19 +23,27 @@ class Unasked:
 
 
 class ShortOfBrokers(ControlPlane):
-    """A controller that refuses three replicas `refusals` times. `known`: what it says of registered brokers."""
+    """A controller that refuses three replicas `refusals` times. `known`: what it says of registered brokers; None: it
+    is too old to tell. Brokers 1 and 2 are alive, and a topic has the `replicas`."""
 
-    def __init__(self, known: frozenset[int] | None, refusals: int = 1_000_000) -> None:
+    def __init__(
+        self, known: frozenset[int] | None, refusals: int = 1_000_000, replicas: tuple[int, ...] = (1, 2)
+    ) -> None:
         super().__init__(KafkaConnection(("127.0.0.1:1",), limits=Limits(outage=0.2, control=0.1, control_pause=0.01)))
         self._admin = Unasked()  # type: ignore[assignment]
         self._known = known
+        self._replicas = replicas
         self.left = refusals
 
     def registered(self) -> frozenset[int] | None:
         return self._known
 
-    def broker_count(self) -> int:
-        return 2
+    def _cluster(self) -> Any:
+        return SimpleNamespace(nodes=[SimpleNamespace(id="1"), SimpleNamespace(id=2)])
+
+    def list_topics(self, names: Sequence[str] | None = None) -> tuple[list[TopicInfo], dict[str, str]]:
+        partitions = (PartitionInfo(0, 1, self._replicas), PartitionInfo(1, 1, (1,)))
+        return [TopicInfo("orders", "id", partitions, len(self._replicas), internal=False)], {}
 
     def _connect(self) -> None:
         pass
@@ -45,16 +56,19 @@ class ShortOfBrokers(ControlPlane):
 
 
 @pytest.mark.parametrize(
-    ("known", "error", "hint"),
+    ("known", "replicas", "error", "hint"),
     [
-        (frozenset({1, 2}), TargetUnsuitable, "Brokers of the cluster: 2. If fewer"),
-        (frozenset({1, 2, 3}), BrokerUnavailable, "3 are registered, and 2 brokers are alive: wait for the others"),
-        (None, BrokerUnavailable, "2 brokers are alive: wait for the others"),
+        (frozenset({1, 2}), (1, 2), TargetUnsuitable, "Brokers of the cluster: 2. If fewer"),
+        (frozenset({1, 2, 3}), (1, 2), BrokerUnavailable, "The cluster has 3 brokers, and 2 are alive: wait for the"),
+        (None, (1, 2), TargetUnsuitable, "Brokers of the cluster: 2. If fewer"),
+        (None, (3, 1), BrokerUnavailable, "The cluster has 3 brokers, and 2 are alive: wait for the others"),
     ],
 )
-def test_too_few_brokers(known: frozenset[int] | None, error: type[LogkeepError], hint: str) -> None:
+def test_too_few_brokers(
+    known: frozenset[int] | None, replicas: tuple[int, ...], error: type[LogkeepError], hint: str
+) -> None:
     with pytest.raises(error, match="Topic 'copy' cannot have 3 replicas: only 2 brokers") as caught:
-        ShortOfBrokers(known).check_replicas("copy", 3)
+        ShortOfBrokers(known, replicas=replicas).check_replicas("copy", 3)
     assert hint in caught.value.hint
     assert "set spec.topics.replicationFactor" in caught.value.hint
 
