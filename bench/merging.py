@@ -37,7 +37,7 @@ OWN_OBJECTS = 3  # a log and two indexes
 
 @dataclass(frozen=True)
 class Kind:
-    """Partitions with about so many bytes a run, in one of `every` runs; `part` of all."""
+    """Partitions that get about `size` bytes in one of `every` runs; `part` of all partitions."""
 
     name: str
     part: float
@@ -137,7 +137,7 @@ class Archive:
     tally: Tally = field(default_factory=Tally)
 
     def back_up(self, run: int, news: Sequence[tuple[int, int]]) -> None:
-        """Archive so many bytes of these partitions in a run."""
+        """Archive these numbers of bytes of the partitions in a run."""
         most = MAX_CHUNKS_PER_TASK
         for task, start in enumerate(range(0, len(news), most)):
             packs = _Packs(self, run, task)
@@ -303,7 +303,7 @@ def kinds_of(partitions: int, seed: int) -> list[Kind]:
 
 
 def play(partitions: int, days: int, *, grace: int = RUNS_A_DAY, every: int = 1) -> Iterator[dict[str, Any]]:
-    """Yield the rows of so many days: what there is after `every` days."""
+    """Yield the rows of this many days: what there is after each `every` days."""
     spec, rng = SegmentSpec(), random.Random(5)
     rules = MergeRules(spec.merge_count, spec.live_percent, spec.pack_below_int)
     kinds = kinds_of(partitions, 5)

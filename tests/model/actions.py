@@ -128,7 +128,7 @@ class Wait(Pasted):
 
 @dataclass(frozen=True, repr=False)
 class Backup(Pasted):
-    """A run of a backup. `end` Failed: it has tried everything. `dies`: before so many writes. `again`: it is the run
+    """A run of a backup. `end` Failed: it has tried everything. `dies`: after this many writes. `again`: it is the run
     that died. `segment`: batches in each; `pieces` of a partition, the last of them first if `backwards`. `generation`:
     "whole" or "part" of one is read. `due`: a reconciliation was told to heal. `merges`: the least number of neighbours
     that are merged; 0: none are."""
@@ -152,7 +152,7 @@ class Backup(Pasted):
 
 @dataclass(frozen=True, repr=False)
 class Retain(Pasted):
-    """A run of retention alone. `dies`: before so many writes."""
+    """A run of retention alone. `dies`: after this many writes."""
 
     dies: int | None = None
 
@@ -174,7 +174,7 @@ class HoldRun(Pasted):
 
 @dataclass(frozen=True, repr=False)
 class Erase(Pasted):
-    """A key of a topic is erased, everywhere. `dies`: before so many writes; then it is begun again."""
+    """A key of a topic is erased, everywhere. `dies`: after this many writes; then it is begun again."""
 
     key: str = "a"
     dies: int | None = None
@@ -194,7 +194,7 @@ class Erase(Pasted):
 
 @dataclass(frozen=True, repr=False)
 class Convert(Pasted):
-    """A conversion into a target of this format, again if there is one. `dies`: before so many writes."""
+    """A conversion into a target of this format, again if there is one. `dies`: after this many writes."""
 
     format: str = "Kafka"
     dies: int | None = None
@@ -219,7 +219,7 @@ class Convert(Pasted):
 @dataclass(frozen=True, repr=False)
 class Restore(Pasted):
     """A restore is begun, and started again after each action from now on, so that it comes to its end. `dies`: it has
-    begun to write to its target, and dies before so many writes."""
+    begun to write to its target, and dies after this many writes."""
 
     point: str = "newest"
     number: int = 0

@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{options.count} histories of {actions} actions in {time.monotonic() - began:.0f} s:")
     for name, count in sorted(counts.items()):
         print(f"{count:8d} {name}")
-    print("faults in so many histories:")
+    print("histories that have each fault:")
     for name, count in histories.most_common():
         print(f"{count:8d} {name}")
     return int("NEW" in histories)

@@ -85,7 +85,7 @@ class SnapshotInfo(AsJson):
 
 @dataclass(frozen=True)
 class PassiveInfo(AsJson):
-    """The generation of a compacted partition that is being read: so many offsets of [start, end) are `read`."""
+    """The generation of a compacted partition that is being read: `read` offsets of [start, end) are archived."""
 
     number: int
     began: int

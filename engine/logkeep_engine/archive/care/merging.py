@@ -52,10 +52,12 @@ def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
     found: list[SegmentMove] = []
     ends = [run.epoch for run in state.successes()]
     facts: dict[tuple[Partition, int], list[PackedFacts]] = {}
+    tables: dict[tuple[Partition, int], PackedSegments] = {}
     merged: dict[tuple[Partition, int], set[int]] = {}
     for key, line, segments in tables_of(state):
         if Layout.PACK not in segments.layouts:
             continue
+        tables[key, line] = segments
         rows = facts[key, line] = list(packed_facts(segments.packed))
         for numbers in _to_merge(rows, _begins(state.own_facts(key)[line], rows[0].start), ends, rules):
             merged.setdefault((key, line), set()).update(numbers)
@@ -64,9 +66,8 @@ def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
     for (key, line), rows in facts.items():
         taken = merged.get((key, line), ())
         some = [at for at, row in enumerate(rows) if row.pack in packs and at not in taken]
-        if some:
-            segments = PackedSegments(key, state.own_facts(key)[line].rows)
-            found += (SegmentMove(state.topics[key[0]].name, line, (segments[at],)) for at in some)
+        segments = tables[key, line]
+        found += (SegmentMove(state.topics[key[0]].name, line, (segments[at],)) for at in some)
     return found
 
 
@@ -156,7 +157,7 @@ def _to_clear(
 
 
 def packs_to_clear(live: Mapping[PackId, int], gone: Mapping[PackId, int], rules: MergeRules) -> Collection[PackId]:
-    """The packs to clear of those of which so many bytes live, and so many have `gone`."""
+    """Return the packs to clear: `live` and `gone` have the bytes of each that live, and that do not any more."""
     packs = sorted(pack for pack, size in live.items() if size < PACK_BYTES // 2)
     few = rules.count * PATIENCE
     small = [packs[at] for part in chosen([live[pack] for pack in packs], few) for at in range(*part)]

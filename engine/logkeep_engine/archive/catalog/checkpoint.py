@@ -309,7 +309,7 @@ class _FrameRows:
         self._at = 0
 
     def take(self, count: int) -> bytes:
-        """The next rows. Raises ValueError if there are not so many."""
+        """Return the next rows. Raises ValueError if there are fewer."""
         found = bytes(self._rows[self._at : self._at + count * packed.ROW_BYTES])
         if len(found) != count * packed.ROW_BYTES:
             raise ValueError(f"{len(self._rows)} bytes of rows where {count} more rows are announced")

@@ -1,7 +1,8 @@
-"""Segments that an erasure has replaced: what took the place of each, so that older states find it. No I/O.
+"""Replaces segments by what an erasure has left of them, by copies of them, or by what they were merged into. No I/O.
 
-The objects of a replaced segment are gone, and an older state of the archive still names them. What the erasure has
-left of a segment stands in its place there, too: `ArchiveState.following`.
+The objects of a replaced segment are deleted, and an older state of the archive still names them. What has taken the
+place of a segment takes it in older states, too: `ArchiveState.following`. Only segments that have lost records stay
+in a list of their own, `ArchiveState.replaced`: a reconciliation with the cluster must know them.
 """
 
 from __future__ import annotations
@@ -307,12 +308,12 @@ def _snapshots(held: Iterable[HeldSnapshot], latest: Mapping[int, bytes]) -> Ite
 
 
 def replacements_out(replacements: Sequence[Replacement]) -> tuple[list[list[int]], bytes]:
-    """The replacements as a checkpoint has them: the identity and the number of rows of each, and the rows."""
+    """Return the replacements as a checkpoint has them: the identity and the number of rows of each, and the rows."""
     return [[*item.segment, 1 if item.row else 0] for item in replacements], b"".join(item.row for item in replacements)
 
 
 def replacements_in(items: Iterable[Sequence[int]], take: Callable[[int], bytes]) -> list[Replacement]:
-    """The replacements of a checkpoint; `take` gives so many of its next rows. Raises ValueError for what is none."""
+    """Read the replacements of a checkpoint; `take` returns its next rows. Raises ValueError for anything else."""
     found: list[Replacement] = []
     for base, epoch, attempt, end, count in items:
         NUMBER.check((base, epoch, attempt, end, count), "a number of a replacement")

@@ -338,7 +338,7 @@ class _DocumentWriter(ObjectWriter):
 
 @dataclass(frozen=True, slots=True)
 class OpenedDocument:
-    """The content of a document: so many bytes, and what reads those from one position to another."""
+    """The content of a document: its size in bytes, and what reads those from one position to another."""
 
     size: int
     read: Callable[[int, int], bytes]

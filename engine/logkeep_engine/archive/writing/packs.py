@@ -17,7 +17,7 @@ from logkeep_engine.archive.pack_table import table_out
 from logkeep_engine.storage import Buffer, ObjectWriter, Storage
 
 PACK_BYTES = 64 << 20
-"""A pack with so many bytes takes no further segment."""
+"""A pack of this size takes no further segment."""
 
 
 class TaskPacks:

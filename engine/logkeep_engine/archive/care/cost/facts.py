@@ -167,5 +167,5 @@ class ArchiveCost(AsJson):
 
 
 def month_price(size: int, prices: Prices | None) -> float | None:
-    """The price of storing so many bytes for a month."""
+    """Return the price of storing this many bytes for a month."""
     return None if prices is None else size / GIB * prices.storage_per_gib_month

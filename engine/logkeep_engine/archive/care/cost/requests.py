@@ -18,7 +18,7 @@ from logkeep_engine.storage import DEFAULT_BLOCK, PART_BYTES
 
 LISTED_AT_ONCE = 1000
 DELETED_AT_ONCE = 1000
-_BEATS_READ = 16  # a run reads the heartbeats of so many runs
+_BEATS_READ = 16  # a run reads the heartbeats of this many runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def gets(size: int) -> int:
 
 
 def lists(objects: int) -> int:
-    """The requests that list so many objects."""
+    """Return the requests that list this many objects."""
     return max(1, -(-objects // LISTED_AT_ONCE))
 
 
@@ -184,5 +184,5 @@ def to_write_record_files(partitions: int) -> RequestCount:
 
 
 def to_delete(objects: int) -> RequestCount:
-    """The requests that delete so many objects."""
+    """Return the requests that delete this many objects."""
     return RequestCount(delete=-(-objects // DELETED_AT_ONCE))
