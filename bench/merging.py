@@ -166,7 +166,9 @@ class Archive:
                         merging[row.pack] += size
         merged = {move.partition for move in moves}
         live = {pack: left for pack, size in self.live.items() if (left := size - merging[pack])}
-        cleared = packs_to_clear(live, self.gone + merging, self.rules)
+        self.gone.update(merging)  # and back again: a sum would copy what a thousand packs have
+        cleared = packs_to_clear(live, self.gone, self.rules)
+        self.gone.subtract(merging)
         moves += self._to_copy(cleared, taken)
         if moves:
             self._move(run, moves)
@@ -175,8 +177,9 @@ class Archive:
     def _to_copy(self, packs: Collection[PackId], taken: set[Row]) -> Iterator[Move]:
         for partition in {partition for pack in packs for partition in self.of_pack[pack]}:
             for of in self.rows[partition]:
-                for at, row in enumerate(of.rows):
-                    if row.pack in packs and row not in taken:
+                found = [at for at, (pack, _) in enumerate(of.rows) if pack in packs]
+                for at, row in ((at, of.rows[at]) for at in found):
+                    if row not in taken:
                         yield Move(partition, of, at, at + 1, row, of.sizes[at])
 
     def _move(self, run: int, moves: list[Move]) -> None:
