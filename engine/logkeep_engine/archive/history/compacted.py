@@ -194,16 +194,19 @@ def _ended(state: ArchiveState) -> list[RunEntry]:
 
 
 def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
-    """Whether an offset is missing below `end`, on the line that the log was first, where no erasure has taken records.
-    Of a segment that one has written anew nobody knows any more whether offsets were missing before."""
+    """Tell whether an offset is missing below `end`, on the line that the log was first, where nothing was lost and no
+    erasure has taken records. Whether offsets were missing before in a segment that an erasure has rewritten is
+    unknown."""
     own = state.own_facts(key)[0]
-    accounted, erased = own.accounted, erased_ranges(state, key, end)
+    accounted, there = own.accounted, erased_ranges(state, key, end)
+    for gap in own.gaps:
+        add_range(there, gap.start, gap.end)
     reached = accounted[0][0] if accounted else 0
     for entry in own.table(key):
         if entry.base_offset >= end:
             break
         stop = entry.next_offset if entry.gaps else entry.base_offset
-        if without(reached, stop, erased):
+        if without(reached, stop, there):
             return True
         reached = entry.next_offset
     return False

@@ -23,6 +23,7 @@ from logkeep_engine.contract.spec import Compression, SegmentSpec
 from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import LocalStorage
+from tests.examples import scaled
 from tests.unit.archive.build import Batch, begin, chunk
 from tests.unit.archive.forge import rewritten
 from tests.unit.archive.packing import AUDIT, ORDERS, faults, pack_paths, packed
@@ -67,7 +68,7 @@ def spans(state: ArchiveState, key: tuple[str, int] = KEY) -> list[tuple[int, in
 
 
 @given(st.lists(st.integers(1, 10_000), max_size=60), st.integers(2, 16))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 def test_what_is_chosen_has_so_many_times_the_largest_and_nothing_else_would(sizes: list[int], count: int) -> None:
     found = sorted(chosen(sizes, count))
     at = 0
