@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.errors import TargetUnsuitable
+from logkeep_engine.kafka.control import ControlPlane
 from tests.cluster.kafka import KafkaBroker
 from tests.command import logkeep
 from tests.data.topics import commit_positions, create_topic, produce, topic_names
@@ -169,11 +170,21 @@ class TestBrokersOwnConfiguration:
         with KafkaBroker(overrides={"min.insync.replicas": "2"}) as broker:
             yield broker
 
-    def test_more_replicas_in_sync_than_a_topic_would_have_are_refused(
+    def test_more_replicas_in_sync_than_a_topic_would_have_do_not_stop_a_restore(
         self, two_in_sync: KafkaBroker, source: str, tmp_path: Path
     ) -> None:
         spec = restore_spec(two_in_sync, tmp_path)
-        what = r"min\.insync\.replicas=2, the default of the brokers, and 1 replica cannot meet that; nothing was"
+        _, report = find_out(two_in_sync, tmp_path, spec, source)
+        assert report.refusals == ()
+        assert bring_back(spec).records == 33
+
+    def test_brokers_that_count_replicas_which_are_not_there_are_refused(
+        self, two_in_sync: KafkaBroker, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Brokers before Kafka 3.7 do so."""
+        monkeypatch.setattr(ControlPlane, "caps_replicas_in_sync", lambda _: False)
+        spec = restore_spec(two_in_sync, tmp_path)
+        what = r"min\.insync\.replicas=2, the default of the brokers, and 1 replica cannot meet that with brokers"
         with pytest.raises(TargetUnsuitable, match=what):
             bring_back(spec)
         _, report = find_out(two_in_sync, tmp_path, spec, source)

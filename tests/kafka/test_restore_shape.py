@@ -91,14 +91,14 @@ class TestConfigurations:
 
 
 class TestReplicas:
-    def test_more_replicas_in_sync_than_replicas_are_refused_before_anything_is_written(
+    def test_more_replicas_in_sync_than_replicas_are_restored(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path
     ) -> None:
         archived(kafka, unique, tmp_path, min_insync_replicas="1")
         configs = {"override": {"min.insync.replicas": "2"}}
-        with pytest.raises(TargetUnsuitable, match=r"min\.insync\.replicas=2, and 1 replica cannot meet that"):
-            bring_back(shaped(kafka, tmp_path, {"replicationFactor": 1, "configs": configs}))
-        assert f"{unique}-copy" not in topic_names(kafka.bootstrap)
+        result = bring_back(shaped(kafka, tmp_path, {"replicationFactor": 1, "configs": configs}))
+        assert (result.outcome, result.records) == ("Succeeded", 10)
+        assert topic_settings(kafka, f"{unique}-copy") == {"min.insync.replicas": "2"}
 
     def test_more_replicas_than_brokers_are_refused_before_anything_is_written(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

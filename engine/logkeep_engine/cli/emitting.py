@@ -63,10 +63,9 @@ def kafka_topics(
     """A KafkaTopic for each topic, with the partitions, the replicas and the configuration that it has when it is
     restored. Pure."""
     from logkeep_engine.restore.emitting import kafka_topic
-    from logkeep_engine.restore.topics import own_configs, refuse_insync, replicas_of
+    from logkeep_engine.restore.topics import own_configs, replicas_of
 
     for choice in choices:
         replicas = replicas_of(choice.source, spec.topics.replication_factor)
         configs = own_configs(choice.source.configs, spec.topics.configs)
-        refuse_insync(choice.target, configs, replicas)
         yield kafka_topic(choice.target, choice.partition_count, replicas, configs, cluster, version)

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 ESTIMATE_SECONDS = 15.0
 
+_PRODUCE, _OF_KAFKA_3_7 = 0, 10  # a request, and its highest version in Kafka 3.7 (KIP-951)
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -93,6 +95,15 @@ class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin):
         """The truth about these partitions of topic ids: every living broker is asked, and the leader in sync."""
         ids = {topic: topic_id for (topic, _), topic_id in partitions.items()}
         return self._witness(ids, lambda witnesses: witnesses.findings(partitions))
+
+    def caps_replicas_in_sync(self) -> bool:
+        """Whether a partition wants no more replicas in sync than it has, whatever its min.insync.replicas says, as
+        since Kafka 3.7 (KAFKA-15583)."""
+
+        async def ask(survey: Survey) -> bool:
+            return await survey.pool.version(survey.pool.any_node(), _PRODUCE) >= _OF_KAFKA_3_7
+
+        return self._ask(ask, "ask for versions")
 
     def _witness(self, topics: Mapping[str, str], question: Callable[[Witnesses], Awaitable[T]]) -> T:
         async def ask(survey: Survey) -> T:

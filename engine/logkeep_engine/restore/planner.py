@@ -60,9 +60,9 @@ from logkeep_engine.restore.topics import (
     plan_topic,
     refuse_existing,
     refuse_far_partition,
-    refuse_insync,
     refuse_unknown,
     replicas_of,
+    too_few_in_sync,
     topic_facts,
     topic_segments,
 )
@@ -329,10 +329,16 @@ class RestorePlanner:
             for choice in created
         ]
         brokers = self._control.broker_configs(BROKER_KEYS) if created else {}
-        for choice, topic in zip(created, made, strict=True):
-            own = own_configs(choice.source.configs, wanted.configs)
-            with self._context.refusals:
-                refuse_insync(choice.target, own, topic.replication_factor, brokers)
+        own = (own_configs(choice.source.configs, wanted.configs) for choice in created)
+        found = (
+            too_few_in_sync(choice.target, configs, topic.replication_factor, brokers)
+            for choice, configs, topic in zip(created, own, made, strict=True)
+        )
+        unwritable = [error for error in found if error is not None]
+        if unwritable and not self._control.caps_replicas_in_sync():
+            for error in unwritable:
+                with self._context.refusals:
+                    raise error
         with told_of_the_topic():
             check_created(self._control, made)
 

@@ -251,25 +251,25 @@ def final_configs(own: Mapping[str, str], working: Mapping[str, str]) -> tuple[d
 
 MIN_INSYNC, DEFAULT_REPLICAS = "min.insync.replicas", "default.replication.factor"
 BROKER_KEYS = (MIN_INSYNC, DEFAULT_REPLICAS)
-"""The keys of a broker's configuration that `refuse_insync` looks at."""
+"""The keys of a broker's configuration that `too_few_in_sync` looks at."""
 
 
-def refuse_insync(
+def too_few_in_sync(
     target: str, own: Mapping[str, str], replicas: int, brokers: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    """Raises TargetUnsuitable for a topic to which nobody could write with acks=all: it would have fewer replicas than
-    are wanted in sync, by its own configuration or that of the `brokers`, as far as that is known."""
+) -> TargetUnsuitable | None:
+    """The error for a topic that would have fewer replicas than are wanted in sync, by its own configuration or that of
+    the `brokers`, as far as that is known: before Kafka 3.7 nobody can write to it with acks=all."""
     least = own.get(MIN_INSYNC, brokers.get(MIN_INSYNC, ""))
     if replicas == BROKER_DEFAULT and brokers.get(DEFAULT_REPLICAS, "").isdecimal():
         replicas = int(brokers[DEFAULT_REPLICAS])
-    if replicas != BROKER_DEFAULT and least.isdecimal() and int(least) > replicas:
-        whose = "" if MIN_INSYNC in own else ", the default of the brokers"
-        raise TargetUnsuitable(
-            f"topic {target} would have {MIN_INSYNC}={least}{whose}, and {so_many(replicas, 'replica')} cannot meet "
-            "that; nothing was written",
-            hint=f"Set spec.topics.replicationFactor to {least} or more, or {MIN_INSYNC} in "
-            "spec.topics.configs.override.",
-        )
+    if replicas == BROKER_DEFAULT or not least.isdecimal() or int(least) <= replicas:
+        return None
+    whose = "" if MIN_INSYNC in own else ", the default of the brokers"
+    return TargetUnsuitable(
+        f"topic {target} would have {MIN_INSYNC}={least}{whose}, and {so_many(replicas, 'replica')} cannot meet "
+        "that with brokers before Kafka 3.7; nothing was written",
+        hint=f"Set spec.topics.replicationFactor to {least} or more, or {MIN_INSYNC} in spec.topics.configs.override.",
+    )
 
 
 def plan_topic(

@@ -17,7 +17,7 @@ from logkeep_engine.cli import app
 from logkeep_engine.cli.emitting import kafka_topics
 from logkeep_engine.contract.emitting import StrimziVersion
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
-from logkeep_engine.errors import SpecError, TargetUnsuitable
+from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.emitting import config_map_data, kafka_topic, resource_name
 from logkeep_engine.restore.selection import Choice
 from tests.unit.restore.test_plan import topic
@@ -62,10 +62,11 @@ def test_replicas_that_nobody_knows_are_left_to_the_cluster() -> None:
     assert found["spec"] == {"partitions": 3, "replicas": 2}
 
 
-def test_a_topic_to_which_nobody_could_write_is_refused() -> None:
+def test_more_replicas_in_sync_than_replicas_are_emitted_as_they_are() -> None:
+    """Kafka counts no more than there are."""
     choices = [Choice(archived("a", 3, **{"min.insync.replicas": "2"}), "a")]
-    with pytest.raises(TargetUnsuitable, match=r"min\.insync\.replicas=2, and 1 replica cannot meet that"):
-        list(kafka_topics(choices, spec(replicationFactor=1), "prod", StrimziVersion.V1))
+    (found,) = kafka_topics(choices, spec(replicationFactor=1), "prod", StrimziVersion.V1)
+    assert (found["spec"]["replicas"], found["spec"]["config"]) == (1, {"min.insync.replicas": "2"})
 
 
 def many(count: int, *, value: str = "x") -> list[dict[str, object]]:

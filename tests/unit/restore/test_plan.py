@@ -51,8 +51,8 @@ from logkeep_engine.restore.topics import (
     plan_topic,
     refuse_existing,
     refuse_far_partition,
-    refuse_insync,
     retention_warnings,
+    too_few_in_sync,
     topic_facts,
     working_configs,
 )
@@ -305,14 +305,15 @@ class TestConfigs:
         wanted = TopicConfigs(policy=ConfigPolicy.IGNORE, override={"flush.ms": "1"})
         assert own_configs(source, wanted) == {"flush.ms": "1"}
 
-    def test_more_replicas_in_sync_than_there_are_is_refused(self) -> None:
-        refuse_insync("orders", {"min.insync.replicas": "2"}, 2)
-        refuse_insync("orders", {"min.insync.replicas": "2"}, BROKER_DEFAULT)
-        refuse_insync("orders", {}, 1)
-        with pytest.raises(TargetUnsuitable) as refused:
-            refuse_insync("orders", {"min.insync.replicas": "2"}, 1)
-        assert "topic orders would have min.insync.replicas=2, and 1 replica cannot meet that" in refused.value.message
-        assert "spec.topics.replicationFactor to 2 or more" in refused.value.hint
+    def test_more_replicas_in_sync_than_there_are_are_told(self) -> None:
+        two = {"min.insync.replicas": "2"}
+        assert too_few_in_sync("orders", two, 2) is None
+        assert too_few_in_sync("orders", two, BROKER_DEFAULT) is None
+        assert too_few_in_sync("orders", {}, 1) is None
+        error = too_few_in_sync("orders", two, 1)
+        assert error is not None
+        assert "topic orders would have min.insync.replicas=2, and 1 replica cannot meet that" in error.message
+        assert "spec.topics.replicationFactor to 2 or more" in error.hint
 
 
 class TestPlan:
