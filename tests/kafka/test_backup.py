@@ -27,6 +27,8 @@ from logkeep_engine.contract.run import Progress, RunRequest, RunResult
 from logkeep_engine.errors import BrokerUnavailable
 from logkeep_engine.kafka import admin
 from logkeep_engine.kafka.connection import Limits, connection_from
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.limits import UNLIMITED, Throttle
 from logkeep_engine.log.batch import walk
 from logkeep_engine.log.segment import read_txn_index
@@ -35,6 +37,7 @@ from logkeep_engine.spark.driver import ENV_TERMINATION_LOG
 from logkeep_engine.tasks import PartitionUpdate, TaskRunner
 from tests import examples
 from tests.kafka.backing_up import POD, Backups, Topics, numbers
+from tests.kafka.raw import plain
 from tests.runners import Job, Runner
 from tests.unit.archive.build import FAST, PATIENT
 
@@ -158,6 +161,30 @@ def test_transactions_keep_their_batches_markers_and_aborts(backups: Backups, to
     assert backups.faults() == []
 
 
+def test_positions_that_no_client_reads_from_are_told_by_number_and_name(
+    backups: Backups, topics: Topics, unique: str
+) -> None:
+    """Sarama commits -1 and -2 for the end and the beginning, and anybody may commit an offset past the end."""
+    topics.create(unique, 3)
+    topics.produce(unique, numbers(10))
+    topics.commit_position(f"{unique}-group", unique, 0)
+    committed = {0: -1, 1: -2, 2: 1_000_000}
+    control = ControlPlane(plain(topics.broker.bootstrap))
+    positions = [GroupPosition(f"{unique}-group", unique, *item, -1, "") for item in committed.items()]
+    assert control.set_group_offsets(positions) == []
+    result = backups.run(unique, consumerGroups={"include": [f"{unique}-group"]})
+    assert result.outcome == "Succeeded"
+    (group,) = backups.state().groups
+    below, past = result.warnings
+    assert below.startswith(
+        "2 positions of consumer groups stood below 0, which clients take for no position: not archi"
+    )
+    group_id = f"group '{unique}-group' has"
+    assert f"{group_id} -1 in topic {unique} partition 0; {group_id} -2 in topic {unique} partition 1" in below
+    assert past.startswith("1 position of consumer groups stood past the end of what is archived")
+    assert past.endswith(f"{group_id} 1000000 in topic {unique} partition 2, archived is {group.offset}")
+
+
 def test_run_ends_at_the_oldest_open_transaction_and_knows_what_was_aborted_below(
     backups: Backups, topics: Topics, unique: str
 ) -> None:
@@ -173,6 +200,9 @@ def test_run_ends_at_the_oldest_open_transaction_and_knows_what_was_aborted_belo
     (txn,) = read_txn_index(read_file(backups.storage, unique, segment, names.TXNINDEX))
     assert (txn.first_offset, txn.last_offset) == (0, 4)
     assert [group.offset for group in backups.state().groups] == [5], "no position past the archived end"
+    assert any(
+        "1 position of consumer groups stood past the end of what is archived" in note for note in first.warnings
+    )
     assert backups.faults() == []
     topics.end(still_open, unique, commit=True)
     second = backups.run(unique)

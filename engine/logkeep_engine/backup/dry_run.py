@@ -86,9 +86,15 @@ class BackupDryRun(DriverRun):
                 begun, state = replace(begun, archive_id=archive.info.archive_id), archive.load()
                 check_owner(archive, state)
             known = archive or Archive(storage, ArchiveInfo("", cluster_id, "", "", segments=spec.format))
-            plan = BackupPlanner(self._run_id, spec, known, control, connection).make(state)
+            planner = BackupPlanner(self._run_id, spec, known, control, connection)
+            plan = planner.make(state)
         self._refuse(plan)
-        warnings = [*selection_warnings(plan, spec.topics, state.topics), *gone_warnings(plan), *log_warnings(plan)]
+        warnings = [
+            *planner.told,
+            *selection_warnings(plan, spec.topics, state.topics),
+            *gone_warnings(plan),
+            *log_warnings(plan),
+        ]
         others = [run.run_id for run in state.running if run.run_id != self._run_id]
         if others:
             warnings.append(f"run {others[0]} is writing this archive, or has died: a run waits until it knows which")

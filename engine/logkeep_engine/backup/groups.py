@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.backup.selection import select_groups
 from logkeep_engine.contract.spec import ConsumerGroups
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition
+from logkeep_engine.kafka.queries import Where
 from logkeep_engine.kafka.topics import TopicInfo
 
 log = logging.getLogger(__name__)
+
+_SHOWN = 5
 
 
 def group_entries(
@@ -29,6 +33,8 @@ def group_entries(
         found += answer.offsets
         for note in answer.notes:
             log.info("%s", note)
+        negative = [_has(item, item.offset) for item in answer.negative if item.topic in ids]
+        told += _told(negative, "stood below 0, which clients take for no position: not archived")
     shared = select_groups((name for name, group in groups.items() if group.is_share), wanted)
     if shared:
         answer = control.share_starts(shared)
@@ -48,3 +54,43 @@ def group_entries(
         for item in found
         if item.topic in ids
     ]
+
+
+def told_of_positions(
+    found: Iterable[GroupEntry], archived: Iterable[GroupEntry], topics: Iterable[TopicInfo], ends: Mapping[Where, int]
+) -> list[str]:
+    """Tell the user of positions that were `found` and are `archived` otherwise, or not: clients may commit any number.
+    `ends` are those of what the run archives. Pure."""
+    partitions = {topic.topic_id: len(topic.partitions) for topic in topics}
+    offsets = {_key(item): item.offset for item in archived}
+    beyond, back, nowhere = list[str](), list[str](), list[str]()
+    for item in found:
+        offset = offsets.get(_key(item))
+        if item.partition >= partitions.get(item.topic_id, 0):
+            nowhere.append(_has(item, item.offset))
+        elif offset is not None and offset != item.offset:
+            at_end = offset == ends.get((item.topic, item.partition))
+            (beyond if at_end else back).append(f"{_has(item, item.offset)}, archived is {offset}")
+    end = "the end of what is archived (that of the log, or a transaction that is still open)"
+    return [
+        *_told(beyond, f"stood past {end}: that end was archived"),
+        *_told(back, "stood where a log has been cut off since: the offset of the cut was archived"),
+        *_told(nowhere, "stood in a partition that the topic does not have: not archived"),
+    ]
+
+
+def _key(item: GroupEntry) -> tuple[str, str, int, bool]:
+    return item.group_id, item.topic_id, item.partition, item.share
+
+
+def _has(item: GroupEntry | GroupPosition, offset: int) -> str:
+    return f"{item.group_id!r} has {offset} in topic {item.topic} partition {item.partition}"
+
+
+def _told(items: Sequence[str], what: str) -> list[str]:
+    """A note about so many positions, with the first of them; none if there are none."""
+    if not items:
+        return []
+    more = f"; and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    shown = "; group ".join(items[:_SHOWN])
+    return [f"{so_many(len(items), 'position')} of consumer groups {what}: group {shown}{more}"]

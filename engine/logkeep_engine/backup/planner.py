@@ -21,7 +21,7 @@ from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.generations import GenerationPolicy
-from logkeep_engine.backup.groups import group_entries
+from logkeep_engine.backup.groups import group_entries, told_of_positions
 from logkeep_engine.backup.held_plan import plan_in, refuse_strange
 from logkeep_engine.backup.making import BrokerAnswers, make_plan, unheard_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
@@ -72,7 +72,7 @@ class BackupPlanner:
         self._files = backup_plan_files()
         self._next_file = next(self._files)
         self.told: list[str] = []
-        """Notes for the user about groups that are not archived."""
+        """Notes for the user about groups and positions that are not archived, or otherwise."""
 
     def load_or_make(self, state: ArchiveState) -> BackupPlan:
         """The plan of an earlier attempt of this run, or a new one. Raises ArchiveDamaged for one whose beginning the
@@ -111,7 +111,9 @@ class BackupPlanner:
         among = {(names[topic_id], number) for topic_id, number in keys}
         found = self._control.list_topics(sorted({name for name, _ in among}))[0]
         topics = [topic for topic in found if topic.topic_id == ids.get(topic.name)]
+        told = list(self.told)
         more = self._plan(topics, topics, state, {}, among)
+        self.told[:] = told  # the positions of now are not archived
         parted = {(fork.topic_id, fork.partition) for fork in more.forks}
         missing = {(ids[name], number) for name, number in more.unavailable}
         there = {(topic.topic_id, part.id) for topic in topics for part in topic.partitions}
@@ -397,6 +399,8 @@ class BackupPlanner:
             groups=groups,
             generations=generations,
         )
+        self.told += told_of_positions(groups, plan.groups, known, ends)
+        self.told[:] = dict.fromkeys(self.told)
         slots = spec.spark.executor.slots
         plan = cut_remote(balance(plan, slots, self._connection), sizes, ends, slots, self._connection)
         log.info(

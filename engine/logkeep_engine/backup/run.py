@@ -177,8 +177,8 @@ class BackupRun(ArchivingRun):
                 attempt,
             )
             planner = BackupPlanner(self._run_id, self._spec, self._archive, control, connection)
+            planner.told = self._notes
             plan = planner.load_or_make(writer.state)
-            self._notes += planner.told
             losses = self._losses_found = LossBook(control, record=self._spec.on_data_loss is OnDataLoss.RECORD)
             self._plan = plan
             self._archive_cluster_state(writer, control)

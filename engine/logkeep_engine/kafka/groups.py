@@ -57,10 +57,12 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class GroupPositions:
-    """`notes` says which groups vanished or had no positions."""
+    """`notes` says which groups vanished or had no positions. `negative` are commits of an offset below 0, which no
+    client takes for a position."""
 
     offsets: tuple[GroupPosition, ...]
     notes: tuple[str, ...]
+    negative: tuple[GroupPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ class GroupAdmin(Admin):
             for group in groups
             if not found.get(group)
         )
-        return GroupPositions(tuple(item for group in groups for item in found.get(group, ())), notes)
+        positions = [item for group in groups for item in found.get(group, ())]
+        negative = tuple(item for item in positions if item.offset < 0)
+        return GroupPositions(tuple(item for item in positions if item.offset >= 0), notes, negative)
 
     def share_starts(self, group_ids: Iterable[str]) -> GroupPositions:
         """The start offsets of these share groups. Groups whose start offsets brokers do not tell are noted."""
@@ -110,7 +114,7 @@ class GroupAdmin(Admin):
         *,
         share: bool = False,
     ) -> dict[str, list[GroupPosition]]:
-        """By group, sorted; without groups that vanished."""
+        """By group, sorted; without groups that vanished. Negative ones are among them."""
         deadline = time.monotonic() + self._timeout
         found: dict[str, list[GroupPosition]] = {}
         left = list(groups)
@@ -124,7 +128,7 @@ class GroupAdmin(Admin):
                         GroupPosition(
                             group, item.topic, item.partition, item.offset, item.leader_epoch, item.metadata, share
                         )
-                        for item in sorted(answer.positions, key=lambda item: (item.topic, item.partition))
+                        for item in sorted(answer.positions + answer.negative, key=_place)
                     ]
                 elif answer.code in UNREACHABLE and time.monotonic() <= deadline:
                     again.append(group)
@@ -215,3 +219,7 @@ class GroupAdmin(Admin):
             if left:
                 time.sleep(self._connection.limits.control_pause)
         return refused
+
+
+def _place(position: FetchedPosition) -> tuple[str, int]:
+    return position.topic, position.partition

@@ -41,11 +41,13 @@ class FetchedPosition:
 @dataclass(frozen=True, slots=True)
 class FetchedPositions:
     """All positions of a group, or the protocol's error code of the answer; what cannot be reached is
-    COORDINATOR_NOT_AVAILABLE."""
+    COORDINATOR_NOT_AVAILABLE. `negative` are commits of an offset below 0: some clients commit -1 or -2, and all take
+    them for no position."""
 
     code: int
     throttle_ms: int = 0
     positions: tuple[FetchedPosition, ...] = ()
+    negative: tuple[FetchedPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,7 @@ def fetch_positions(group: str) -> Call[FetchedPositions]:
     def answer(read: Reader) -> FetchedPositions:
         throttle = read.int32()
         positions: list[FetchedPosition] = []
+        negative: list[FetchedPosition] = []
         problem = int(Code.NONE)
         for _ in range(read.int32()):
             topic = read.string()
@@ -173,9 +176,12 @@ def fetch_positions(group: str) -> Call[FetchedPositions]:
                 # librdkafka's clients commit the zero byte at the end of a C string, too, and do not read it.
                 metadata, code = read.string().partition("\0")[0], read.int16()
                 problem = problem or code
-                if offset >= 0:
-                    positions.append(FetchedPosition(topic, partition, offset, epoch, metadata))
-        return FetchedPositions(read.int16() or problem, throttle, () if problem else tuple(positions))
+                found = positions if offset >= 0 else negative
+                found.append(FetchedPosition(topic, partition, offset, epoch, metadata))
+        problem = read.int16() or problem
+        if problem:
+            return FetchedPositions(problem, throttle)
+        return FetchedPositions(problem, throttle, tuple(positions), tuple(negative))
 
     every_topic = struct.pack(">i", -1)
     return Call(9, 5, (pack_string(group) + every_topic,), answer)

@@ -64,11 +64,13 @@ def warnings(moved: Sequence[Moved], document: str) -> list[str]:
             f"{so_many(gaps, 'position')} of consumer groups stood where no record is (a transaction marker, or "
             "what was removed or lost): the next record was taken"
         )
-    beyond = sum(item.outcome is PositionOutcome.SET and item.move.beyond for item in moved)
+    beyond = [item.move for item in moved if item.outcome is PositionOutcome.SET and item.move.beyond]
     if beyond:
+        first = beyond[0]
         found.append(
-            f"{so_many(beyond, 'position')} of consumer groups stood past the archived end: the end of the restored "
-            "records was taken"
+            f"{so_many(len(beyond), 'position')} of consumer groups stood past the archived end: the end of the "
+            f"restored records was taken, first for group {first.group.group_id!r} in topic {first.topic} partition "
+            f"{first.group.partition}, {first.offset} for {first.group.offset} ({document})"
         )
     return found
 
