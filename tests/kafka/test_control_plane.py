@@ -15,12 +15,14 @@ from logkeep_engine.errors import (
     TopicExists,
     TopicGone,
 )
+from logkeep_engine.kafka.brokers import BrokerPool
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.connection import KafkaConnection, Limits, connection_from
 from logkeep_engine.kafka.control import Bounds, ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.kafka.protocol import parse_topic_id
 from logkeep_engine.kafka.topics import NewTopicPlan
+from logkeep_engine.kafka.trouble import BrokerTrouble
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import commit, end_transaction
 from tests.kafka.raw import batch, eventually, plain, run
@@ -83,6 +85,28 @@ def test_topic_of_the_same_name_gets_another_id(control: ControlPlane, unique: s
     control.delete_topic_ids(first)
     assert control.topic_ids([unique]) == {}
     assert control.create_topics([NewTopicPlan(unique, 1, 1)]) != first
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1:9092", "kafka-0.kafka-headless.prod.svc.cluster.local:9092"])
+def test_an_advertised_address_that_cannot_be_reached_is_named(address: str) -> None:
+    """The bootstrap address answers: it is not what is wrong."""
+    with KafkaBroker(overrides={"advertised.listeners": f"PLAINTEXT://{address}"}) as broker:
+        limits = Limits(connect=1, control=3, outage=3)
+        connection = replace(plain(broker.bootstrap), limits=limits)
+        with pytest.raises(BrokerUnavailable) as caught:
+            ControlPlane(connection).cluster_id()
+        told = f"a broker of {broker.bootstrap} answers, and names addresses of brokers that cannot be reached from "
+        assert f"{told}here: broker 1 ({address})" in caught.value.message
+        assert "advertised.listeners" in caught.value.hint
+
+        async def connect() -> None:
+            async with BrokerPool(connection, limits) as pool:
+                await pool.connected(1, 0)
+
+        with pytest.raises(BrokerTrouble, match=r"^broker 1 ") as trouble:
+            run(connect())
+        assert address in trouble.value.reason
+        assert "advertised.listeners" in trouble.value.hint
 
 
 def test_many_topics_are_described_in_pieces(

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
-from logkeep_engine.kafka.brokers import BrokerPool
+from logkeep_engine.kafka.brokers import ADVERTISED, BrokerPool
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.kept_pool import KeptPool, Question, ask_once
 from logkeep_engine.kafka.survey import Survey
@@ -27,6 +27,8 @@ from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT = 15.0  # for the first question, which also finds out whether any broker answers
+_LOOK_SECONDS = 5.0  # for a look at which brokers can be reached, after a question that none has answered
+_SHOWN = 3
 _LEAST_SETUP_MS = 1_000  # librdkafka takes no less
 _REST_SECONDS = 2.0
 """Behind so long a rest a question gets a new client. A used one keeps asking the broker that it knows as the
@@ -290,12 +292,30 @@ class Admin:
             return TopicGone(f"Cannot {what}: the topic does not exist.", hint="It was deleted meanwhile.")
         if error.code() in UNREACHABLE or error.retriable():
             servers = ", ".join(self._connection.bootstrap)
+            if unreachable := self._out_of_reach():
+                return BrokerUnavailable(
+                    f"Cannot {what}: a broker of {servers} answers, and names addresses of brokers that cannot be "
+                    f"reached from here: {unreachable}.",
+                    hint=ADVERTISED,
+                )
             last = f"; last problem: {self._problem.str()}" if self._problem is not None else ""
             return BrokerUnavailable(
                 f"Cannot {what}: no answer from {servers}: {error.str()}{last}.",
                 hint="Check spec.cluster.bootstrapServers, security.protocol, the network path and the brokers.",
             )
         return BrokerRefused(f"Cannot {what}: {error.name()}: {error.str()}.")
+
+    def _out_of_reach(self) -> str:
+        """The brokers that cannot be reached under the addresses that they advertise, with the reasons; "" if there are
+        none, or if no broker says which there are."""
+        limits = self._connection.limits
+        once = replace(self._connection, limits=replace(limits, connect=min(limits.connect, _LOOK_SECONDS), outage=0))
+        try:
+            found = [*in_a_loop(ask_once(once, BrokerPool.out_of_reach)).values()]
+        except (BrokerTrouble, LogkeepError):
+            return ""
+        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        return "; ".join(found[:_SHOWN]) + more
 
     def _refusal(self, error: KafkaError) -> BrokerRefused:
         servers = ", ".join(self._connection.bootstrap)

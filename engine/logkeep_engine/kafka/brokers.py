@@ -53,6 +53,11 @@ ANSWER_SECONDS = 10.0
 _CLIENT_ID = "logkeep"
 # The process keeps them: a worker does one task after another, and each task would touch fresh memory.
 _BUFFERS = Buffers()
+ADVERTISED = (
+    "Check that the broker is running, and that the address can be resolved and reached from here: it is the one that "
+    "the broker tells its clients (advertised.listeners). If it is of another network, take the bootstrap address of a "
+    "listener that advertises one of this network."
+)
 _AT_ONCE_SECONDS = 1.0  # a broker that is well takes milliseconds
 _IDLE_SECONDS = 540  # below the broker's connections.max.idle.ms of 10 minutes
 
@@ -155,6 +160,22 @@ class BrokerPool:
             return False
         return True
 
+    async def out_of_reach(self) -> dict[int, str]:
+        """Why the brokers that the cluster names cannot be reached, each under the address that it advertises; those
+        that can are absent. Raises BrokerTrouble if no broker says which there are, BrokerRefused."""
+
+        async def reason(node: int) -> str:
+            try:
+                await self._connect(node, 0)
+            except BrokerTrouble as trouble:
+                return trouble.reason
+            return ""
+
+        await self._refresh([])
+        nodes = sorted(self._brokers)
+        reasons = await asyncio.gather(*map(reason, nodes))
+        return {node: why for node, why in zip(nodes, reasons, strict=True) if why}
+
     # ---- requests
 
     async def send(self, node: int, lane: int, call: Call[R]) -> R:
@@ -249,12 +270,16 @@ class BrokerPool:
                         config=self._config,
                     )
             except TimeoutError as error:
-                raise BrokerTrouble(f"{self.name(node)} did not answer within {self.limits.connect:.0f} s") from error
+                raise self._not_connected(node, f" did not answer within {self.limits.connect:.0f} s") from error
             except (KafkaError, OSError, ValueError, AssertionError) as error:
                 self._raise_if_refused(node, error)
-                raise BrokerTrouble(f"{self.name(node)}: {_reason(error)}") from error
+                raise self._not_connected(node, f": {_reason(error)}") from error
             self._open[key] = wire
             return wire
+
+    def _not_connected(self, node: int, why: str) -> BrokerTrouble:
+        reason = self.name(node) + why
+        return BrokerTrouble(reason) if node < 0 else BrokerTrouble(reason, hint=ADVERTISED)
 
     def name(self, node: int) -> str:
         """For messages: `broker 3 (host:9092)`."""
