@@ -109,12 +109,13 @@ def test_what_the_user_may_not_see_is_named_and_no_run_fails(
     (warning,) = back_up(spec).warnings
     no = "CLUSTER_AUTHORIZATION_FAILED"
     assert warning == (
-        f"not archived of the cluster: ACLs ({no}); client quotas ({no}); names of SCRAM users ({no}): give the user "
-        "the ACL DESCRIBE and DESCRIBE_CONFIGS on the cluster, or set spec.clusterState to Ignore"
+        f"not archived of the cluster: ACLs ({no}); client quotas ({no}); names of SCRAM users ({no}); the brokers' "
+        f"defaults of retention ({no}): give the user the ACL DESCRIBE and "
+        "DESCRIBE_CONFIGS on the cluster, or set spec.clusterState to Ignore"
     )
     state = newest(tmp_path)
     assert (state.acls, state.quotas, state.users) == (None, None, None)
-    assert state.reasons == {"acls": no, "quotas": no, "scramUsers": no}
+    assert state.reasons == {"acls": no, "quotas": no, "scramUsers": no, "topicDefaults": no}
 
     assert back_up({**spec, "clusterState": "Ignore"}, "backup-2").warnings == ()
     archive = Archive.open(open_uri(tmp_path.as_uri()))

@@ -743,13 +743,16 @@ def test_a_damaged_state_of_the_cluster_is_refused_or_left_out(kafka: KafkaBroke
     result = bring_back(everything(kafka, tmp_path, onDamagedArchive="Skip"), "restore-2")
     assert (result.outcome, result.records) == ("Succeeded", 30)
     (told,) = [text for text in result.warnings if "does not have" in text]
-    assert told.startswith("the archive does not have the ACLs, client quotas, names of SCRAM users of run backup-1: ")
+    assert told.startswith(
+        "the archive does not have the ACLs, client quotas, names of SCRAM users, the brokers' defaults of retention "
+        "of run backup-1: "
+    )
     assert "its SHA-256 is not the one" in told
     found = result.cluster_state
     assert found is not None
     assert (found.acls, found.acls_added, found.quotas, found.quotas_kept, found.users_total) == (None,) * 5
     report = json.loads((tmp_path / "runs/restore-2/cluster-state-restored.json").read_text())
-    assert set(report["notArchived"]) == {"acls", "quotas", "scramUsers"}
+    assert set(report["notArchived"]) == {"acls", "quotas", "scramUsers", "topicDefaults"}
 
 
 def test_an_archive_without_the_state_of_its_cluster_is_refused(

@@ -16,7 +16,7 @@ import struct
 import threading
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -718,12 +718,19 @@ class Broker:
                     "resource_type": resource["resource_type"],
                     "resource_name": resource["resource_name"],
                     "configs": [
-                        {"name": name, "value": value, "config_source": 1}
-                        for name, value in (topic.configs if topic is not None and code == 0 else {}).items()
+                        {"name": name, "value": value, "config_source": 1 if _of_topic(resource) else 4}
+                        for name, value in self._configs(resource, topic).items()
+                        if code == 0
                     ],
                 }
             )
         return {"results": results}
+
+    def _configs(self, resource: Body, topic: Topic | None) -> Mapping[str, str]:
+        """What was set on a topic itself; of a broker, that it deletes nothing by default."""
+        if not _of_topic(resource):
+            return {"log.retention.ms": "-1"}
+        return {} if topic is None else topic.configs
 
     def _alter_configs(self, asked: Asked) -> Body:
         answers = []

@@ -22,6 +22,7 @@ from logkeep_engine.cli.kubectl.waiting import ended, exit_code
 from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.references import S3SecretRef
+from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification, parse_restore
 from logkeep_engine.contract.storage import StorageTls
 from logkeep_engine.errors import CredentialsMissing, SpecError
@@ -153,6 +154,13 @@ def test_details_of_a_restore_of_everything_name_the_users_to_create() -> None:
     rows = dict(lines.detail(body, NOW))
     assert rows["ACLs"] == "41 archived, 40 to be added, 1 held back"
     assert (rows["client quotas"], rows["users to create"]) == ("5 archived, 4 to be added", "2")
+
+
+def test_details_of_a_restore_name_the_topics_that_it_holds() -> None:
+    held = {"topics": 21, "topicList": ["orders", "payments"]}
+    rows = dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {"heldTopics": held}}, NOW))
+    assert rows["held topics"] == "orders, payments and 19 more: they keep all records until `logkeep release`"
+    assert "held topics" not in dict(lines.detail({"kind": "KafkaRestore", "metadata": {}, "status": {}}, NOW))
 
 
 def test_details_name_risk_archive_and_times() -> None:
@@ -339,6 +347,8 @@ def test_a_restore_has_what_was_chosen_and_nothing_else() -> None:
     assert (typed.topics.include, typed.topics.exclude) == (("orders.*",), ("orders.test",))
     assert (typed.topics.rename[0].from_, typed.topics.rename[0].to) == ("(.*)", "old.\\1")
     assert (typed.if_topic_exists, typed.consumer_groups.restore.value) == (IfTopicExists.APPEND, "Translate")
+    held = restore_spec("nightly", {"bootstrapServers": ["k:1"]}, ChoiceOptions(retention=TopicRetention.HOLD))
+    assert held["topics"] == {"retention": "Hold"}
     chosen = ChoiceOptions(offsets=RestoreOffsets.SAME, verify=RestoreVerification.FULL)
     same = parse_restore(restore_spec("nightly", {"bootstrapServers": ["k:1"]}, chosen))
     assert (same.offsets, same.verify) == (RestoreOffsets.SAME, RestoreVerification.FULL)

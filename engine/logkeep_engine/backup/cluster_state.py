@@ -1,4 +1,5 @@
-"""Archives what a cluster knows of its users beside topics and groups: ACLs, client quotas, names of SCRAM users.
+"""Archives what a cluster knows beside topics and groups: ACLs, client quotas, names of SCRAM users, and what brokers
+give topics of retention by default.
 
 It is read while the run is planned, once for all its attempts, so it belongs to the same moment as the ends of the logs
 and the positions of groups. What the user may not read is named, and no run fails for it.
@@ -16,10 +17,16 @@ from logkeep_engine.archive.catalog.facts import ClusterStateEntry
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.users import REQUEST_UNKNOWN, Known
+from logkeep_engine.log.cleanup import BROKER_RETENTION_KEYS, topic_defaults
 
 T = TypeVar("T")
 
-_NEEDED = {"acls": "DESCRIBE", "quotas": "DESCRIBE_CONFIGS", "scramUsers": "DESCRIBE"}
+_NEEDED = {
+    "acls": "DESCRIBE",
+    "quotas": "DESCRIBE_CONFIGS",
+    "scramUsers": "DESCRIBE",
+    "topicDefaults": "DESCRIBE_CONFIGS",
+}
 """The operation on the cluster that the user needs, by the key of the kind."""
 
 
@@ -42,7 +49,10 @@ def archive_cluster_state(run_id: str, archive: Archive, control: ControlPlane) 
 
 def _read(run_id: str, control: ControlPlane) -> ClusterState:
     acls, quotas, users = _asked(control.acls), _asked(control.quotas), _asked(control.scram_users)
-    found: dict[str, Known[Any]] = {"acls": acls, "quotas": quotas, "scramUsers": users}
+    defaults = topic_defaults(control.broker_configs(BROKER_RETENTION_KEYS))
+    # A user who may see quotas may see configurations: brokers that report none then cannot be made to.
+    told = Known(tuple(defaults.items()) or None, REQUEST_UNKNOWN if quotas.items is not None else quotas.reason)
+    found: dict[str, Known[Any]] = {"acls": acls, "quotas": quotas, "scramUsers": users, "topicDefaults": told}
     return ClusterState(
         run_id=run_id,
         time=int(time.time() * 1000),
@@ -55,6 +65,7 @@ def _read(run_id: str, control: ControlPlane) -> ClusterState:
         users=None if users.items is None else tuple(sorted(users.items)),
         reasons={key: known.reason for key, known in found.items() if known.items is None},
         authorizer=not acls.switched_off,
+        defaults=defaults or None,
     )
 
 

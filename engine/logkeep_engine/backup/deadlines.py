@@ -8,7 +8,7 @@ application that deletes records as soon as it has read them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.facts import Partition
@@ -16,20 +16,9 @@ from logkeep_engine.archive.catalog.packed import PackedSegments
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import totals_of
 from logkeep_engine.contract.archive import LATEST_TIME, Cause, TopicDeadline
-from logkeep_engine.log.cleanup import is_deleted
+from logkeep_engine.log.cleanup import NO_LIMITS, LogLimits
 
 LEAST_SECONDS = 1.0  # no rate is told by a shorter time
-
-
-@dataclass(frozen=True, slots=True)
-class LogLimits:
-    """How long and how much a cluster keeps of a topic's logs; None: no limit."""
-
-    ms: int | None = None
-    bytes: int | None = None
-
-
-NO_LIMITS = LogLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +42,6 @@ class RunTimes:
     begun: int
     before: int | None = None
     epoch_before: int = 0
-
-
-def limits_of(values: Mapping[str, str]) -> LogLimits | None:
-    """The limits in the configuration of a topic. None if they are not there: brokers tell them all, or none."""
-    if not is_deleted(values):
-        return NO_LIMITS
-    try:
-        ms, size = int(values["retention.ms"]), int(values["retention.bytes"])
-    except (KeyError, ValueError):
-        return None
-    return LogLimits(ms if ms >= 0 else None, size if size >= 0 else None)
 
 
 def deadlines(watched: Iterable[WatchedPartition], state: ArchiveState, times: RunTimes) -> list[TopicDeadline]:

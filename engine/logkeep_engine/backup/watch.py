@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup.deadlines import NO_LIMITS, RunTimes, WatchedPartition, deadlines, limits_of
+from logkeep_engine.backup.deadlines import RunTimes, WatchedPartition, deadlines
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, TopicPartition, open_gaps, open_pieces
 from logkeep_engine.contract.archive import Deadlines
 from logkeep_engine.contract.names import BACKUP
@@ -22,6 +22,7 @@ from logkeep_engine.errors import LogkeepError
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import Bounds, ControlPlane
 from logkeep_engine.kafka.effective import effective_topic_configs
+from logkeep_engine.log.cleanup import NO_LIMITS, limits_of
 
 log = logging.getLogger(__name__)
 

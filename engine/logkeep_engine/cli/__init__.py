@@ -28,6 +28,7 @@ from logkeep_engine.cli import (
     inspect,
     log,
     reconcile,
+    release,
     restore,
     retention,
     verify,
@@ -51,6 +52,7 @@ app = typer.Typer(
 for command in (
     backup,
     restore,
+    release,
     groups,
     diff,
     drill,

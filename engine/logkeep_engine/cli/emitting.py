@@ -63,9 +63,9 @@ def kafka_topics(
     """A KafkaTopic for each topic, with the partitions, the replicas and the configuration that it has when it is
     restored. Pure."""
     from logkeep_engine.restore.emitting import kafka_topic
-    from logkeep_engine.restore.topics import own_configs, replicas_of
+    from logkeep_engine.restore.topics import ending_configs, replicas_of
 
     for choice in choices:
         replicas = replicas_of(choice.source, spec.topics.replication_factor)
-        configs = own_configs(choice.source.configs, spec.topics.configs)
+        configs = ending_configs(choice.source.configs, spec.topics)
         yield kafka_topic(choice.target, choice.partition_count, replicas, configs, cluster, version)

@@ -216,7 +216,10 @@ def _print_cluster_state(archive: Description) -> None:
     users = table("SCRAM user", "mechanism", "iterations")
     for name, mechanism, iterations in state.scram_users or ():
         users.add_row(name, mechanism, str(iterations))
-    for found in (acls, quotas, users):
+    defaults = table("default of topics", "value")
+    for key, value in sorted((state.topic_defaults or {}).items()):
+        defaults.add_row(key, value)
+    for found in (acls, quotas, users, defaults):
         if found.row_count:
             stdout().print(found)
 

@@ -212,6 +212,8 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
         if measured.cycle and result.outcome == "Succeeded":
             told = f"{measured.drilled}/{measured.total}, all partitions within {measured.runs} runs"
             rows.append(("drilled", told))
+    if result.held_topics is not None:
+        rows.append(("held topics", str(result.held_topics.total)))
     if result.verification is not None:
         found = result.verification
         rows += [("verification", f"{found.outcome}: {found.message}"), ("report", found.report)]

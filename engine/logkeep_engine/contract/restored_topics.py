@@ -77,6 +77,16 @@ class TopicConfigs(Model):
         return self
 
 
+class TopicRetention(StrEnum):
+    """`Refuse`: nothing is restored if a target would delete records by its own retention. `Hold`: the targets delete
+    none until the topics are released. `Apply`: they delete what their retention says.
+    """
+
+    REFUSE = "Refuse"
+    HOLD = "Hold"
+    APPLY = "Apply"
+
+
 class ChosenPartition(Model):
     """A partition that is restored, by the archived name of its topic, and the partition of the target that it goes
     to; None: the one of the same number.
@@ -95,7 +105,8 @@ class ChosenPartition(Model):
 class RestoreTopics(Model):
     """`replicationFactor` is that of created topics; None: as many replicas as the archived topic had. Of topics that
     `partitions` names, only the partitions that it names are restored. `partitionCount` is the number of partitions of
-    all targets; None: that of the archived topic.
+    all targets; None: that of the archived topic. `retention`: what becomes of records that a target would delete,
+    because they are older, or more, than it keeps.
     """
 
     include: SomePatterns = (".*",)
@@ -105,6 +116,7 @@ class RestoreTopics(Model):
     configs: TopicConfigs = TopicConfigs()
     partitions: tuple[ChosenPartition, ...] = ()
     partition_count: Annotated[int, Field(ge=1, le=MAX_PARTITION_COUNT)] | None = None
+    retention: TopicRetention = TopicRetention.REFUSE
 
     @model_validator(mode="after")
     def _each_partition_once(self) -> RestoreTopics:

@@ -280,6 +280,15 @@ class ClusterStateFacts:
 
 
 @dataclass(frozen=True)
+class HeldTopics:
+    """The topics that a restore has left without limits of retention (`spec.topics.retention: Hold`), until they are
+    released: how many, and the first MAX_LIST."""
+
+    total: int
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class DrillFacts:
     """The findings of a drill: the seconds from its start until the last record was acknowledged, and until all was
     verified. `partitions` were restored. `report` is the URI of the document that tells all of it.
@@ -340,6 +349,7 @@ class RunResult(_Document):
     dry_run: DryRunReport | None = None
     drill: DrillFacts | None = None  # a drill that has restored everything has it
     emitted: EmittedFacts | None = None
+    held_topics: HeldTopics | None = None  # a restore that holds its topics has it
     reconciled: ReconcileFacts | None = None
     requested_by: str | None = None
 
@@ -348,7 +358,10 @@ class RunResult(_Document):
         numbers = self.coverage.without_names() if self.coverage is not None else None
         report = self.archive.without_topics() if self.archive is not None else None
         state = replace(self.cluster_state, users=(), held_back=()) if self.cluster_state is not None else None
-        short = replace(self, loss=(), warnings=(), coverage=numbers, archive=report, cluster_state=state)
+        held = replace(self.held_topics, topics=()) if self.held_topics is not None else None
+        short = replace(
+            self, loss=(), warnings=(), coverage=numbers, archive=report, cluster_state=state, held_topics=held
+        )
         for length in (2000, 500, 100, 0):
             short = replace(short, message=short.message[:length])
             if short.verification is not None:

@@ -26,7 +26,7 @@ from logkeep_engine.contract.pattern_lists import Patterns, SomePatterns
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.reconcile import ReconcileSpec
-from logkeep_engine.contract.restored_topics import Renames, RestoreTopics, TopicName
+from logkeep_engine.contract.restored_topics import Renames, RestoreTopics, TopicName, TopicRetention
 from logkeep_engine.contract.retention import Retention
 from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
@@ -473,6 +473,8 @@ class KafkaRestoreSpec(Model):
             raise ValueError("consumerGroups.restore may only be None with drill, which moves no groups")
         if self.topics.rename:
             raise ValueError("topics.rename has no effect with drill, which gives its topics names of its own")
+        if self.topics.retention is not TopicRetention.REFUSE:
+            raise ValueError("topics.retention has no effect with drill, which deletes its topics")
         if self.dry_run:
             raise ValueError("dryRun has no effect with drill, which writes to topics of its own")
         return self

@@ -1,13 +1,69 @@
-"""Tells what a topic's configuration says of its cleaning. Whoever asks whether a topic is compacted asks here."""
+"""Tells what a topic's configuration says of its cleaning. Whoever asks whether a topic is compacted, or how long it
+keeps its records, asks here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-POLICY = "cleanup.policy"
+POLICY, RETENTION_MS, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
+RETENTION_KEYS = (POLICY, RETENTION_MS, RETENTION_BYTES)
+"""The keys of a topic's configuration that say which of its records Kafka deletes."""
+BROKER_RETENTION_KEYS = (
+    *("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    *("log.retention.bytes", "log.cleanup.policy"),
+)
+"""The keys of a broker's configuration that say what topics have of RETENTION_KEYS by default."""
+_MS_OF = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
 _DELETE = "delete"
 _COMPACT = "compact"
 _DAY_MS = 86_400_000  # the brokers' default of `delete.retention.ms`
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """How long and how much a cluster keeps of a topic's logs; None: no limit."""
+
+    ms: int | None = None
+    bytes: int | None = None
+
+
+NO_LIMITS = LogLimits()
+
+
+def limits_of(values: Mapping[str, str]) -> LogLimits | None:
+    """The limits in the whole configuration of a topic. None if they are not there: brokers tell them all, or none."""
+    if not is_deleted(values):
+        return NO_LIMITS
+    try:
+        ms, size = int(values[RETENTION_MS]), int(values[RETENTION_BYTES])
+    except (KeyError, ValueError):
+        return None
+    return LogLimits(ms if ms >= 0 else None, size if size >= 0 else None)
+
+
+def topic_defaults(brokers: Mapping[str, str]) -> dict[str, str]:
+    """What a topic has of RETENTION_KEYS unless it was set on the topic itself, by the configuration of the brokers.
+    Keys that do not follow from it are absent.
+
+    Of the three keys for the time the finest one that is set counts, and any time below 0 stands for no limit.
+    """
+    found = {}
+    if (policy := brokers.get("log.cleanup.policy")) is not None:
+        found[POLICY] = policy
+    times = [_number(brokers[key], unit) for key, unit in _MS_OF.items() if key in brokers]
+    found |= {RETENTION_MS: times[0]} if times and times[0] else {}
+    size = _number(brokers.get("log.retention.bytes", ""), 1)
+    return found | ({RETENTION_BYTES: size} if size else {})
+
+
+def _number(text: str, unit: int) -> str:
+    """The number of so many units, -1 for any below 0. Empty for a text that is not a number."""
+    try:
+        return str(max(-1, int(text) * unit))
+    except ValueError:
+        return ""
 
 
 def is_compacted(configs: Mapping[str, str]) -> bool:

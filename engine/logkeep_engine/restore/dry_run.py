@@ -24,6 +24,7 @@ from logkeep_engine.contract.dry_run import (
     PlannedTopic,
 )
 from logkeep_engine.contract.emitting import EmittedFacts
+from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
 from logkeep_engine.errors import BrokerRefused, LogkeepError
 from logkeep_engine.kafka.client import RawClient
@@ -35,6 +36,7 @@ from logkeep_engine.restore.emitting import emit
 from logkeep_engine.restore.everything import check_everything, plan_cluster_state
 from logkeep_engine.restore.group_moves import select_and_rename
 from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
+from logkeep_engine.restore.held_topics import held_topics, told_held
 from logkeep_engine.restore.partitions import done_partitions
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.planner import RestorePlanner
@@ -74,6 +76,8 @@ def find_out(context: RestoreContext) -> DryRunFindings:
     there = context.control.topic_ids(topic.target for topic in plan.topics)
     created = CreatedTopics(context.control, planned.archived, context.spec.topics)
     warnings = [*plan.warnings, *_check_creation(context, planned, created, there)]
+    if told := told_held(held_topics(context, plan), would=True):
+        warnings.insert(0, told)
     if not planned.fresh:
         with context.refusals:
             check_everything(context, planned.archived)
@@ -161,7 +165,8 @@ def _check_rights(context: RestoreContext, plan: RestorePlan) -> None:
                     context.refusals.add(deletion_refused(target))
 
     asyncio.run(ask())
-    fixed = context.control.unconfigurable([topic.target for topic in plan.topics if topic.created])
+    held = context.spec.topics.retention is TopicRetention.HOLD
+    fixed = context.control.unconfigurable([topic.target for topic in plan.topics if topic.created or held])
     if fixed:
         context.refusals.add(_may_not("change the configuration of", fixed, "ALTER_CONFIGS"))
 

@@ -26,7 +26,7 @@ from logkeep_engine.contract.spec import KafkaRestoreSpec
 from logkeep_engine.contract.values import MAX_DNS_NAME
 from logkeep_engine.errors import SpecError
 from logkeep_engine.restore.context import Planned, RestoreContext
-from logkeep_engine.restore.topics import BROKER_DEFAULT, own_configs
+from logkeep_engine.restore.topics import BROKER_DEFAULT, ending_configs
 
 
 def resource_name(topic: str) -> str:
@@ -89,7 +89,7 @@ def emitted_topics(context: RestoreContext, planned: Planned) -> list[dict[str, 
             topic.target,
             topic.partition_count,
             topic.replication_factor,
-            own_configs(planned.archived.topics[topic.topic_id].configs, spec.topics.configs),
+            ending_configs(planned.archived.topics[topic.topic_id].configs, spec.topics),
             options.strimzi_cluster or "",
             options.strimzi_api or StrimziVersion.V1,
         )

@@ -12,22 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Never
+from dataclasses import dataclass
+from typing import Any
 
 from logkeep_engine.contract.spec import KafkaRestoreSpec, RestoreGroups
 from logkeep_engine.errors import PositionsDiffer, SpecError, StateAltered
-from logkeep_engine.kafka.connection import connection_from
-from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.report import Reporter
 from logkeep_engine.restore.alive import refuse_alive
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.group_changes import ChangeLog, KeptChange, PositionChange, key_of
 from logkeep_engine.restore.group_moves import PositionOutcome, chosen_names, select_and_rename, translate
 from logkeep_engine.restore.group_preview import PreviewedPosition, predicted_maps, preview_groups
 from logkeep_engine.restore.groups import archived_end, change_positions, opener, positions_of, refuse_members
+from logkeep_engine.restore.opening import open_run
 from logkeep_engine.restore.planner import RestorePlanner
-from logkeep_engine.restore.state import PLAN, RESULT, archive_to_restore, open_state
+from logkeep_engine.restore.state import PLAN, RESULT
 from logkeep_engine.restore.taking_over import RunClaim
 
 _REFUSED = PositionOutcome.REFUSED
@@ -80,29 +78,8 @@ class Changed:
 @contextmanager
 def open_groups(spec: KafkaRestoreSpec, run_id: str | None, environ: Mapping[str, str]) -> Iterator[RestoredGroups]:
     """The groups of a run of a restore; None: of one that has not begun. Raises what storage and brokers raise."""
-    archive, connection = archive_to_restore(spec, environ), connection_from(spec.cluster, environ)
-    state = open_state(run_id or _NO_RUN, spec, archive, environ)
-    with ControlPlane(connection) as control:
-        cluster_id = control.cluster_id()
-        control.only(cluster_id)
-        yield RestoredGroups(
-            RestoreContext(
-                run_id=state.run_id,
-                spec=spec,
-                archive=archive,
-                state=state,
-                cluster_id=cluster_id,
-                control=control,
-                connection=replace(connection, cluster_id=cluster_id),
-                runner_factory=_no_tasks,
-                reporter=Reporter(state.run_id),
-            ),
-            begun=run_id is not None,
-        )
-
-
-def _no_tasks() -> Never:
-    raise AssertionError("commands about groups have no tasks")
+    with open_run(spec, run_id or _NO_RUN, environ) as context:
+        yield RestoredGroups(context, begun=run_id is not None)
 
 
 class RestoredGroups:

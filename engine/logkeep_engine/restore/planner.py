@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeVar
 
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -17,6 +18,7 @@ from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.kafka.topics import NewTopicPlan
+from logkeep_engine.log.cleanup import BROKER_RETENTION_KEYS, topic_defaults
 from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
@@ -26,6 +28,7 @@ from logkeep_engine.restore.emitting import refuse_too_many
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.everything import check_everything
 from logkeep_engine.restore.group_moves import select_and_rename
+from logkeep_engine.restore.keeping import check_keeping, lacks_own, refuse_going, source_defaults, told_defaults
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.outside import refuse_outside
 from logkeep_engine.restore.plan import (
@@ -206,6 +209,7 @@ class RestorePlanner:
         with refusals:
             warnings += check_everything(context, archived)
         told, existing = self._check_targets(archived, choices, existing, replaced)
+        told += self._check_keeping(archived, choices, existing, pointed.plan)
         extents = extents_of(spec.offsets, archived, choices, pointed.plan)
         warnings += self._fill(archived, choices, extents)
         findings = self._check_archive(archived, choices, pointed.plan, whole)
@@ -277,6 +281,32 @@ class RestorePlanner:
                 refuse_unreadable(self._context.connection, [choice.target for choice in choices])
         return warnings, suitable
 
+    def _check_keeping(
+        self,
+        archived: ArchiveState,
+        choices: Sequence[Choice],
+        existing: Mapping[str, ExistingTopic],
+        at: PointPlan | None,
+    ) -> list[str]:
+        """Raises TargetUnsuitable if targets would delete records by their own retention, and must not; returns
+        warnings about that, and about topics whose retention is another one than in the source."""
+        context, wanted = self._context, self._spec.topics
+        created = [choice for choice in choices if choice.target not in existing]
+        brokers = self._brokers if created else {}
+        found = check_keeping(archived, choices, existing, brokers, wanted, at, int(time.time() * 1000))
+        warnings: list[str] = []
+        with context.refusals:
+            warnings += refuse_going(found, wanted.retention, drill=context.drill is not None)
+        if any(lacks_own(choice.source, wanted.configs) for choice in created):
+            source, told = source_defaults(context.archive, archived, self._spec.point)
+            warnings += [*told, *told_defaults(created, wanted, source, topic_defaults(brokers))]
+        return warnings
+
+    @cached_property
+    def _brokers(self) -> Mapping[str, str]:
+        """The configuration of the target's brokers, as far as it decides how created topics are."""
+        return self._control.broker_configs((*BROKER_KEYS, *BROKER_RETENTION_KEYS))
+
     def _has_no_groups(self) -> bool:
         """Whether the cluster has never had a position. A broker that is asked for one creates its own topic for
         them."""
@@ -328,7 +358,7 @@ class RestorePlanner:
             )
             for choice in created
         ]
-        brokers = self._control.broker_configs(BROKER_KEYS) if created else {}
+        brokers = self._brokers if created else {}
         own = (own_configs(choice.source.configs, wanted.configs) for choice in created)
         found = (
             too_few_in_sync(choice.target, configs, topic.replication_factor, brokers)

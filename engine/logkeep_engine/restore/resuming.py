@@ -28,7 +28,7 @@ from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.group_changes import copy_changes
 from logkeep_engine.restore.plan import RestorePlan, spec_digest
 from logkeep_engine.restore.remembered import FILE, RUN_NOTE, noted_run
-from logkeep_engine.restore.state import ACLS_SENT, ALL_BUT_USERS, ALTERED, COUNTED, PLAN, RestoreState
+from logkeep_engine.restore.state import ACLS_SENT, ALL_BUT_USERS, ALTERED, COUNTED, HELD_NOTE, PLAN, RestoreState
 from logkeep_engine.restore.taking_over import RunClaim, refuse_taken_over
 
 
@@ -118,7 +118,7 @@ def take_over(
         for info in storage.list(old):
             storage.put(own + info.path[len(old) :], storage.read(info.path))
     copy_changes(other, state)
-    for note in (COUNTED, ALL_BUT_USERS, ACLS_SENT):
+    for note in (COUNTED, ALL_BUT_USERS, ACLS_SENT, HELD_NOTE):
         if storage.list(other.file(note)):
             storage.put(state.file(note), storage.read(other.file(note)))
     storage.put(state.file(PLAN), plan.to_json())

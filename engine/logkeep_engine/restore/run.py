@@ -12,6 +12,7 @@ place of its state (`state`) lie, in this order, what a driver that starts again
     alive.json            that the driver is still running, again and again, and at the end that it has ended (`alive`)
     taken-over.json       which other run continues this one, which must stop (`taking_over`)
     restore-plan.json     sources, targets, producer ids, start offsets, what is left out; made once
+    held-topics.json      the retention of existing topics, before they are held (`held_topics`)
     point.json            what the point of the restore gives, if it has one: for people
     offset-maps/...       a partition is done when its map is there
     divided/...           the same of archived partitions whose records went to several ones
@@ -59,6 +60,7 @@ from logkeep_engine.restore.everything import restore_cluster_state
 from logkeep_engine.restore.facts import facts_of_run, note_restored, restored_before, told_of_records
 from logkeep_engine.restore.fence import RunFence
 from logkeep_engine.restore.groups import move_groups
+from logkeep_engine.restore.held_topics import held_topics, hold_existing, told_held
 from logkeep_engine.restore.outside import refuse_without_records
 from logkeep_engine.restore.partitions import restore_open_partitions
 from logkeep_engine.restore.plan import spec_digest
@@ -328,6 +330,7 @@ class RestoreRun(DriverRun):
         counted = not planned.fresh and is_counted(context.state)
         if not counted:
             topics.create(planned.plan, fresh=planned.fresh)
+            hold_existing(context, planned)
         summaries = restore_open_partitions(context, planned)
         context.reporter.phase("Finishing")
         if counted:
@@ -342,8 +345,11 @@ class RestoreRun(DriverRun):
             *warnings,
             *topics.finish(planned.plan, fresh=planned.fresh),
         ]
+        held = held_topics(context, planned.plan)
         return replace(
             facts_of_run(verified, context, planned, summaries, moved),
+            held_topics=held,
+            message=told_held(held) or verified.message,
             warnings=(*planned.plan.warnings, *verified.warnings, *warnings),
         )
 

@@ -34,6 +34,7 @@ DIVIDED = "divided"
 COUNTED = "counted.json"
 ALL_BUT_USERS = "all-but-users.json"
 ACLS_SENT = "acls-sent.json"
+HELD_NOTE = "held-topics.json"
 
 ALTERED = (
     "The object was altered, or is not of this restore. Find out who may write to the place of the state, and give it "

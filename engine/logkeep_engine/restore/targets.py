@@ -16,14 +16,14 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.effective import applied_topic_configs
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.witnesses import Fate
+from logkeep_engine.log.cleanup import RETENTION_KEYS
+from logkeep_engine.restore.keeping import RestoredTopic, TargetRetention, going
 from logkeep_engine.restore.plan import RestorePlan, TopicPlan
 from logkeep_engine.restore.replacing import delete_replaced
 from logkeep_engine.restore.topics import (
     MARK_KEY,
-    RETENTION_KEYS,
+    ending_configs,
     final_configs,
-    own_configs,
-    retention_warnings,
     topic_facts,
     topic_segments,
     working_configs,
@@ -82,7 +82,7 @@ class CreatedTopics:
 
     def own(self, topic: TopicPlan) -> dict[str, str]:
         """The configuration that a created topic gets at the end."""
-        return own_configs(self._state.topics[topic.topic_id].configs, self._wanted.configs)
+        return ending_configs(self._state.topics[topic.topic_id].configs, self._wanted)
 
     def missing(self, wanted: Sequence[NewTopicPlan]) -> list[NewTopicPlan]:
         """The topics of these that brokers do not know. Raises TopicExists for one that this run has not created."""
@@ -114,10 +114,8 @@ class CreatedTopics:
             f"{', '.join(RETENTION_KEYS)} before you use it"
             for name in late
         ]
-        now_ms = int(time.time() * 1000)
+        warnings += self._told_going(plan, created, configs)
         for topic in created:
-            facts = topic_facts(topic_segments(self._state, self._state.topics[topic.topic_id]))
-            warnings += retention_warnings(topic.target, configs.get(topic.target, {}), facts, now_ms)
             wanted = self._state.topics[topic.topic_id].replication_factor
             if topic.replication_factor < wanted and self._wanted.replication_factor is None:
                 warnings.append(
@@ -125,6 +123,21 @@ class CreatedTopics:
                     "version planned this run, and took the brokers that were alive then for all"
                 )
         return warnings
+
+    def _told_going(
+        self, plan: RestorePlan, created: Sequence[TopicPlan], configs: Mapping[str, Mapping[str, str]]
+    ) -> list[str]:
+        """The warnings about records that created topics delete by the configuration that brokers report, except those
+        that the plan has. A drill deletes its topics, and has them in its plan alone."""
+        found, now_ms = [], int(time.time() * 1000)
+        for topic in created if not self._mark else ():
+            there, own = configs.get(topic.target, {}), self.own(topic)
+            retention = TargetRetention.of({key: value for key, value in there.items() if key in own}, there)
+            restored = RestoredTopic.of_plan(self._state, topic)
+            goes = going(self._state, restored, retention, plan.point, now_ms) if there else None
+            if goes is not None and not any(known.startswith(goes.why) for known in plan.warnings):
+                found.append(str(goes))
+        return found
 
     def _divided(self, created: Sequence[TopicPlan]) -> tuple[list[str], list[TopicPlan]]:
         """The topics of these that still carry the working configuration, by the key that is taken from it last, and
@@ -149,8 +162,7 @@ class CreatedTopics:
         warnings: list[str] = []
         set_keys: dict[str, dict[str, str | None]] = {}
         for topic in created:
-            source = self._state.topics[topic.topic_id].configs
-            wanted = {**own_configs(source, self._wanted.configs), **self._mark}
+            wanted = {**self.own(topic), **self._mark}
             own, gone = final_configs(wanted, self._working(topic))
             refused: dict[str, str] = {}
             try:

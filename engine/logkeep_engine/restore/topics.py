@@ -13,11 +13,11 @@ from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.row_facts import content_of
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.contract.restored_topics import ConfigPolicy, TopicConfigs
+from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics, TopicConfigs, TopicRetention
 from logkeep_engine.contract.spec import RestoreOffsets
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import TargetUnsuitable, TopicExists
-from logkeep_engine.log.cleanup import is_compacted, is_deleted
+from logkeep_engine.log.cleanup import RETENTION_BYTES, RETENTION_MS, is_compacted
 from logkeep_engine.log.varints import INT64_MAX
 from logkeep_engine.restore.plan import NEEDS_PRODUCER_ID, NO_TASK, PartitionPlan, PointPlan, TopicPlan
 from logkeep_engine.restore.same import Extent, Extents
@@ -144,13 +144,12 @@ def check_append(choice: Choice, existing: ExistingTopic, facts: TopicFacts, now
             hint=f"Set max.message.bytes of {name} to {facts.max_batch_bytes} or more.",
         )
     _check_timestamp_bounds(choice, existing, facts, now_ms)
-    warnings = retention_warnings(name, configs, facts, now_ms)
-    if existing.compacts:
-        warnings.append(
-            f"topic {name} is compacted: the restored records come after what it holds, so for a key that both have "
-            "the restored value stays, also where it is the older one"
-        )
-    return warnings
+    if not existing.compacts:
+        return []
+    return [
+        f"topic {name} is compacted: the restored records come after what it holds, so for a key that both have the "
+        "restored value stays, also where it is the older one"
+    ]
 
 
 def _refuse_other_count(choice: Choice, existing: ExistingTopic) -> None:
@@ -190,33 +189,12 @@ def _check_timestamp_bounds(choice: Choice, existing: ExistingTopic, facts: Topi
             )
 
 
-RETENTION_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
-"""The keys of a topic's configuration that say which of its records Kafka deletes."""
-
-
-def retention_warnings(name: str, configs: Mapping[str, str], facts: TopicFacts, now_ms: int) -> list[str]:
-    """The warnings for a topic whose own configuration will soon remove restored records."""
-    warnings = []
-    if is_deleted(configs):
-        keep_ms = int(configs.get("retention.ms", -1))
-        if keep_ms >= 0 and 0 <= facts.min_timestamp < now_ms - keep_ms:
-            what = "all" if facts.max_timestamp < now_ms - keep_ms else "some"
-            warnings.append(
-                f"topic {name}: retention.ms={keep_ms} and {what} restored segments hold records older than that: "
-                "Kafka deletes them soon; "
-                "raise retention.ms to keep them"
-            )
-        keep_bytes = int(configs.get("retention.bytes", -1))
-        if 0 <= keep_bytes < facts.bytes:
-            warnings.append(
-                f"topic {name}: retention.bytes={keep_bytes} a partition, {facts.bytes} bytes were archived: Kafka "
-                "may delete the oldest"
-            )
-    return warnings
-
-
 MARK_KEY = "message.timestamp.after.max.ms"
 """The key by which a topic shows that a restore, or a drill, has created it and has not finished it."""
+
+
+HELD = {RETENTION_BYTES: "-1", RETENTION_MS: "-1"}
+"""The configuration by which a topic deletes nothing, of those that it is filled with."""
 
 
 def working_configs(facts: TopicFacts) -> dict[str, str]:
@@ -232,8 +210,7 @@ def working_configs(facts: TopicFacts) -> dict[str, str]:
         MARK_KEY: str(INT64_MAX),
         "message.timestamp.before.max.ms": str(INT64_MAX),
         "message.timestamp.type": "CreateTime",
-        "retention.bytes": "-1",
-        "retention.ms": "-1",
+        **HELD,
     }
 
 
@@ -242,6 +219,13 @@ def own_configs(source: Mapping[str, str], wanted: TopicConfigs) -> dict[str, st
     kept = source if wanted.policy is ConfigPolicy.RESTORE else {}
     left_out = {*_CLUSTER_BOUND, *wanted.ignore}
     return {key: value for key, value in kept.items() if key not in left_out} | wanted.override
+
+
+def ending_configs(source: Mapping[str, str], wanted: RestoreTopics) -> dict[str, str]:
+    """The configuration that a created topic has when the restore ends. One that is held gets its retention with its
+    release."""
+    own = own_configs(source, wanted.configs)
+    return {**own, **HELD} if wanted.retention is TopicRetention.HOLD else own
 
 
 def final_configs(own: Mapping[str, str], working: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

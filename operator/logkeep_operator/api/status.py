@@ -351,6 +351,14 @@ class EmittedStatus(StatusPart):
 
 
 @dataclass(frozen=True)
+class HeldTopicsStatus(StatusPart):
+    """The topics that the last run has left without limits of retention: how many, and the first names."""
+
+    topics: int = 0
+    topic_list: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class HistoryEntry(StatusPart):
     run_id: str = ""
     outcome: str = ""
@@ -369,7 +377,7 @@ class HistoryEntry(StatusPart):
 class Status(StatusWithConditions):
     """Only a KafkaBackup has `last_handled_run`, `last_handled_backup_runs`, `recovery`, `retention`, `coverage` and
     `reconcile`. Only a KafkaRestore has `last_handled_retry`, `last_handled_run_again`, `restored_by`, `offset_map`,
-    `verification`, `cluster_state` and `emitted`. Both kinds have all other fields."""
+    `verification`, `cluster_state`, `emitted` and `held_topics`. Both kinds have all other fields."""
 
     phase: Phase | None = None
     run: RunStatus | None = None
@@ -391,6 +399,7 @@ class Status(StatusWithConditions):
     dry_run: DryRunStatus | None = None
     drill: DrillStatus | None = None
     emitted: EmittedStatus | None = None
+    held_topics: HeldTopicsStatus | None = None
     coverage: CoverageStatus | None = None
     reconcile: ReconcileStatus | None = None
     warnings: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import (
     ClusterStateFacts,
     DrillFacts,
+    HeldTopics,
     LossFact,
     PartitionProgress,
     Progress,
@@ -156,6 +157,8 @@ def _result(document: RunResult) -> None:
         _drill(document.drill)
     if document.emitted is not None:
         _emitted(document.emitted)
+    if document.held_topics is not None:
+        _held_topics(document.held_topics)
     if document.dry_run is not None:
         _dry_run(document.dry_run)
 
@@ -236,6 +239,12 @@ def _emitted(facts: EmittedFacts) -> None:
     _text("emitted.configMap", facts.config_map, MAX_ID)
     _text("emitted.key", facts.key, MAX_ID)
     _integers(topics=facts.topics)
+
+
+def _held_topics(held: HeldTopics) -> None:
+    _integers(heldTopics=held.total)
+    for topic in held.topics:
+        _text("heldTopics.topics", topic, MAX_TOPIC)
 
 
 def _loss(fact: LossFact) -> None:

@@ -13,6 +13,7 @@ from logkeep_operator.api.status import (
     MAX_LISTED,
     DryRunStatus,
     EmittedStatus,
+    HeldTopicsStatus,
     MovingTopic,
     PlannedGroupStatus,
     PlannedPositionStatus,
@@ -124,6 +125,12 @@ def emitted_status(result: RunResult) -> EmittedStatus | None:
     """Where the run has written KafkaTopics, None if it has written none."""
     facts = result.emitted
     return None if facts is None else EmittedStatus(facts.config_map, facts.key, facts.topics)
+
+
+def held_topics_status(result: RunResult) -> HeldTopicsStatus | None:
+    """The topics that the run holds, None if it holds none."""
+    held = result.held_topics
+    return None if held is None else HeldTopicsStatus(held.total, tuple(map(cut, held.topics[:MAX_LISTED])))
 
 
 def restored_state(result: RunResult) -> RestoredStateStatus | None:

@@ -299,6 +299,7 @@ class _Reconciliation(Starting):
             restored_by=None,
             dry_run=None,
             emitted=None,
+            held_topics=None,
             verification=None,
         )
         self.note_reasons()

@@ -24,6 +24,7 @@ from logkeep_operator.reconcile.progress import (
     dry_run_status,
     emitted_status,
     final_progress,
+    held_topics_status,
     loss_entries,
     restored_state,
     verification_status,
@@ -286,7 +287,11 @@ class Step:
         if result is None:
             unknown = succeeded and not self.status.loss
             return (conditions.data_loss_unknown(outcome.message),) if unknown else ()
-        self.status = replace(self.status, emitted=emitted_status(result) or self.status.emitted)
+        self.status = replace(
+            self.status,
+            emitted=emitted_status(result) or self.status.emitted,
+            held_topics=held_topics_status(result) or self.status.held_topics,
+        )
         if outcome.outcome is StatusOutcome.DRY_RUN:
             self.status = replace(self.status, dry_run=dry_run_status(result))
             return ()

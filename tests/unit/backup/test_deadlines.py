@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from logkeep_engine.archive.catalog.state import ArchiveState
-from logkeep_engine.backup.deadlines import NO_LIMITS, LogLimits, RunTimes, WatchedPartition, deadlines, limits_of
+from logkeep_engine.backup.deadlines import RunTimes, WatchedPartition, deadlines
 from logkeep_engine.contract.archive import LATEST_TIME, Cause
+from logkeep_engine.log.cleanup import NO_LIMITS, LogLimits
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import ORDERS, TIME, archive_of, changed, chunk
 
@@ -41,24 +42,6 @@ def archived(storage: Storage, *, hours: float = 0, size: int = 3600) -> Archive
     )
     found = [replace(receipts[0], segments=(entries[0],)), replace(receipts[1], segments=(later,))]
     return archive_of(storage, *found).load()
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"retention.ms": "1000", "retention.bytes": "-1"}, LogLimits(ms=1000)),
-        ({"retention.ms": "-1", "retention.bytes": "5", "cleanup.policy": "delete"}, LogLimits(bytes=5)),
-        ({"retention.ms": "7", "retention.bytes": "5", "cleanup.policy": "compact,delete"}, LogLimits(7, 5)),
-        ({"retention.ms": "7", "retention.bytes": "5", "cleanup.policy": "compact, delete"}, LogLimits(7, 5)),
-        ({"retention.ms": "7", "retention.bytes": "5", "cleanup.policy": "compact"}, NO_LIMITS),
-        ({"retention.ms": "-1", "retention.bytes": "-1"}, NO_LIMITS),
-        ({"retention.ms": "7"}, None),
-        ({"retention.ms": "often", "retention.bytes": "5"}, None),
-        ({}, None),
-    ],
-)
-def test_limits_are_those_that_delete(values: dict[str, str], expected: LogLimits | None) -> None:
-    assert limits_of(values) == expected
 
 
 def test_a_record_is_kept_for_retention_ms_from_the_time_of_the_oldest_that_is_not_archived() -> None:

@@ -538,6 +538,8 @@ BAD_RESTORES = [
         "spec.topics.partitions[0].partition",
         "less than or equal to 2147483646",
     ),
+    (restore(topics={"retention": "Keep"}), "spec.topics.retention", "Refuse"),
+    (restore(drill={}, topics={"retention": "Hold"}), "spec", "topics.retention has no effect with drill"),
     (restore(topics={"partitionCount": 0}), "spec.topics.partitionCount", "greater than or equal to 1"),
     (restore(topics={"partitionCount": 10_001}), "spec.topics.partitionCount", "less than or equal to 10000"),
     (

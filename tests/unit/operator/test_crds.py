@@ -174,7 +174,7 @@ SIZES = {
             "KafkaBackup",
             {
                 *("offsetMap", "verification", "clusterState", "lastHandledRetry", "lastHandledRunAgain"),
-                *("restoredBy", "progress.point", "dryRun.clusterState", "emitted"),
+                *("restoredBy", "progress.point", "dryRun.clusterState", "emitted", "heldTopics"),
             },
         ),
         (

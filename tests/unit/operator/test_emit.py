@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logkeep_engine.contract.emitting import EmittedFacts
-from logkeep_engine.contract.run import RunRequest
+from logkeep_engine.contract.run import HeldTopics, RunRequest
 from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile import FoundKafka
 from tests.unit.operator.test_dry_run import REPORT, begun, found
@@ -83,6 +83,20 @@ def test_the_status_says_where_the_topics_are() -> None:
     assert world.status.emitted is not None
     assert world.status.emitted.to_dict() == {"configMap": name, "key": "kafka-topics.yaml", "topics": 7}
     assert Status.from_dict(world.status.to_dict()) == world.status
+
+
+def test_the_status_says_which_topics_are_held_until_another_run_begins() -> None:
+    world = begun(**EMIT)
+    held = HeldTopics(30, tuple(f"t{number}" for number in range(20)))
+    ended(world, held_topics=held, message="30 topics keep all records until `logkeep release`")
+    assert world.status.held_topics is not None
+    assert world.status.held_topics.to_dict() == {"topics": 30, "topicList": list(held.topics)}
+    ready = next(item for item in world.status.conditions if item.type == "Ready")
+    assert (ready.status, "30 topics keep all records until `logkeep release`" in ready.message) == ("True", True)
+    assert Status.from_dict(world.status.to_dict()) == world.status
+    world.annotate("once more", "logkeep.dev/run-again")
+    world.settle()
+    assert world.status.held_topics is None
 
 
 def test_a_dry_run_emits_and_the_restore_after_it_emits_anew() -> None:

@@ -137,6 +137,8 @@ WRONG_RESULTS: dict[str, dict[str, Any]] = {
     "a ConfigMap without end": {"emitted": {"configMap": "a" * 100_000, "key": "k", "topics": 1}},
     "a ConfigMap that is an object": {"emitted": {"configMap": {"a": {}}, "key": "k", "topics": 1}},
     "topics that are a text": {"emitted": {"configMap": "c", "key": "k", "topics": "1"}},
+    "held topics without a number": {"heldTopics": {"total": "3", "topics": []}},
+    "held topics with a name without end": {"heldTopics": {"total": 1, "topics": ["a" * 300]}},
     "coverage of fewer topics than none": {"coverage": {"protected": -1}},
     "coverage that does not fit 64 bits": {"coverage": {"leftOut": 1 << 63}},
     "coverage with half a character": {"coverage": {"topicsVanished": ["\ud800"]}},

@@ -55,6 +55,12 @@ def test_a_topic_has_what_it_has_when_it_is_restored() -> None:
     }
 
 
+def test_a_topic_that_is_held_is_not_released_by_its_resource() -> None:
+    choices = [Choice(archived("orders", 3, **{"retention.ms": "5", "flush.ms": "1"}), "orders")]
+    (found,) = kafka_topics(choices, spec(retention="Hold"), "prod", StrimziVersion.V1)
+    assert found["spec"]["config"] == {"flush.ms": "1", "retention.bytes": "-1", "retention.ms": "-1"}
+
+
 def test_replicas_that_nobody_knows_are_left_to_the_cluster() -> None:
     (found,) = kafka_topics([Choice(archived("a", 0), "a")], spec(), "prod", StrimziVersion.V1)
     assert found["spec"] == {"partitions": 3}

@@ -11,7 +11,7 @@ from logkeep_engine.archive.catalog.entry import KafkaFiles, SegmentEntry, Segme
 from logkeep_engine.archive.catalog.facts import Coverage, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
-from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics, TopicConfigs
+from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics, TopicConfigs, TopicRetention
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import FormatName, KafkaRestoreSpec, RecordBatches, parse_restore
 from logkeep_engine.digest import Digest
@@ -46,12 +46,12 @@ from logkeep_engine.restore.topics import (
     ExistingTopic,
     TopicFacts,
     check_append,
+    ending_configs,
     final_configs,
     own_configs,
     plan_topic,
     refuse_existing,
     refuse_far_partition,
-    retention_warnings,
     too_few_in_sync,
     topic_facts,
     working_configs,
@@ -271,16 +271,6 @@ class TestExistingTopics:
         with pytest.raises(TargetUnsuitable, match=r"newer than message\.timestamp\.after\.max\.ms=3600000"):
             check_append(self.CHOICE, self.existing(message_timestamp_after_max_ms="3600000"), late, NOW)
 
-    def test_what_retention_will_delete_is_told(self) -> None:
-        old = replace(FACTS, min_timestamp=NOW - 9 * DAY, max_timestamp=NOW - 8 * DAY)
-        week = {"retention.ms": str(7 * DAY), "cleanup.policy": "delete"}
-        assert "all restored segments" in retention_warnings("t", week, old, NOW)[0]
-        assert "some restored" in retention_warnings("t", week, replace(old, max_timestamp=NOW), NOW)[0]
-        assert retention_warnings("t", week, replace(old, min_timestamp=NOW - DAY, max_timestamp=NOW), NOW) == []
-        assert retention_warnings("t", {**week, "retention.ms": "-1"}, old, NOW) == []
-        assert retention_warnings("t", {**week, "cleanup.policy": "compact"}, old, NOW) == []
-        assert "retention.bytes=499" in retention_warnings("t", {"retention.bytes": "499"}, FACTS, NOW)[0]
-
 
 class TestConfigs:
     def test_working_configuration_takes_the_largest_batch_and_deletes_nothing(self) -> None:
@@ -304,6 +294,13 @@ class TestConfigs:
         assert own_configs(source, wanted) == {"cleanup.policy": "compact", "retention.ms": "7", "flush.ms": "1"}
         wanted = TopicConfigs(policy=ConfigPolicy.IGNORE, override={"flush.ms": "1"})
         assert own_configs(source, wanted) == {"flush.ms": "1"}
+
+    def test_a_topic_that_is_held_ends_without_limits(self) -> None:
+        source = {"retention.ms": "5", "flush.ms": "1"}
+        held = RestoreTopics.model_validate({"retention": "Hold", "configs": {"override": {"retention.bytes": "7"}}})
+        assert ending_configs(source, held) == {"flush.ms": "1", "retention.ms": "-1", "retention.bytes": "-1"}
+        applied = held.model_copy(update={"retention": TopicRetention.APPLY})
+        assert ending_configs(source, applied) == {"flush.ms": "1", "retention.ms": "5", "retention.bytes": "7"}
 
     def test_more_replicas_in_sync_than_there_are_are_told(self) -> None:
         two = {"min.insync.replicas": "2"}

@@ -207,12 +207,14 @@ class ClusterStateInfo(AsJson):
     acls: tuple[tuple[str, ...], ...] | None
     quotas: tuple[tuple[Any, ...], ...] | None
     scram_users: tuple[tuple[Any, ...], ...] | None
+    topic_defaults: dict[str, str] | None
     not_archived: dict[str, str]
 
     @classmethod
     def of(cls, state: ClusterState) -> ClusterStateInfo:
         """From the archived object."""
-        kinds = state.acls, state.quotas, state.users
+        defaults = None if state.defaults is None else dict(state.defaults)
+        kinds = state.acls, state.quotas, state.users, defaults
         return cls(state.run_id, state.time, moment(state.time), state.authorizer, *kinds, dict(state.reasons))
 
 

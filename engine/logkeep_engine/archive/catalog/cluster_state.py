@@ -7,9 +7,11 @@ the run has its SHA-256; without that it is not in the archive.
      "acls":{"columns":["resource","name","pattern","principal","host","operation","permission"],"rows":[[…]]},
      "quotas":{"columns":["entity","key","value"],"rows":[[[["user","alice"]],"producer_byte_rate",1000000.0]]},
      "scramUsers":{"columns":["name","mechanism","iterations"],"rows":[[…]]},
+     "topicDefaults":{"cleanup.policy":"delete","retention.bytes":"-1","retention.ms":"604800000"},
      "notArchived":{"quotas":"CLUSTER_AUTHORIZATION_FAILED: …"}}
 
-A kind that the cluster did not give has no table, and its reason is under `notArchived`.
+A kind that the cluster did not give is absent, and its reason is under `notArchived`. `topicDefaults` is what topics
+have by the configuration of the brokers, of the keys that say which records Kafka deletes.
 """
 
 from __future__ import annotations
@@ -24,16 +26,23 @@ from logkeep_engine.archive.catalog.documents import FORMAT, building, damaged, 
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit
 from logkeep_engine.archive.names import run_file
 from logkeep_engine.errors import ArchiveDamaged, ObjectMissing
+from logkeep_engine.log.cleanup import POLICY, RETENTION_BYTES, RETENTION_KEYS, RETENTION_MS, limits_of
 
 CLUSTER_STATE = "cluster-state.json"
-KINDS = {"acls": "ACLs", "quotas": "client quotas", "scramUsers": "names of SCRAM users"}
+KINDS = {
+    "acls": "ACLs",
+    "quotas": "client quotas",
+    "scramUsers": "names of SCRAM users",
+    "topicDefaults": "the brokers' defaults of retention",
+}
 """The kinds by their keys in the object, in words for people."""
 
 _MOST_BYTES = 2**15 - 1  # of a string in Kafka's protocol
 _ACLS = ["resource", "name", "pattern", "principal", "host", "operation", "permission"]
 _QUOTAS = ["entity", "key", "value"]
 _USERS = ["name", "mechanism", "iterations"]
-_KEYS = {"format", "runId", "time", "authorizer", "acls", "quotas", "scramUsers", "notArchived"}
+_ANY = {RETENTION_MS: "-1", RETENTION_BYTES: "-1", POLICY: "delete"}
+_KEYS = {"format", "runId", "time", "authorizer", "acls", "quotas", "scramUsers", "topicDefaults", "notArchived"}
 
 AclRow = tuple[str, str, str, str, str, str, str]
 """An ACL in the words of Kafka's own tools: resource, name, pattern, principal, host, operation, permission."""
@@ -46,7 +55,7 @@ UserRow = tuple[str, str, int]
 @dataclass(frozen=True)
 class ClusterState:
     """The users of a cluster at `time` (ms since the epoch). A kind is None if the cluster did not tell it: `reasons`
-    has the reason by its key. Without an `authorizer` a cluster has no ACLs.
+    has the reason by its key. Without an `authorizer` a cluster has no ACLs. `defaults` are values of RETENTION_KEYS.
     """
 
     run_id: str
@@ -56,6 +65,7 @@ class ClusterState:
     users: tuple[UserRow, ...] | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     authorizer: bool = True
+    defaults: Mapping[str, str] | None = None
 
     def entry(self, data: bytes) -> ClusterStateEntry:
         """The fact of the commit that ends the run. `data` is the object."""
@@ -70,6 +80,8 @@ class ClusterState:
         for key, columns, rows in tables:
             if rows is not None:
                 document[key] = {"columns": columns, "rows": rows}
+        if self.defaults is not None:
+            document["topicDefaults"] = dict(sorted(self.defaults.items()))
         return dumps(document | {"notArchived": dict(self.reasons)})
 
     @classmethod
@@ -91,6 +103,7 @@ class ClusterState:
                 users=None if users is None else tuple((str(row[0]), str(row[1]), int(row[2])) for row in users),
                 reasons=document["notArchived"],
                 authorizer=document["authorizer"],
+                defaults=_defaults(document["topicDefaults"]) if "topicDefaults" in document else None,
             )
 
         return building(build, name)
@@ -113,6 +126,15 @@ def _acl(*row: str) -> AclRow:
     _check_words(row)
     resource, name, pattern, principal, host, operation, permission = row
     return resource, name, pattern, principal, host, operation, permission
+
+
+def _defaults(values: Mapping[str, Any]) -> dict[str, str]:
+    """The defaults. Raises ValueError for what no broker has."""
+    found = dict(values)
+    _check_words(list(found.values()))
+    if not found.keys() <= set(RETENTION_KEYS) or (found and limits_of({**_ANY, **found}) is None):
+        raise ValueError("a default is not one of retention")
+    return found
 
 
 def state_path(run_id: str) -> str:

@@ -149,6 +149,7 @@ def detail(body: Body, now: datetime) -> list[Row]:
     rows += _run(status, now)
     rows += _dry_run(status)
     rows += _emitted(status)
+    rows += _held(status)
     rows += _verification(status)
     rows += _cluster_state(status)
     rows += _archive(status)
@@ -222,6 +223,17 @@ def _emitted(status: Body) -> list[Row]:
         return []
     where = f"ConfigMap {found.get('configMap')}, key {found.get('key')}"
     return [("emitted", f"{found.get('topics', 0)} KafkaTopics in {where}")]
+
+
+def _held(status: Body) -> list[Row]:
+    """The topics that a restore holds."""
+    found = part(status, "heldTopics")
+    if not isinstance(found, Mapping):
+        return []
+    names = [str(name) for name in found.get("topicList") or ()]
+    more = int(found.get("topics") or 0) - len(names)
+    listed = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    return [("held topics", f"{listed}: they keep all records until `logkeep release`")]
 
 
 def run_notes(body: Body) -> list[str]:

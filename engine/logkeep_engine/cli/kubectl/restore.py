@@ -18,6 +18,7 @@ from logkeep_engine.cli.kubectl.waiting import follow
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, print_lines, say
 from logkeep_engine.contract.names import BACKUP, RESTORE
+from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.spec import (
     API_VERSION,
     GroupRestore,
@@ -51,6 +52,13 @@ Exists = Annotated[IfTopicExists | None, typer.Option(help="What to do with a to
 Offsets = Annotated[RestoreOffsets | None, typer.Option(help="Same: records keep their offsets; Any by default.")]
 Verify = Annotated[
     RestoreVerification | None, typer.Option(help="Full: read it back and compare every record; Counts by default.")
+]
+Retention = Annotated[
+    TopicRetention | None,
+    typer.Option(
+        help="Records that a target would delete: Hold keeps them until `logkeep release`, Apply lets them go, and "
+        "Refuse, the default, restores nothing then."
+    ),
 ]
 AsOf = Annotated[
     str | None,
@@ -88,6 +96,7 @@ class ChoiceOptions:
     confirm: Confirm = None
     offsets: Offsets = None
     verify: Verify = None
+    retention: Retention = None
     groups: Groups = False
     everything: Everything = False
     as_of: AsOf = None
@@ -149,6 +158,8 @@ def restore_spec(backup: str, cluster: Mapping[str, Any], chosen: ChoiceOptions)
         topics["exclude"] = list(chosen.exclude)
     if chosen.rename:
         topics["rename"] = [_rename(rule) for rule in chosen.rename]
+    if chosen.retention is not None:
+        topics["retention"] = chosen.retention.value
     if topics:
         spec["topics"] = topics
     if chosen.if_topic_exists is not None:

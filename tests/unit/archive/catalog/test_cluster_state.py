@@ -25,6 +25,7 @@ STATE = ClusterState(
     quotas=(((("user", "alice"), ("client-id", None)), "producer_byte_rate", 1e6),),
     users=None,
     reasons={"scramUsers": "CLUSTER_AUTHORIZATION_FAILED: no"},
+    defaults={"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "604800000"},
 )
 
 
@@ -64,6 +65,27 @@ def test_words_that_are_none_are_damage(change: dict[str, list[object]]) -> None
     for key, rows in change.items():
         document[key]["rows"] = rows
     with pytest.raises(ArchiveDamaged, match="a word is not text, or too long"):
+        ClusterState.from_json(json.dumps(document).encode(), "x")
+
+
+@pytest.mark.parametrize(
+    "defaults",
+    [
+        {"retention.ms": 7},
+        {"retention.ms": "long"},
+        {"retention.bytes": ""},
+        {"min.insync.replicas": "2"},
+        {"cleanup.policy": None},
+        {"cleanup.policy": "x" * 40_000},
+        [1],
+        "retention.ms",
+        None,
+    ],
+)
+def test_defaults_that_no_broker_has_are_damage(defaults: object) -> None:
+    document = json.loads(STATE.to_json())
+    document["topicDefaults"] = defaults
+    with pytest.raises(ArchiveDamaged):
         ClusterState.from_json(json.dumps(document).encode(), "x")
 
 
@@ -121,7 +143,9 @@ def test_inspect_shows_it(archive: Archive, storage: Storage) -> None:
     assert "PREFIXED" in shown.output
     assert "user alice, client-id <default>" in shown.output
     assert "not archived: scramUsers: CLUSTER_AUTHORIZATION_FAILED: no" in shown.output
+    assert "604800000" in shown.output
     found = json.loads(CliRunner().invoke(app, ["inspect", storage.uri, "--output", "json"]).stdout)
+    assert found["clusterState"]["topicDefaults"]["retention.ms"] == "604800000"
     assert found["clusterState"]["acls"] == [["TOPIC", "orders", "PREFIXED", "User:alice", "*", "READ", "ALLOW"]]
     storage.delete([state_path("run-1")])
     without = CliRunner().invoke(app, ["inspect", storage.uri], env={"COLUMNS": "200"})

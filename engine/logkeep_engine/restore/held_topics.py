@@ -1,0 +1,280 @@
+"""Holds the topics of a restore, so that they delete no record until they are released (`spec.topics.retention: Hold`).
+
+    hold_existing(context, planned)             # before the first record; topics that the run creates are held as such
+    with open_run(spec, run_id, os.environ) as context:
+        release(context)                        # `logkeep release`
+
+A topic is held by `retention.ms=-1` and `retention.bytes=-1` on the topic itself, so nothing that happens to a run ends
+it, and what brokers say of a topic tells whether it is held. A created topic gets its retention with its release: it
+follows from the spec and the archive. What a topic had that was there before is noted in `held-topics.json`, before
+that is changed. The note is a claim: it may give no other topic another retention, and no other key.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from logkeep_engine.archive.moments import moment
+from logkeep_engine.contract.restored_topics import TopicRetention
+from logkeep_engine.contract.run import MAX_LIST, HeldTopics
+from logkeep_engine.contract.stored import StoredDocument
+from logkeep_engine.contract.values import so_many
+from logkeep_engine.errors import BrokerUnavailable, ObjectExists, ObjectMissing, SpecError, StateAltered
+from logkeep_engine.kafka.effective import applied_topic_configs
+from logkeep_engine.log.cleanup import BROKER_RETENTION_KEYS, RETENTION_BYTES, RETENTION_MS, topic_defaults
+from logkeep_engine.restore.alive import refuse_alive
+from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.count import counted_ids
+from logkeep_engine.restore.keeping import (
+    Going,
+    RestoredTopic,
+    TargetRetention,
+    going,
+    lacks_own,
+    released_configs,
+    source_defaults,
+)
+from logkeep_engine.restore.plan import RestorePlan, TopicPlan
+from logkeep_engine.restore.planner import RestorePlanner
+from logkeep_engine.restore.selection import MAX_NAMES_SHOWN, shown
+from logkeep_engine.restore.state import ALTERED, HELD_NOTE, RESULT, RestoreState
+from logkeep_engine.restore.taking_over import RunClaim
+from logkeep_engine.restore.topics import HELD
+from logkeep_engine.stored import reading
+
+Retention = Mapping[str, str | None]
+"""`retention.ms` and `retention.bytes` of a topic itself; None: it has the default of the brokers."""
+
+# topic, topic id, retention.ms, retention.bytes
+_NOTE = StoredDocument("note of held topics", 1, {"topics": [(str, str, str | None, str | None)]})
+_NUMBER = re.compile(r"-1|[0-9]{1,19}")
+
+
+# ---- holding
+
+
+def held_topics(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None:
+    """The topics that the restore holds, None if it holds none."""
+    if context.spec.topics.retention is not TopicRetention.HOLD or not plan.topics:
+        return None
+    names = sorted(topic.target for topic in plan.topics)
+    return HeldTopics(len(names), tuple(names[:MAX_LIST]))
+
+
+def told_held(held: HeldTopics | None, *, would: bool = False) -> str:
+    """What people should know of topics that are held, empty if none is."""
+    if held is None:
+        return ""
+    verb = "would keep" if would else "keeps" if held.total == 1 else "keep"
+    names = held.topics[:MAX_NAMES_SHOWN]
+    more = f" and {held.total - len(names)} more" if held.total > len(names) else ""
+    return (
+        f"{so_many(held.total, 'topic')} {verb} all records (retention.ms=-1, retention.bytes=-1) until `logkeep "
+        f"release`: {', '.join(names)}{more}"
+    )
+
+
+def hold_existing(context: RestoreContext, planned: Planned) -> None:
+    """Hold the topics that were there before the restore, before anything is written to them. Raises BrokerRefused and
+    BrokerUnavailable if brokers do not do it."""
+    there = [topic for topic in planned.plan.topics if not topic.created]
+    if context.spec.topics.retention is not TopicRetention.HOLD or not there:
+        return
+    _note(context, there, fresh=planned.fresh)
+    for topic in there:
+        context.control.alter_topic_configs(topic.target, HELD)
+    _, late = applied_topic_configs(context.control, {topic.target: dict(HELD) for topic in there})
+    if late:
+        raise BrokerUnavailable(
+            f"{shown(late)}: the topics were held, and the brokers still answer with another retention.",
+            hint="Check that the brokers are healthy, then start the same run again: nothing was written.",
+        )
+
+
+def _note(context: RestoreContext, topics: list[TopicPlan], *, fresh: bool) -> None:
+    """Note what the topics have, unless an earlier start has: then they may be held already. A run whose plan is
+    `fresh` has had none, so a note that lies there is not its own."""
+    own = context.control.topic_configs([topic.target for topic in topics])
+    rows = [
+        [
+            topic.target,
+            topic.target_id,
+            own.get(topic.target, {}).get(RETENTION_MS),
+            own.get(topic.target, {}).get(RETENTION_BYTES),
+        ]
+        for topic in topics
+    ]
+    context.permit()
+    storage, path, data = context.state.storage, context.state.file(HELD_NOTE), _NOTE.dumps({"topics": rows})
+    if fresh:
+        storage.put(path, data)
+        return
+    try:
+        storage.create(path, data)
+    except ObjectExists:
+        noted(context.state, topics)  # whoever releases them must find it
+
+
+def noted(state: RestoreState, topics: list[TopicPlan]) -> dict[str, Retention]:
+    """What these topics had before they were held, by name.
+
+    Raises SpecError if the note is gone, ArchiveDamaged, and StateAltered if it is not of these topics, or says what
+    cannot be."""
+    if not topics:
+        return {}
+    name = state.name(HELD_NOTE)
+    try:
+        data = state.storage.read(state.file(HELD_NOTE))
+    except ObjectMissing as error:
+        raise SpecError(
+            f"{name} is gone: it is unknown which retention {shown([topic.target for topic in topics])} had before",
+            hint="Set retention.ms and retention.bytes on the topics by hand, or bring the object back.",
+        ) from error
+    hint = "The object was altered. Set retention.ms and retention.bytes on the topics by hand."
+    with reading(_NOTE, data, name, hint=hint) as body:
+        rows: list[tuple[str, str, str | None, str | None]] = body["topics"]
+    ids = {topic.target: topic.target_id for topic in topics}
+    if {row[0]: row[1] for row in rows} != ids:
+        raise StateAltered(f"{name}: it is not of the topics that this restore has appended to", hint=ALTERED)
+    for topic, _, *values in rows:
+        for value in values:
+            if value is not None and not _NUMBER.fullmatch(value):
+                raise StateAltered(f"{name}: the retention of topic {topic!r} is {value!r:.100}", hint=ALTERED)
+    return {row[0]: {RETENTION_MS: row[2], RETENTION_BYTES: row[3]} for row in rows}
+
+
+# ---- releasing
+
+
+class ReleaseOutcome(StrEnum):
+    """What became of a topic. `NotHeld`: somebody has given it another retention, or it was released before. `Gone`:
+    somebody has deleted it, or another topic has its name. The topic is left as it is then."""
+
+    RELEASED = "Released"
+    NOT_HELD = "NotHeld"
+    GONE = "Gone"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedTopic:
+    """A topic of a restore, with the retention that it gets, and the records that it deletes then at most."""
+
+    topic: str
+    outcome: ReleaseOutcome
+    retention: Retention
+    goes: Going | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The row of a document."""
+        goes = self.goes
+        return {
+            "topic": self.topic,
+            "outcome": self.outcome.value,
+            "retention": dict(self.retention),
+            "deletesAtMost": 0 if goes is None else goes.records,
+            "oldest": None if goes is None else moment(goes.oldest) or None,
+        }
+
+
+def release(context: RestoreContext, *, dry_run: bool = False) -> list[ReleasedTopic]:
+    """Give the topics of a run their retention; with `dry_run` only tell what would become of them. A release that was
+    interrupted is done again.
+
+    Raises SpecError if the run has not succeeded or holds nothing, RestoreBusy if it is still running, StateAltered if
+    what is noted of it is not borne out, and what brokers raise.
+    """
+    context, planned = _planned(context)
+    target = topic_defaults(context.control.broker_configs(BROKER_RETENTION_KEYS))
+    wanted = _retentions(context, planned, target)
+    own = context.control.topic_configs([topic.target for topic in planned.plan.topics])
+    outcomes, found = _outcomes(context, planned, own), []
+    for topic in planned.plan.topics:
+        outcome, retention = outcomes[topic.target], wanted[topic.target]
+        goes = None
+        if outcome is ReleaseOutcome.RELEASED:
+            then = {key: value for key, value in own[topic.target].items() if key not in HELD}
+            then |= {key: value for key, value in retention.items() if value is not None}
+            restored = RestoredTopic.of_plan(planned.archived, topic)
+            now_ms = int(time.time() * 1000)
+            goes = going(planned.archived, restored, TargetRetention.of(then, target), planned.plan.point, now_ms)
+        found.append(ReleasedTopic(topic.target, outcome, retention, goes))
+    if not dry_run:
+        _apply(context, [item for item in found if item.outcome is ReleaseOutcome.RELEASED])
+    return found
+
+
+def _planned(context: RestoreContext) -> tuple[RestoreContext, Planned]:
+    """The context and the plan of the run that has written the topics."""
+    state = context.state
+    try:
+        state.file(RESULT)
+    except ValueError as error:
+        raise SpecError(str(error), hint="Name the run of a restore.") from error
+    if context.spec.topics.retention is not TopicRetention.HOLD:
+        raise SpecError(
+            "spec.topics.retention: only a restore with Hold holds topics",
+            hint="Give the command the file of the restore with which the run was begun.",
+        )
+    refuse_alive(RunClaim.after(state, state).last)
+    done = state.success()
+    if done is None:
+        raise SpecError(
+            f"run {context.run_id} has not succeeded: its topics may lack records",
+            hint="Let the run end. To give it up, set retention.ms and retention.bytes on its topics by hand: "
+            f"{state.name(HELD_NOTE)} has what those had that were there before.",
+        )
+    run_id = done.earlier_run or done.run_id
+    context = replace(context, run_id=run_id, state=state.of_run(run_id))
+    return context, RestorePlanner(context).load_claimed(found=done.earlier_run is not None)
+
+
+def _retentions(context: RestoreContext, planned: Planned, target: Mapping[str, str]) -> dict[str, Retention]:
+    """The retention that each topic gets. Raises SpecError if it cannot be known."""
+    topics, wanted = planned.plan.topics, context.spec.topics.configs
+    before = noted(context.state, [topic for topic in topics if not topic.created])
+    source, unknown = source_defaults(context.archive, planned.archived, context.spec.point)
+    found: dict[str, Retention] = {}
+    for topic in topics:
+        entry = planned.archived.topics[topic.topic_id]
+        if topic.created and unknown and lacks_own(entry, wanted):
+            raise SpecError(
+                f"topic {topic.target} has no retention of its own, and {unknown[0]}",
+                hint="Set retention.ms and retention.bytes on the topic by hand: then it is not held any more.",
+            )
+        is_new = topic.created
+        found[topic.target] = released_configs(entry, wanted, source, target) if is_new else before[topic.target]
+    return found
+
+
+def _outcomes(
+    context: RestoreContext, planned: Planned, own: Mapping[str, Mapping[str, str]]
+) -> dict[str, ReleaseOutcome]:
+    """What becomes of each topic. `own` are the configurations that were set on the topics themselves."""
+    topics = planned.plan.topics
+    ids = counted_ids(context.state) | {topic.target: topic.target_id for topic in topics if topic.target_id}
+    there = context.control.topic_ids(topic.target for topic in topics)
+    found = {}
+    for topic in topics:
+        name = topic.target
+        if name not in own or name not in there or ids.get(name, there[name]) != there[name]:
+            found[name] = ReleaseOutcome.GONE
+        else:
+            found[name] = ReleaseOutcome.RELEASED if HELD.items() <= own[name].items() else ReleaseOutcome.NOT_HELD
+    return found
+
+
+def _apply(context: RestoreContext, topics: list[ReleasedTopic]) -> None:
+    for item in topics:
+        values = {key: value for key, value in item.retention.items() if value is not None}
+        context.control.alter_topic_configs(item.topic, values, sorted(set(item.retention) - set(values)))
+    _, late = applied_topic_configs(context.control, {item.topic: dict(item.retention) for item in topics})
+    if late:
+        raise BrokerUnavailable(
+            f"{shown(late)}: the retention was set, and the brokers still answer with another one.",
+            hint="Look at retention.ms and retention.bytes of the topics once the brokers are healthy.",
+        )

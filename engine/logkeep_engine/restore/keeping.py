@@ -1,0 +1,263 @@
+"""Finds the records of a restore that its targets would delete by their own retention, before anything is written.
+
+Kafka deletes whole segments of a log: those whose newest record is older than `retention.ms`, and the first ones of a
+log that is larger than `retention.bytes`. The segments of a target begin and end elsewhere than the archived ones, so
+only what goes at most is known. A created topic keeps the times of its records, also with
+`message.timestamp.type=LogAppendTime`: it gets that type after the last record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import read_cluster_state
+from logkeep_engine.archive.catalog.entry import SegmentEntry
+from logkeep_engine.archive.catalog.facts import TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.archive.moments import moment
+from logkeep_engine.contract.point import PointSpec
+from logkeep_engine.contract.restored_topics import ConfigPolicy, RestoreTopics, TopicConfigs, TopicRetention
+from logkeep_engine.contract.values import human_duration, so_many
+from logkeep_engine.errors import ArchiveDamaged, TargetUnsuitable
+from logkeep_engine.log.cleanup import (
+    NO_LIMITS,
+    POLICY,
+    RETENTION_BYTES,
+    RETENTION_KEYS,
+    RETENTION_MS,
+    LogLimits,
+    limits_of,
+    topic_defaults,
+)
+from logkeep_engine.restore.plan import PointPlan, TopicPlan
+from logkeep_engine.restore.point import end_before
+from logkeep_engine.restore.selection import Choice, shown
+from logkeep_engine.restore.topics import ExistingTopic, own_configs
+
+_SHOWN = 5
+_KAFKAS = {POLICY: "delete", RETENTION_MS: "604800000", RETENTION_BYTES: "-1"}
+"""The defaults of a broker whose configuration says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRetention:
+    """The values of RETENTION_KEYS that a target has. `origins` says where those come from that were not set on the
+    topic itself."""
+
+    values: Mapping[str, str]
+    origins: Mapping[str, str]
+
+    @classmethod
+    def of(cls, own: Mapping[str, str], brokers: Mapping[str, str]) -> TargetRetention:
+        """That of a topic with these values of its `own`. `brokers` are the defaults, as far as the brokers report
+        them; Kafka's own defaults count for the others."""
+        values, origins = {}, {}
+        for key in RETENTION_KEYS:
+            values[key] = own.get(key, brokers.get(key, _KAFKAS[key]))
+            if key not in own:
+                known = key in brokers
+                origins[key] = "the brokers' default" if known else "Kafka's default, since no broker reports its own"
+        return cls(values, origins)
+
+    def told(self, key: str) -> str:
+        """The value of a key, and where it comes from."""
+        return ", ".join(filter(None, (f"{key}={self.values[key]}", self.origins.get(key))))
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """The records of a topic that its target would delete: at most `records` of `total`, in so many archived segments.
+    `oldest` is the time of the oldest in ms since the epoch, -1 if it is unknown. `why` names the topic and the limits.
+    """
+
+    why: str
+    records: int
+    total: int
+    segments: int
+    oldest: int
+
+    def __str__(self) -> str:
+        oldest = moment(self.oldest)
+        return (
+            f"{self.why}: it deletes up to {self.records} of {so_many(self.total, 'record')} in "
+            f"{so_many(self.segments, 'archived segment')}" + (f", the oldest of {oldest}" if oldest else "")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTopic:
+    """An archived topic and its target. `logs`: the number of partitions among which its records are divided; 0: each
+    stays in its own."""
+
+    source: TopicEntry
+    target: str
+    logs: int = 0
+
+    @classmethod
+    def of(cls, choice: Choice) -> RestoredTopic:
+        """That of a choice."""
+        return cls(choice.source, choice.target, choice.partition_count if choice.divided else 0)
+
+    @classmethod
+    def of_plan(cls, archived: ArchiveState, topic: TopicPlan) -> RestoredTopic:
+        """That of a plan."""
+        source = archived.topics[topic.topic_id]
+        return cls(source, topic.target, topic.partition_count if topic.divided else 0)
+
+
+def going(
+    archived: ArchiveState, topic: RestoredTopic, retention: TargetRetention, point: PointPlan | None, now_ms: int
+) -> Going | None:
+    """The records of a topic, as it is at the point, that a target with this retention would delete; None: none."""
+    limits = limits_of(retention.values)
+    if limits is None or limits == NO_LIMITS:
+        return None
+    logs = [
+        list(archived.segments.get((topic.source.topic_id, number), ())) for number in range(topic.source.partitions)
+    ]
+    if topic.logs:
+        logs = [[entry for log in logs for entry in log]]
+        limits = LogLimits(limits.ms, None if limits.bytes is None else limits.bytes * topic.logs)
+    logs = [[entry for entry in log if _comes(entry, point)] for log in logs]
+    since = 0 if point is None or point.since is None else point.since
+    old = [] if limits.ms is None else [e for log in logs for e in log if _is_old(e, since, now_ms - limits.ms)]
+    large = [] if limits.bytes is None else [e for log in logs for e in _too_large(log, limits.bytes)]
+    found = {(entry.topic_id, entry.partition, entry.base_offset): entry for entry in (*old, *large)}
+    if not found:
+        return None
+    why = []
+    if old and limits.ms is not None:
+        why.append(f"records for {human_duration(limits.ms / 1000)} ({retention.told(RETENTION_MS)})")
+    if large:
+        why.append(f"{retention.values[RETENTION_BYTES]} bytes a partition ({retention.told(RETENTION_BYTES)})")
+    times = [max(entry.times.min_base_timestamp, since) for entry in found.values() if _has_time(entry)]
+    return Going(
+        f"topic {topic.target} keeps {' and '.join(why)}",
+        sum(entry.records for entry in found.values()),
+        sum(entry.records for log in logs for entry in log),
+        len(found),
+        min(times, default=-1),
+    )
+
+
+def _comes(entry: SegmentEntry, point: PointPlan | None) -> bool:
+    """Whether a segment may have records that the point gives."""
+    if not entry.batches:
+        return False
+    if point is None or not _has_time(entry):
+        return True
+    too_old = point.since is not None and 0 <= entry.times.max_timestamp < point.since
+    return not too_old and (point.before is None or entry.times.min_base_timestamp < point.before)
+
+
+def _has_time(entry: SegmentEntry) -> bool:
+    return entry.times.min_base_timestamp >= 0
+
+
+def _is_old(entry: SegmentEntry, since: int, kept_from: int) -> bool:
+    return _has_time(entry) and max(entry.times.min_base_timestamp, since) < kept_from
+
+
+def _too_large(log: Sequence[SegmentEntry], most: int) -> Iterator[SegmentEntry]:
+    """The segments of a log that do not lie in its last `most` bytes."""
+    size = 0
+    for entry in reversed(log):
+        size += entry.bytes
+        if size > most:
+            yield entry
+
+
+def refuse_going(found: Sequence[Going], retention: TopicRetention, *, drill: bool) -> list[str]:
+    """The warnings about records that the targets would delete. Raises TargetUnsuitable if they must not."""
+    if not found or retention is TopicRetention.HOLD:
+        return []
+    if drill:  # it verifies its topics while they delete nothing, and then deletes them
+        return [f"a restore into such topics would lose records: {item}" for item in found]
+    if retention is TopicRetention.APPLY:
+        return [str(item) for item in found]
+    more = f"; and so do {len(found) - _SHOWN} more topics" if len(found) > _SHOWN else ""
+    raise TargetUnsuitable(
+        f"The target would delete restored records: {'; '.join(map(str, found[:_SHOWN]))}{more}; nothing was written.",
+        hint="Set spec.topics.retention to Hold, and the topics keep all records until `logkeep release`, or to Apply "
+        "to let them go. Or set retention.ms and retention.bytes: of created topics in spec.topics.configs.override, "
+        "of others on the topic.",
+    )
+
+
+def check_keeping(
+    archived: ArchiveState,
+    choices: Sequence[Choice],
+    existing: Mapping[str, ExistingTopic],
+    brokers: Mapping[str, str],
+    wanted: RestoreTopics,
+    point: PointPlan | None,
+    now_ms: int,
+) -> list[Going]:
+    """The records that the targets would delete. `brokers` is the configuration of the target's brokers."""
+    defaults = topic_defaults(brokers)
+    found = []
+    for choice in choices:
+        there = existing.get(choice.target)
+        own = own_configs(choice.source.configs, wanted.configs) if there is None else there.configs
+        found.append(going(archived, RestoredTopic.of(choice), TargetRetention.of(own, defaults), point, now_ms))
+    return [item for item in found if item is not None]
+
+
+# ---- the defaults of the source
+
+
+def source_defaults(
+    archive: Archive, archived: ArchiveState, point: PointSpec | None
+) -> tuple[Mapping[str, str], list[str]]:
+    """What topics of the source had by default of RETENTION_KEYS, as far as the archive has it; and a warning if what
+    it has cannot be read."""
+    end = end_before(archive, archived, point)
+    try:
+        state = None if end is None else read_cluster_state(archive, end)
+    except ArchiveDamaged as error:
+        return {}, [f"how long the source kept records by default is unknown: {error.message}"]
+    return (state.defaults if state is not None else None) or {}, []
+
+
+def lacks_own(topic: TopicEntry, wanted: TopicConfigs) -> list[str]:
+    """The RETENTION_KEYS that a created topic has from the brokers of the target, though nobody asked for that."""
+    if wanted.policy is not ConfigPolicy.RESTORE:
+        return []
+    own = own_configs(topic.configs, wanted)
+    return [key for key in RETENTION_KEYS if key not in own and key not in wanted.ignore]
+
+
+def told_defaults(
+    created: Iterable[Choice], wanted: RestoreTopics, source: Mapping[str, str], target: Mapping[str, str]
+) -> Iterator[str]:
+    """The warnings about created topics that had another retention from the brokers of the source than they get from
+    those of the target."""
+    lacking: dict[str, list[str]] = {}
+    for choice in created:
+        for key in lacks_own(choice.source, wanted.configs):
+            if key in source and key in target and source[key] != target[key]:
+                lacking.setdefault(key, []).append(choice.target)
+    for key, topics in lacking.items():
+        carried = wanted.retention is TopicRetention.HOLD and key != POLICY
+        then = f"their release sets {key}={source[key]}" if carried else "set it in spec.topics.configs.override"
+        yield (
+            f"{so_many(len(topics), 'topic')} had {key}={source[key]} from the brokers of the source, and would get "
+            f"{key}={target[key]} from those of the target: {then}: {shown(sorted(topics))}"
+        )
+
+
+def released_configs(
+    topic: TopicEntry, wanted: TopicConfigs, source: Mapping[str, str], target: Mapping[str, str]
+) -> dict[str, str | None]:
+    """The retention that a created topic gets when it is released; None: the default of the brokers.
+
+    What it had from the brokers of the source is set on the topic, unless the target's brokers give it the same."""
+    own = own_configs(topic.configs, wanted)
+    found: dict[str, str | None] = {}
+    for key in (RETENTION_MS, RETENTION_BYTES):
+        found[key] = own.get(key)
+        if key in lacks_own(topic, wanted) and key in source and source[key] != target.get(key):
+            found[key] = source[key]
+    return found

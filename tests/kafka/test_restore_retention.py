@@ -1,0 +1,195 @@
+"""Records that the target would delete by its own retention are named before the first byte, and kept if that is asked
+for: with brokers that look for such records twice a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import read_cluster_state
+from logkeep_engine.archive.reading.view import ends_of_runs
+from logkeep_engine.cli import app
+from logkeep_engine.contract.run import RunResult
+from logkeep_engine.errors import TargetUnsuitable
+from logkeep_engine.restore import run as restore_run
+from logkeep_engine.storage import open_uri
+from tests.cluster.kafka import STEADY, KafkaBroker
+from tests.data.topics import NO_RETENTION, Record, create_topic, produce, topic_names
+from tests.kafka.raw import eventually
+from tests.kafka.restores import back_up, backup_spec, bring_back, committed, restore_spec, topic_settings
+
+DAY = 86_400_000
+CHECKS = 3.0  # seconds in which a broker looks several times
+HELD = {"retention.bytes": "-1", "retention.ms": "-1"}
+
+
+@pytest.fixture(scope="module")
+def keeping_broker() -> Iterator[KafkaBroker]:
+    """A cluster that keeps records for ever, by the configuration of its broker."""
+    with KafkaBroker(overrides={**STEADY, "log.retention.ms": "-1"}) as broker:
+        yield broker
+
+
+def month_old(count: int = 300) -> list[Record]:
+    """Records of thirty days ago, one a second."""
+    begin = int(time.time() * 1000) - 30 * DAY
+    return [Record(b"k%d" % number, b"v%d" % number, begin + 1000 * number) for number in range(count)]
+
+
+def filled(broker: KafkaBroker, topic: str, root: Path, **config: str) -> None:
+    """Back up a topic with records of thirty days ago."""
+    create_topic(broker.bootstrap, topic, 1, config)
+    produce(broker.bootstrap, topic, month_old())
+    assert back_up(backup_spec(broker, root, topic)).records == 300
+
+
+def spec_of(broker: KafkaBroker, root: Path, retention: str | None, **configs: Any) -> dict[str, Any]:
+    topics: dict[str, Any] = {"rename": [{"from": "(.*)", "to": r"\1-copy"}]}
+    if retention is not None:
+        topics["retention"] = retention
+    return restore_spec(broker, root, topics={**topics, **configs})
+
+
+def refused(spec: Mapping[str, Any]) -> TargetUnsuitable:
+    with pytest.raises(TargetUnsuitable) as error:
+        bring_back(spec)
+    return error.value
+
+
+def released(spec: Mapping[str, Any], root: Path, *options: str) -> str:
+    file = root.parent / f"{root.name}-restore.yaml"
+    body = {"apiVersion": "logkeep.dev/v1alpha1", "kind": "KafkaRestore", "metadata": {"name": "r"}, "spec": dict(spec)}
+    file.write_text(yaml.safe_dump(body))
+    found = CliRunner().invoke(
+        app, ["release", "-f", str(file), "--run-id", "restore-1", *options], env={"COLUMNS": "200"}
+    )
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+class TestCreatedTopics:
+    def test_a_month_into_a_week_is_refused_before_a_topic_is_there(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        filled(kafka, unique, tmp_path, **NO_RETENTION)
+        ignored = {"configs": {"ignore": ["retention.ms"]}}
+        error = refused(spec_of(kafka, tmp_path, None, **ignored))
+        assert f"topic {unique}-copy keeps records for 7d (retention.ms=604800000, the brokers' default)" in str(error)
+        assert "it deletes up to 300 of 300 records in 1 archived segment, the oldest of 20" in error.message
+        assert f"{unique}-copy" not in topic_names(kafka.bootstrap)
+        dry = bring_back({**spec_of(kafka, tmp_path, None, **ignored), "dryRun": True}, "dry-1")
+        assert dry.dry_run is not None
+        (refusal,) = dry.dry_run.refusals
+        assert f"topic {unique}-copy keeps records for 7d" in refusal.message
+        # The topic's own configuration keeps them.
+        assert bring_back(spec_of(kafka, tmp_path, None)).records == 300
+        time.sleep(CHECKS)
+        assert len(committed(kafka, f"{unique}-copy")) == 300
+
+    def test_what_is_held_is_there_until_it_is_released(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        root = tmp_path / "archive"
+        filled(kafka, unique, root, **NO_RETENTION)
+        spec = spec_of(kafka, root, "Hold", configs={"override": {"retention.ms": str(7 * DAY)}})
+        result = bring_back(spec)
+        assert result.held_topics is not None
+        assert (result.held_topics.total, result.held_topics.topics) == (1, (f"{unique}-copy",))
+        assert "1 topic keeps all records (retention.ms=-1, retention.bytes=-1) until" in result.message
+        assert result.warnings == ()
+        assert topic_settings(kafka, f"{unique}-copy") == HELD
+        time.sleep(CHECKS)
+        assert len(committed(kafka, f"{unique}-copy")) == 300
+        looked = released(spec, root, "--dry-run")
+        assert "up to 300 of 300 records" in " ".join(looked.split())
+        assert topic_settings(kafka, f"{unique}-copy") == HELD
+        assert "Released" in released(spec, root)
+        assert topic_settings(kafka, f"{unique}-copy") == {"retention.ms": str(7 * DAY)}
+        eventually(lambda: committed(kafka, f"{unique}-copy") == [])
+        assert "NotHeld" in released(spec, root)
+
+    def test_what_is_applied_is_told_exactly(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+        filled(kafka, unique, tmp_path, **NO_RETENTION)
+        spec = spec_of(kafka, tmp_path, "Apply", configs={"override": {"retention.ms": str(7 * DAY)}})
+        (warning,) = bring_back(spec).warnings
+        assert "it deletes up to 300 of 300 records in 1 archived segment, the oldest of 20" in warning
+        eventually(lambda: committed(kafka, f"{unique}-copy") == [])
+
+    def test_a_restore_that_dies_leaves_its_topics_held(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        filled(kafka, unique, tmp_path, **NO_RETENTION)
+        spec = spec_of(kafka, tmp_path, "Hold", configs={"override": {"retention.ms": str(7 * DAY)}})
+
+        def killed(*_: Any, **__: Any) -> RunResult:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(restore_run, "facts_of_run", killed)  # behind the last change of a topic
+            with pytest.raises(KeyboardInterrupt):
+                bring_back(spec)
+        time.sleep(CHECKS)
+        assert topic_settings(kafka, f"{unique}-copy") == HELD
+        result = bring_back(spec)
+        assert (result.records, result.warnings) == (300, ())
+        assert topic_settings(kafka, f"{unique}-copy") == HELD
+        assert len(committed(kafka, f"{unique}-copy")) == 300
+
+
+class TestExistingTopics:
+    def test_a_topic_that_is_there_is_held_and_gets_back_what_it_had(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        root = tmp_path / "archive"
+        filled(kafka, unique, root, **NO_RETENTION)
+        there = {"retention.ms": str(2 * DAY), "segment.bytes": "1048576"}
+        create_topic(kafka.bootstrap, f"{unique}-copy", 1, there)
+        error = refused({**spec_of(kafka, root, None), "ifTopicExists": "Append"})
+        assert f"topic {unique}-copy keeps records for 2d (retention.ms={2 * DAY})" in error.message
+        spec = {**spec_of(kafka, root, "Hold"), "ifTopicExists": "Append"}
+        assert bring_back(spec).records == 300
+        assert topic_settings(kafka, f"{unique}-copy") == {**there, **HELD}
+        time.sleep(CHECKS)
+        assert len(committed(kafka, f"{unique}-copy")) == 300
+        released(spec, root)
+        assert topic_settings(kafka, f"{unique}-copy") == there
+        eventually(lambda: committed(kafka, f"{unique}-copy") == [])
+
+
+class TestDefaultsOfTheSource:
+    def test_for_ever_by_default_does_not_become_a_week(
+        self, keeping_broker: KafkaBroker, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        root = tmp_path / "archive"
+        filled(keeping_broker, unique, root)
+        archive = Archive.open(open_uri(root.as_uri()))
+        state = read_cluster_state(archive, next(ends_of_runs(archive, archive.load().commit)))
+        assert state is not None
+        assert state.defaults == {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
+        assert "(retention.ms=604800000, the brokers' default)" in refused(spec_of(kafka, root, None)).message
+        spec = spec_of(kafka, root, "Hold")
+        (warning,) = bring_back(spec).warnings
+        assert "1 topic had retention.ms=-1 from the brokers of the source, and would get" in warning
+        assert "their release sets retention.ms=-1" in warning
+        released(spec, root)
+        assert topic_settings(kafka, f"{unique}-copy") == {"retention.ms": "-1"}
+        time.sleep(CHECKS)
+        assert len(committed(kafka, f"{unique}-copy")) == 300
+
+
+def test_a_drill_says_what_a_restore_would_lose(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    filled(kafka, unique, tmp_path, **NO_RETENTION)
+    configs = {"override": {"retention.ms": str(7 * DAY)}}
+    spec = restore_spec(kafka, tmp_path, topics={"configs": configs}, drill={})
+    result = bring_back(spec)
+    assert result.verification is not None
+    assert result.verification.outcome == "Verified"
+    (warning,) = result.warnings
+    assert "a restore into such topics would lose records: topic drill-" in warning
+    assert "it deletes up to 300 of 300 records" in warning

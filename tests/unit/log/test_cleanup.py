@@ -1,0 +1,41 @@
+"""What a configuration says of the records that Kafka deletes, that of a topic and that of the brokers."""
+
+import pytest
+
+from logkeep_engine.log.cleanup import NO_LIMITS, LogLimits, limits_of, topic_defaults
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"retention.ms": "1000", "retention.bytes": "-1"}, LogLimits(ms=1000)),
+        ({"retention.ms": "-1", "retention.bytes": "5", "cleanup.policy": "delete"}, LogLimits(bytes=5)),
+        ({"retention.ms": "7", "retention.bytes": "5", "cleanup.policy": "compact,delete"}, LogLimits(7, 5)),
+        ({"retention.ms": "7", "retention.bytes": "5", "cleanup.policy": "compact, delete"}, LogLimits(7, 5)),
+        ({"retention.ms": "7", "retention.bytes": "5", "cleanup.policy": "compact"}, NO_LIMITS),
+        ({"retention.ms": "-1", "retention.bytes": "-1"}, NO_LIMITS),
+        ({"retention.ms": "7"}, None),
+        ({"retention.ms": "often", "retention.bytes": "5"}, None),
+        ({}, None),
+    ],
+)
+def test_limits_are_those_that_delete(values: dict[str, str], expected: LogLimits | None) -> None:
+    assert limits_of(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("brokers", "expected"),
+    [
+        ({}, {}),
+        (
+            {"log.retention.hours": "168", "log.retention.bytes": "-1", "log.cleanup.policy": "delete"},
+            {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"},
+        ),
+        ({"log.retention.minutes": "2", "log.retention.hours": "168"}, {"retention.ms": "120000"}),
+        ({"log.retention.ms": "5", "log.retention.minutes": "2", "log.retention.hours": "168"}, {"retention.ms": "5"}),
+        ({"log.retention.hours": "-3", "log.retention.bytes": "-2"}, {"retention.ms": "-1", "retention.bytes": "-1"}),
+        ({"log.retention.hours": "long", "log.retention.bytes": ""}, {}),
+    ],
+)
+def test_brokers_give_topics_what_their_finest_key_says(brokers: dict[str, str], expected: dict[str, str]) -> None:
+    assert topic_defaults(brokers) == expected

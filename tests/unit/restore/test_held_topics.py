@@ -1,0 +1,299 @@
+"""Topics that a restore holds delete nothing until they are released, and get then what they are to have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.contract.run import HeldTopics, RunResult
+from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
+from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, RestoreBusy, SpecError, StateAltered
+from logkeep_engine.report import Reporter
+from logkeep_engine.restore import held_topics
+from logkeep_engine.restore.alive import AliveNote
+from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.held_topics import ReleaseOutcome, hold_existing, release, told_held
+from logkeep_engine.restore.plan import PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.state import HELD_NOTE, RESULT, RestoreState
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import CLUSTER, ORDERS, archive_of, chunk
+
+HELD = {"retention.ms": "-1", "retention.bytes": "-1"}
+CREATED = TopicPlan("orders", ORDERS.topic_id, "copy", True, 2, 3, 1000, (PartitionPlan(0, 1, 0),))
+THERE = replace(CREATED, target="there", created=False, target_id="t" * 22)
+DEFAULTS = {"log.retention.hours": "168", "log.retention.bytes": "-1", "log.cleanup.policy": "delete"}
+
+
+@dataclass
+class Control:
+    """Topics of a cluster: what was set on each itself, and its id."""
+
+    own: dict[str, dict[str, str]]
+    ids: dict[str, str] = field(default_factory=dict)
+    changes: list[tuple[str, dict[str, str], list[str]]] = field(default_factory=list)
+    late: bool = False
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        return {name: dict(self.own[name]) for name in names if name in self.own}
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: self.ids.get(name, "t" * 22) for name in names if name in self.own}
+
+    def broker_configs(self, _: Any) -> dict[str, str]:
+        return DEFAULTS
+
+    def alter_topic_configs(self, name: str, set: Mapping[str, str], delete: Iterable[str] = ()) -> None:
+        gone = list(delete)
+        self.changes.append((name, dict(set), gone))
+        kept = {key: value for key, value in self.own[name].items() if key not in gone}
+        self.own[name] = {**kept, **set}
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+@pytest.fixture
+def archive(storage: Storage) -> Archive:
+    return archive_of(storage, chunk(storage, 0, 100))
+
+
+@pytest.fixture(autouse=True)
+def brokers_answer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def applied(control: Control, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        return {}, sorted(wanted) if control.late else []
+
+    monkeypatch.setattr(held_topics, "applied_topic_configs", applied)
+
+
+def spec(**topics: Any) -> KafkaRestoreSpec:
+    source = {"storage": {"uri": "s3://bucket"}}
+    return parse_restore(
+        {"source": source, "cluster": {"bootstrapServers": ["k:1"]}, "topics": {"retention": "Hold", **topics}}
+    )
+
+
+def context_of(archive: Archive, control: Control, **topics: Any) -> RestoreContext:
+    nothing: Any = None
+    cluster: Any = control
+    state = RestoreState(archive.storage, "restore-1")
+    found = spec(**topics)
+    return RestoreContext(
+        "restore-1", found, archive, state, CLUSTER, cluster, nothing, lambda: nothing, Reporter("restore-1")
+    )
+
+
+def planned_of(archive: Archive, *topics: TopicPlan) -> Planned:
+    plan = RestorePlan("restore-1", "digest", archive.info.archive_id, 1, CLUSTER, topics)
+    return Planned(plan, archive.load(), fresh=True)
+
+
+def succeeded(state: RestoreState) -> None:
+    result = RunResult(state.run_id, "KafkaRestore", "Succeeded", 0, 1.0, 2.0)
+    state.storage.put(state.file(RESULT), result.to_json().encode())
+
+
+# ---- holding
+
+
+def test_a_topic_that_was_there_is_held_once_it_is_noted_what_it_had(archive: Archive) -> None:
+    control = Control({"there": {"retention.ms": "60000", "flush.ms": "1"}, "copy": {}})
+    context, planned = context_of(archive, control), planned_of(archive, CREATED, THERE)
+    hold_existing(context, planned)
+    assert control.changes == [("there", HELD, [])]
+    note = json.loads(context.state.storage.read(context.state.file(HELD_NOTE)))
+    assert note == {"format": 1, "topics": [["there", "t" * 22, "60000", None]]}
+    hold_existing(context, replace(planned, fresh=False))  # a start after a crash: the topic is held by now
+    assert json.loads(context.state.storage.read(context.state.file(HELD_NOTE))) == note
+    assert control.own["there"] == {**HELD, "flush.ms": "1"}
+
+
+def test_a_note_that_lies_there_before_the_run_is_not_believed(archive: Archive) -> None:
+    control = Control({"there": {"retention.ms": "60000"}})
+    context, planned = context_of(archive, control), planned_of(archive, THERE)
+    forged = json.dumps({"format": 1, "topics": [["there", "t" * 22, "1", "1"]]}).encode()
+    context.state.storage.put(context.state.file(HELD_NOTE), forged)
+    hold_existing(context, planned)
+    note = json.loads(context.state.storage.read(context.state.file(HELD_NOTE)))
+    assert note["topics"] == [["there", "t" * 22, "60000", None]]
+
+
+def test_a_start_after_a_crash_before_the_note_writes_it(archive: Archive) -> None:
+    control = Control({"there": {"retention.ms": "60000"}})
+    context, planned = context_of(archive, control), planned_of(archive, THERE)
+    hold_existing(context, replace(planned, fresh=False))
+    assert control.changes == [("there", HELD, [])]
+    assert context.state.storage.list(context.state.file(HELD_NOTE))
+
+
+def test_nothing_is_changed_before_the_note_is_there(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = Control({"there": {}})
+    context, planned = context_of(archive, control), planned_of(archive, THERE)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(context.state.storage), "put", killed)
+    with pytest.raises(KeyboardInterrupt):
+        hold_existing(context, planned)
+    assert control.changes == []
+
+
+def test_only_hold_holds_and_only_what_was_there(archive: Archive) -> None:
+    control = Control({"there": {}, "copy": {}})
+    hold_existing(context_of(archive, control, retention="Apply"), planned_of(archive, THERE))
+    hold_existing(context_of(archive, control), planned_of(archive, CREATED))
+    assert control.changes == []
+    assert not archive.storage.list("runs/restore-1/")
+
+
+def test_brokers_that_do_not_hold_it_end_the_run(archive: Archive) -> None:
+    control = Control({"there": {}}, late=True)
+    with pytest.raises(BrokerUnavailable, match="there: the topics were held, and the brokers still answer"):
+        hold_existing(context_of(archive, control), planned_of(archive, THERE))
+
+
+def test_people_are_told_which_topics_are_held() -> None:
+    assert told_held(None) == ""
+    assert told_held(HeldTopics(1, ("a",))) == (
+        "1 topic keeps all records (retention.ms=-1, retention.bytes=-1) until `logkeep release`: a"
+    )
+    assert "2 topics would keep all records" in told_held(HeldTopics(2, ("a", "b")), would=True)
+    many = HeldTopics(30, tuple(f"t{number}" for number in range(20)))
+    assert told_held(many).endswith("t8, t9 and 20 more")
+
+
+# ---- releasing
+
+
+@pytest.fixture
+def held(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> tuple[Control, RestoreContext]:
+    """Two topics that a restore which has succeeded holds: one that it has created, and one that was there."""
+    control = Control({"there": {"retention.ms": "60000"}, "copy": {**HELD, "flush.ms": "1"}})
+    context, planned = context_of(archive, control), planned_of(archive, CREATED, THERE)
+    hold_existing(context, planned)
+    succeeded(context.state)
+    control.changes.clear()
+    monkeypatch.setattr(held_topics.RestorePlanner, "load_claimed", lambda *_, **__: planned)
+    return control, context
+
+
+def test_topics_get_what_they_are_to_have(held: tuple[Control, RestoreContext]) -> None:
+    control, context = held
+    looked = release(context, dry_run=True)
+    assert control.changes == []
+    found = release(context)
+    assert [item.to_json() for item in looked] == [item.to_json() for item in found]
+    assert [(item.topic, item.outcome) for item in found] == [
+        ("copy", ReleaseOutcome.RELEASED),
+        ("there", ReleaseOutcome.RELEASED),
+    ]
+    assert control.own == {"copy": {"flush.ms": "1"}, "there": {"retention.ms": "60000"}}
+    goes = [item.goes for item in found]
+    assert "topic copy keeps records for 7d (retention.ms=604800000, the brokers' default)" in str(goes[0])
+    assert "topic there keeps records for 1m (retention.ms=60000): it deletes up to 100 of 100" in str(goes[1])
+    row = found[1].to_json()
+    assert (row["deletesAtMost"], row["oldest"]) == (100, "2023-11-14T22:13:20.000Z")
+
+
+def test_a_second_release_changes_nothing(held: tuple[Control, RestoreContext]) -> None:
+    control, context = held
+    release(context)
+    control.changes.clear()
+    assert [item.outcome for item in release(context)] == [ReleaseOutcome.NOT_HELD] * 2
+    assert control.changes == []
+
+
+def test_a_release_that_was_interrupted_goes_on(
+    held: tuple[Control, RestoreContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, context = held
+    alter = Control.alter_topic_configs
+
+    def once(self: Control, name: str, *changes: Any) -> None:
+        if control.changes:
+            raise KeyboardInterrupt
+        alter(self, name, *changes)
+
+    monkeypatch.setattr(Control, "alter_topic_configs", once)
+    with pytest.raises(KeyboardInterrupt):
+        release(context)
+    monkeypatch.setattr(Control, "alter_topic_configs", alter)
+    assert [item.outcome for item in release(context)] == [ReleaseOutcome.NOT_HELD, ReleaseOutcome.RELEASED]
+    assert control.own == {"copy": {"flush.ms": "1"}, "there": {"retention.ms": "60000"}}
+
+
+def test_topics_that_somebody_has_changed_stay_as_they_are(held: tuple[Control, RestoreContext]) -> None:
+    control, context = held
+    control.own["copy"]["retention.ms"] = "5"
+    control.ids["there"] = "x" * 22  # deleted and created again
+    assert [item.outcome for item in release(context)] == [ReleaseOutcome.NOT_HELD, ReleaseOutcome.GONE]
+    del control.own["there"]
+    assert release(context)[1].outcome is ReleaseOutcome.GONE
+    assert control.changes == []
+
+
+def test_brokers_that_do_not_release_it_are_told(held: tuple[Control, RestoreContext]) -> None:
+    control, context = held
+    control.late = True
+    with pytest.raises(BrokerUnavailable, match="copy, there: the retention was set"):
+        release(context)
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "said"),
+    [
+        (["there", "t" * 22, "1e3", None], StateAltered, "the retention of topic 'there' is '1e3'"),
+        (["there", "t" * 22, "-2", None], StateAltered, "the retention of topic 'there' is '-2'"),
+        (["there", "x" * 22, "1", None], StateAltered, "it is not of the topics"),
+        (["payments", "t" * 22, "1", None], StateAltered, "it is not of the topics"),
+        (["there", "t" * 22, 1, None], ArchiveDamaged, "held topics"),
+    ],
+)
+def test_a_note_that_was_altered_changes_no_topic(
+    held: tuple[Control, RestoreContext], row: list[Any], error: type[Exception], said: str
+) -> None:
+    control, context = held
+    data = json.dumps({"format": 1, "topics": [row]}).encode()
+    context.state.storage.put(context.state.file(HELD_NOTE), data)
+    with pytest.raises(error, match=said):
+        release(context)
+    context.state.storage.delete([context.state.file(HELD_NOTE)])
+    with pytest.raises(SpecError, match="it is unknown which retention there had before"):
+        release(context)
+    assert control.changes == []
+
+
+def test_only_a_restore_that_holds_and_has_succeeded_is_released(
+    held: tuple[Control, RestoreContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, context = held
+    with pytest.raises(SpecError, match="only a restore with Hold holds topics"):
+        release(replace(context, spec=spec(retention="Refuse")))
+    with pytest.raises(SpecError, match="run other has not succeeded"):
+        release(replace(context, run_id="other", state=context.state.of_run("other")))
+    with pytest.raises(SpecError):
+        release(replace(context, run_id="a/b", state=context.state.of_run("a/b")))
+    note = AliveNote(context.state)
+    note.write(ended=False)
+    monkeypatch.setattr("logkeep_engine.restore.alive.time.sleep", lambda _: note.write(ended=False))
+    with pytest.raises(RestoreBusy):
+        release(context)
+    assert control.changes == []
+
+
+def test_a_default_of_the_source_that_cannot_be_read_is_not_guessed(
+    held: tuple[Control, RestoreContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, context = held
+    monkeypatch.setattr(held_topics, "source_defaults", lambda *_: ({}, ["it is damaged"]))
+    with pytest.raises(SpecError, match="topic copy has no retention of its own, and it is damaged"):
+        release(context)
+    assert control.changes == []

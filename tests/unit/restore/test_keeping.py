@@ -1,0 +1,245 @@
+"""What a target would delete of a restore is known before the first record, from the catalog and the configurations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import ClusterState, state_path
+from logkeep_engine.archive.catalog.facts import RunOutcome, TopicEntry
+from logkeep_engine.archive.catalog.state import ArchiveState
+from logkeep_engine.contract.restored_topics import RestoreTopics, TopicConfigs, TopicRetention
+from logkeep_engine.errors import TargetUnsuitable
+from logkeep_engine.restore.keeping import (
+    Going,
+    RestoredTopic,
+    TargetRetention,
+    check_keeping,
+    going,
+    refuse_going,
+    released_configs,
+    source_defaults,
+    told_defaults,
+)
+from logkeep_engine.restore.plan import PointPlan
+from logkeep_engine.restore.selection import Choice
+from logkeep_engine.restore.topics import ExistingTopic
+from logkeep_engine.storage import Storage, open_uri
+from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, chunk
+
+DAY = 86_400_000
+WEEK = {"log.retention.hours": "168", "log.retention.bytes": "-1", "log.cleanup.policy": "delete"}
+OLD = TIME + 30 * DAY
+"""A moment thirty days after the records of the archive."""
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return open_uri(f"file://{tmp_path}/archive")
+
+
+@pytest.fixture
+def archived(storage: Storage) -> ArchiveState:
+    """Partition 0 has two segments of 100 records, partition 1 has one. Each record has a time of its own."""
+    receipts = chunk(storage, 0, 100), chunk(storage, 100, 200), chunk(storage, 0, 100, partition=1)
+    return archive_of(storage, *receipts).load()
+
+
+def found(
+    archived: ArchiveState,
+    own: dict[str, str],
+    *,
+    now: int = OLD,
+    brokers: dict[str, str] | None = None,
+    point: PointPlan | None = None,
+    logs: int = 0,
+) -> Going | None:
+    retention = TargetRetention.of(own, {} if brokers is None else brokers)
+    return going(archived, RestoredTopic(ORDERS, "copy", logs), retention, point, now)
+
+
+def test_all_that_is_too_old_is_counted_and_named(archived: ArchiveState) -> None:
+    assert str(found(archived, {"retention.ms": str(7 * DAY)})) == (
+        "topic copy keeps records for 7d (retention.ms=604800000): it deletes up to 300 of 300 records in 3 archived "
+        "segments, the oldest of 2023-11-14T22:13:20.000Z"
+    )
+
+
+def test_segments_that_are_young_enough_stay(archived: ArchiveState) -> None:
+    goes = found(archived, {"retention.ms": str(7 * DAY)}, now=TIME + 7 * DAY + 50)
+    assert goes is not None
+    assert (goes.records, goes.segments) == (200, 2)  # those that begin before 50 ms
+    assert found(archived, {"retention.ms": str(7 * DAY)}, now=TIME + 7 * DAY) is None
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"retention.ms": "-1"},
+        {"cleanup.policy": "compact"},
+        {"cleanup.policy": ""},
+        {"retention.ms": str(31 * DAY)},
+        {"retention.ms": "long"},
+    ],
+)
+def test_nothing_goes_of_what_a_topic_keeps(archived: ArchiveState, own: dict[str, str]) -> None:
+    assert found(archived, own) is None
+
+
+def test_a_compacted_topic_that_also_deletes_is_among_them(archived: ArchiveState) -> None:
+    assert found(archived, {"cleanup.policy": "compact,delete", "retention.ms": "1"}) is not None
+
+
+def test_defaults_of_the_brokers_count_and_are_named(archived: ArchiveState) -> None:
+    assert "(retention.ms=3600000, the brokers' default)" in str(
+        found(archived, {}, brokers={"retention.ms": "3600000"})
+    )
+    assert found(archived, {}, brokers={"retention.ms": "-1"}) is None
+    assert found(archived, {}, brokers={"cleanup.policy": "compact"}) is None
+    assert "(retention.ms=604800000, Kafka's default, since no broker reports its own)" in str(found(archived, {}))
+
+
+def test_what_does_not_fit_goes_from_the_front(archived: ArchiveState) -> None:
+    first, second = archived.segments[(ORDERS.topic_id, 0)]
+    own = {"retention.ms": "-1", "retention.bytes": str(first.bytes + second.bytes - 1)}
+    goes = found(archived, own)
+    assert goes is not None
+    assert (goes.records, goes.total, goes.segments) == (100, 300, 1)
+    assert f"keeps {own['retention.bytes']} bytes a partition" in str(goes)
+    assert found(archived, {**own, "retention.bytes": str(first.bytes + second.bytes)}) is None
+    both = found(archived, {"retention.ms": "1", "retention.bytes": "1"})
+    assert both is not None
+    assert both.records == 300
+    assert "records for 0s (retention.ms=1) and 1 bytes a partition (retention.bytes=1)" in both.why
+
+
+def test_divided_records_have_the_room_of_all_partitions(archived: ArchiveState) -> None:
+    total = sum(entry.bytes for key in (0, 1) for entry in archived.segments[(ORDERS.topic_id, key)])
+    own = {"retention.ms": "-1", "retention.bytes": str(-(-total // 3))}
+    assert found(archived, own) is not None
+    assert found(archived, own, logs=3) is None
+    assert found(archived, own, logs=2) is not None
+
+
+def test_a_window_leaves_out_what_does_not_come(archived: ArchiveState) -> None:
+    own = {"retention.ms": str(7 * DAY)}
+    now = TIME + 7 * DAY + 120
+    assert found(archived, own, now=now, point=PointPlan(0, since=TIME + 120)) is None
+    goes = found(archived, own, now=now, point=PointPlan(0, since=TIME + 110))
+    assert goes is not None
+    assert (goes.records, goes.total, goes.oldest) == (100, 100, TIME + 110)
+    goes = found(archived, own, now=OLD, point=PointPlan(0, before=TIME + 100))
+    assert goes is not None
+    assert (goes.records, goes.total) == (200, 200)
+
+
+def goes(number: int = 1) -> Going:
+    return Going(f"topic t{number} keeps records for 7d", 5, 9, 2, TIME)
+
+
+def test_what_becomes_of_it_is_the_users_choice() -> None:
+    for drill in (False, True):
+        assert refuse_going([], TopicRetention.REFUSE, drill=drill) == []
+    assert refuse_going([goes()], TopicRetention.HOLD, drill=False) == []
+    assert refuse_going([goes()], TopicRetention.APPLY, drill=False) == [str(goes())]
+    (told,) = refuse_going([goes()], TopicRetention.REFUSE, drill=True)
+    assert told.startswith("a restore into such topics would lose records: topic t1 keeps records for 7d")
+    with pytest.raises(TargetUnsuitable) as refused:
+        refuse_going([goes(number) for number in range(7)], TopicRetention.REFUSE, drill=False)
+    assert "topic t0 keeps" in refused.value.message
+    assert "topic t5 keeps" not in refused.value.message
+    assert "and so do 2 more topics; nothing was written" in refused.value.message
+    assert "spec.topics.retention to Hold" in str(refused.value.hint)
+
+
+def test_existing_topics_count_with_their_own_and_created_ones_with_what_they_get(archived: ArchiveState) -> None:
+    choices = [Choice(ORDERS, "copy"), Choice(ORDERS, "there")]
+    there = ExistingTopic("there", 2, {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
+    existing = {"there": there}
+    (one,) = check_keeping(archived, choices, existing, WEEK, RestoreTopics(), None, OLD)
+    assert "topic copy keeps records for 7d (retention.ms=604800000, the brokers' default)" in str(one)
+    override = RestoreTopics(configs=TopicConfigs(override={"retention.ms": "-1"}))
+    assert check_keeping(archived, choices, existing, WEEK, override, None, OLD) == []
+    existing = {"there": replace(there, configs={**there.configs, "retention.ms": "60000"})}
+    (one,) = check_keeping(archived, choices, existing, WEEK, override, None, OLD)
+    assert "topic there keeps records for 1m (retention.ms=60000)" in str(one)
+
+
+# ---- the defaults of the source
+
+
+def test_the_defaults_of_the_source_come_from_the_last_run(storage: Storage) -> None:
+    state = ClusterState("run-1", TIME, defaults={"retention.ms": "-1"})
+    data = state.to_json()
+    with begin(storage) as writer:
+        writer.commit(topics=[ORDERS], receipts=[chunk(storage, 0, 100)])
+        storage.put(state_path("run-1"), data)
+        writer.end(RunOutcome.SUCCEEDED, cluster_state=state.entry(data))
+    archive = Archive.open(storage)
+    assert source_defaults(archive, archive.load(), None) == ({"retention.ms": "-1"}, [])
+    storage.put(state_path("run-1"), data + b" ")
+    defaults, (told,) = source_defaults(archive, archive.load(), None)
+    assert defaults == {}
+    assert "how long the source kept records by default is unknown" in told
+
+
+def test_an_archive_without_them_says_nothing(storage: Storage) -> None:
+    archive = archive_of(storage, chunk(storage, 0, 100))
+    assert source_defaults(archive, archive.load(), None) == ({}, [])
+
+
+FOREVER, SEVEN_DAYS = {"retention.ms": "-1"}, {"retention.ms": "604800000"}
+
+
+def topic(**configs: str) -> TopicEntry:
+    return replace(ORDERS, configs={key.replace("_", "."): value for key, value in configs.items()})
+
+
+@pytest.mark.parametrize(
+    ("entry", "wanted", "told"),
+    [
+        (
+            topic(),
+            {},
+            "1 topic had retention.ms=-1 from the brokers of the source, and would get retention.ms=604800000",
+        ),
+        (topic(), {"retention": "Apply"}, "set it in spec.topics.configs.override: copy"),
+        (topic(), {"retention": "Hold"}, "their release sets retention.ms=-1: copy"),
+        (topic(retention_ms="5"), {}, None),
+        (topic(), {"configs": {"override": {"retention.ms": "5"}}}, None),
+        (topic(), {"configs": {"ignore": ["retention.ms"]}}, None),
+        (topic(), {"configs": {"policy": "Ignore"}}, None),
+    ],
+)
+def test_a_topic_that_would_get_another_default_is_named(
+    entry: TopicEntry, wanted: dict[str, object], told: str | None
+) -> None:
+    topics = RestoreTopics.model_validate(wanted)
+    found = list(told_defaults([Choice(entry, "copy")], topics, FOREVER, SEVEN_DAYS))
+    assert [told in text for text in found if told] == ([True] if told else [])
+    assert bool(found) == (told is not None)
+    for source, target in ((FOREVER, FOREVER), ({}, SEVEN_DAYS), (FOREVER, {})):
+        assert list(told_defaults([Choice(entry, "copy")], topics, source, target)) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "wanted", "source", "target", "expected"),
+    [
+        (topic(), {}, FOREVER, SEVEN_DAYS, "-1"),
+        (topic(), {}, FOREVER, {}, "-1"),
+        (topic(), {}, SEVEN_DAYS, SEVEN_DAYS, None),
+        (topic(), {}, {}, SEVEN_DAYS, None),
+        (topic(retention_ms="5"), {}, FOREVER, SEVEN_DAYS, "5"),
+        (topic(), {"override": {"retention.ms": "7"}}, FOREVER, SEVEN_DAYS, "7"),
+        (topic(), {"ignore": ["retention.ms"]}, FOREVER, SEVEN_DAYS, None),
+        (topic(retention_ms="5"), {"policy": "Ignore"}, FOREVER, SEVEN_DAYS, None),
+    ],
+)
+def test_a_topic_is_released_to_what_it_had(
+    entry: TopicEntry, wanted: dict[str, object], source: dict[str, str], target: dict[str, str], expected: str | None
+) -> None:
+    found = released_configs(entry, TopicConfigs.model_validate(wanted), source, target)
+    assert found == {"retention.ms": expected, "retention.bytes": None}
