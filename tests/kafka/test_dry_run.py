@@ -275,7 +275,7 @@ class TestWhatWouldBeRefused:
         produce(kafka.bootstrap, unique, numbered(3))
         back_up(backup_spec(kafka, tmp_path, unique))
         own = {"no.such.key": "7", "retention.ms": "-1"}
-        monkeypatch.setattr("logkeep_engine.restore.targets.own_configs", lambda *_: own)
+        monkeypatch.setattr("logkeep_engine.restore.targets.ending_configs", lambda *_: own)
         result, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
         assert report.refused == 0
         assert [warning for warning in result.warnings if "could not be set" in warning] == [

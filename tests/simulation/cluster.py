@@ -727,7 +727,7 @@ class Broker:
         return {"results": results}
 
     def _configs(self, resource: Body, topic: Topic | None) -> Mapping[str, str]:
-        """What was set on a topic itself; of a broker, that it deletes nothing by default."""
+        """The configuration that was set on a topic itself; a broker deletes nothing by default."""
         if not _of_topic(resource):
             return {"log.retention.ms": "-1"}
         return {} if topic is None else topic.configs

@@ -74,6 +74,7 @@ def of_logkeep(uri: str, spec: Callable[..., str], folder: Path) -> Mapping[str,
     return {
         "backup": [*bad[BACKUP], ["-f", str(folder / NAME)]],
         "restore": [*bad[RESTORE], ["-f", restore, "--emit-topics", "-", "--strimzi-cluster", "c"]],
+        "release": [[*line, "--run-id", "r"] for line in bad[RESTORE]],
         "diff": [[*line, "--run-id", "r"] for line in bad[RESTORE]],
         "drill": bad[RESTORE],
         "inspect": [[uri, "--cluster-state", "--partitions"], [uri, "--cost"], [uri, "--at", NAME], [f"{uri}/{NAME}"]],

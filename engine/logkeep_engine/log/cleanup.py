@@ -44,8 +44,8 @@ def limits_of(values: Mapping[str, str]) -> LogLimits | None:
 
 
 def topic_defaults(brokers: Mapping[str, str]) -> dict[str, str]:
-    """What a topic has of RETENTION_KEYS unless it was set on the topic itself, by the configuration of the brokers.
-    Keys that do not follow from it are absent.
+    """The values of RETENTION_KEYS that a topic has unless they were set on the topic itself, by the configuration of
+    the brokers. Keys that do not follow from it are absent.
 
     Of the three keys for the time the finest one that is set counts, and any time below 0 stands for no limit.
     """

@@ -67,7 +67,7 @@ def held_topics(context: RestoreContext, plan: RestorePlan) -> HeldTopics | None
 
 
 def told_held(held: HeldTopics | None, *, would: bool = False) -> str:
-    """What people should know of topics that are held, empty if none is."""
+    """Tell people which topics are held; empty if none is."""
     if held is None:
         return ""
     verb = "would keep" if would else "keeps" if held.total == 1 else "keep"
@@ -121,7 +121,7 @@ def _note(context: RestoreContext, topics: list[TopicPlan], *, fresh: bool) -> N
 
 
 def noted(state: RestoreState, topics: list[TopicPlan]) -> dict[str, Retention]:
-    """What these topics had before they were held, by name.
+    """The retention that these topics had before they were held, by name.
 
     Raises SpecError if the note is gone, ArchiveDamaged, and StateAltered if it is not of these topics, or says what
     cannot be."""
@@ -152,7 +152,7 @@ def noted(state: RestoreState, topics: list[TopicPlan]) -> dict[str, Retention]:
 
 
 class ReleaseOutcome(StrEnum):
-    """What became of a topic. `NotHeld`: somebody has given it another retention, or it was released before. `Gone`:
+    """The outcome of a topic. `NotHeld`: somebody has given it another retention, or it was released before. `Gone`:
     somebody has deleted it, or another topic has its name. The topic is left as it is then."""
 
     RELEASED = "Released"
@@ -254,7 +254,7 @@ def _retentions(context: RestoreContext, planned: Planned, target: Mapping[str, 
 def _outcomes(
     context: RestoreContext, planned: Planned, own: Mapping[str, Mapping[str, str]]
 ) -> dict[str, ReleaseOutcome]:
-    """What becomes of each topic. `own` are the configurations that were set on the topics themselves."""
+    """The outcome of each topic. `own` are the configurations that were set on the topics themselves."""
     topics = planned.plan.topics
     ids = counted_ids(context.state) | {topic.target: topic.target_id for topic in topics if topic.target_id}
     there = context.control.topic_ids(topic.target for topic in topics)

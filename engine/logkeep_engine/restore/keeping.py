@@ -211,8 +211,8 @@ def check_keeping(
 def source_defaults(
     archive: Archive, archived: ArchiveState, point: PointSpec | None
 ) -> tuple[Mapping[str, str], list[str]]:
-    """What topics of the source had by default of RETENTION_KEYS, as far as the archive has it; and a warning if what
-    it has cannot be read."""
+    """The values of RETENTION_KEYS that topics of the source had by default, as far as the archive has them; and a
+    warning if what it has cannot be read."""
     end = end_before(archive, archived, point)
     try:
         state = None if end is None else read_cluster_state(archive, end)

@@ -1,4 +1,4 @@
-"""What a configuration says of the records that Kafka deletes, that of a topic and that of the brokers."""
+"""Configurations of topics and of brokers say which records Kafka deletes."""
 
 import pytest
 

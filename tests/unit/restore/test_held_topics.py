@@ -20,6 +20,7 @@ from logkeep_engine.restore.alive import AliveNote
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.held_topics import ReleaseOutcome, hold_existing, release, told_held
 from logkeep_engine.restore.plan import PartitionPlan, RestorePlan, TopicPlan
+from logkeep_engine.restore.planner import RestorePlanner
 from logkeep_engine.restore.state import HELD_NOTE, RESULT, RestoreState
 from logkeep_engine.storage import Storage, open_uri
 from tests.unit.archive.build import CLUSTER, ORDERS, archive_of, chunk
@@ -181,7 +182,7 @@ def held(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> tuple[Control, Re
     hold_existing(context, planned)
     succeeded(context.state)
     control.changes.clear()
-    monkeypatch.setattr(held_topics.RestorePlanner, "load_claimed", lambda *_, **__: planned)
+    monkeypatch.setattr(RestorePlanner, "load_claimed", lambda *_, **__: planned)
     return control, context
 
 

@@ -1,4 +1,4 @@
-"""What a target would delete of a restore is known before the first record, from the catalog and the configurations."""
+"""The catalog and the configurations say before the first record what a target would delete of a restore."""
 
 from __future__ import annotations
 
