@@ -16,7 +16,7 @@ import struct
 import threading
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -35,6 +35,7 @@ INVALID_REPLICATION_FACTOR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, OFFSET_NO
 UNKNOWN_TOPIC_ID, NOT_AUTHORIZED = 100, 29
 _READ = 1 << 3  # org.apache.kafka.common.acl.AclOperation
 _OF_TOPICS = _READ | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
+_OF_TOPIC, _OF_BROKER = 1, 4  # where a value of a configuration comes from
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 THROTTLE_MS = 10
 SLOW_SECONDS = 0.03
@@ -718,19 +719,21 @@ class Broker:
                     "resource_type": resource["resource_type"],
                     "resource_name": resource["resource_name"],
                     "configs": [
-                        {"name": name, "value": value, "config_source": 1 if _of_topic(resource) else 4}
-                        for name, value in self._configs(resource, topic).items()
+                        {"name": name, "value": value, "config_source": source}
+                        for name, value, source in self._configs(resource, topic)
                         if code == 0
                     ],
                 }
             )
         return {"results": results}
 
-    def _configs(self, resource: Body, topic: Topic | None) -> Mapping[str, str]:
-        """The configuration that was set on a topic itself; a broker deletes nothing by default."""
+    def _configs(self, resource: Body, topic: Topic | None) -> list[tuple[str, str, int]]:
+        """Names, values and sources of a configuration. A broker, and so a topic by default, deletes nothing."""
         if not _of_topic(resource):
-            return {"log.retention.ms": "-1"}
-        return {} if topic is None else topic.configs
+            return [("log.retention.ms", "-1", _OF_BROKER)]
+        own = {} if topic is None else topic.configs
+        default = [] if "retention.ms" in own else [("retention.ms", "-1", _OF_BROKER)]
+        return [*((name, value, _OF_TOPIC) for name, value in own.items()), *default]
 
     def _alter_configs(self, asked: Asked) -> Body:
         answers = []
