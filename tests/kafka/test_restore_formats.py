@@ -168,10 +168,11 @@ class TestRecordsComeBack:
             tmp_path, Layout.RECORDS_AT_ROOT, topic, {0: unusual(), 1: numbered(300)}, limit_bytes=2000, imported=True
         )
         assert [path for path in (tmp_path / "topics").rglob("*") if path.is_file()] == []
-        result = bring_back(restore_spec(kafka, tmp_path))
+        spec = restore_spec(kafka, tmp_path)
+        result = bring_back({**spec, "topics": {**spec["topics"], "configs": {"override": NO_RETENTION}}})
         assert committed(kafka, f"{unique}-copy", 0) == expected(unusual())
         assert committed(kafka, f"{unique}-copy", 1) == expected(numbered(300))
-        assert topic_settings(kafka, f"{unique}-copy") == {}
+        assert topic_settings(kafka, f"{unique}-copy") == NO_RETENTION
         assert not any("replicas" in warning for warning in result.warnings)
 
     @BOTH
