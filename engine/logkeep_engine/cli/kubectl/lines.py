@@ -231,9 +231,8 @@ def _held(status: Body) -> list[Row]:
     if not isinstance(found, Mapping):
         return []
     names = [str(name) for name in found.get("topicList") or ()]
-    more = int(found.get("topics") or 0) - len(names)
-    listed = ", ".join(names) + (f" and {more} more" if more > 0 else "")
-    return [("held topics", f"{listed}: they keep all records until `logkeep release`")]
+    more = f" and {left} more" if (left := int(found.get("topics") or 0) - len(names)) > 0 else ""
+    return [("held topics", f"{', '.join(names)}{more}: they keep all records until `logkeep release`")]
 
 
 def run_notes(body: Body) -> list[str]:
