@@ -152,6 +152,7 @@ class RecordsDiffer(Refused):
     """A verification has found records in the target that are not those of the archive, or lack there."""
 
     code = "RecordsDiffer"
+    exit_code = ExitCode.INCOMPLETE
 
 
 class RestoreBusy(Refused):
@@ -191,9 +192,10 @@ class GroupsHaveMembers(Refused):
 
 
 class RecordsNotVerified(Refused):
-    """A drill has found no difference, and could not compare everything."""
+    """A drill, or `logkeep diff`, has found no difference, and could not compare everything."""
 
     code = "RecordsNotVerified"
+    exit_code = ExitCode.INCOMPLETE
 
 
 class RestoreUnfinished(Refused):

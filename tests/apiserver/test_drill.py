@@ -64,7 +64,7 @@ def test_the_backup_tells_of_its_drills(namespace: Namespace, operator: Operator
     changed = {"status": {"nextScheduleTime": "2026-01-01T00:00:00Z"}}
     namespace.patch("krst", "drill", changed, "status")
     second = job_of(namespace, "KafkaRestore", run_id_of(first))
-    failed = {"outcome": "Failed", "exit_code": 2, "error_code": "RecordsDiffer", "message": "one record differs"}
+    failed = {"outcome": "Failed", "exit_code": 5, "error_code": "RecordsDiffer", "message": "one record differs"}
     namespace.write(second, result=result(run_id_of(second), "KafkaRestore", **failed))
     namespace.job_ends(second, "Failed", "PodFailurePolicy")
     status = drilled(namespace, "False")["status"]

@@ -156,8 +156,11 @@ class TestDrill:
         forged = RunResult("drill-1", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, archive_id=archive_id(archive))
         (archive / "runs/drill-1").mkdir(parents=True)
         (archive / "runs/drill-1/result.json").write_text(forged.to_json())
-        assert drilled(drill_spec(kafka, archive, prefix)).records == 700
-        assert drilled(drill_spec(kafka, archive, prefix)).records == 700
+        reports = [facts_of(drilled(drill_spec(kafka, archive, prefix))).report for _ in range(2)]
+        assert reports == [f"{archive.as_uri()}/runs/drill-1/{name}" for name in ("drill.json", "drill-2.json")]
+        for uri in reports:
+            report = json.loads(Path(uri.removeprefix("file://")).read_bytes())
+            assert (report["outcome"], report["records"]) == ("Verified", 700)
         assert names(kafka, prefix) == []
 
     def test_a_name_that_is_too_long_is_cut(self, kafka: KafkaBroker, unique: str, prefix: str, tmp_path: Path) -> None:

@@ -13,15 +13,17 @@ from confluent_kafka.admin import AdminClient
 from pyspark import SparkContext
 
 from logkeep_engine.archive.care.kept_digests import DigestsPlace
+from logkeep_engine.archive.reports import reports_of
 from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import parse_restore
-from logkeep_engine.errors import LogkeepError, RecordsDiffer, SpecError
+from logkeep_engine.errors import LogkeepError, SpecError
 from logkeep_engine.log.batch import parse_header, walk
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record as LogRecord
 from logkeep_engine.log.records import decode, encode
 from logkeep_engine.report import Reporter
-from logkeep_engine.restore.run import restore, verify_again
+from logkeep_engine.restore.run import restore
+from logkeep_engine.restore.verification.again import verify_again
 from logkeep_engine.spark.runner import SparkRunner
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
@@ -47,8 +49,10 @@ def facts_of(result: RunResult) -> VerificationFacts:
 
 
 def report(root: Path, run_id: str = "restore-1") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((root / "runs" / run_id / "verification.json").read_bytes())
-    page = (root / "runs" / run_id / "verification.html").read_text()
+    """The newest report of a run."""
+    name = reports_of(open_uri(root.as_uri()), run_id, "verification.json")[-1]
+    found: dict[str, Any] = json.loads((root / "runs" / run_id / name).read_bytes())
+    page = (root / "runs" / run_id / name).with_suffix(".html").read_text()
     assert found["outcome"] == {"v": "Verified", "n": "NotVerified", "d": "Different"}[page.split(": ")[1][0]]
     return found
 
@@ -282,8 +286,9 @@ class TestWrong:
         altered(second_kafka, f"{unique}-copy", dict(enumerate(CHANGES)))
 
         first = f"{unique}-copy partition 0: source offset {AT} and target offset {AT} differ in value, and 7 more"
-        with pytest.raises(RecordsDiffer, match=first):
-            again(spec)
+        result = again(spec)
+        assert (result.outcome, result.exit_code, result.error_code) == ("Different", 5, "RecordsDiffer")
+        assert first in result.message
         found = report(tmp_path)
         assert (found["outcome"], found["different"], found["verified"]) == ("Different", len(CHANGES), 1)
         for partition, (change, expected) in enumerate(CHANGES.items()):
@@ -306,8 +311,9 @@ class TestGone:
         for done in admin.delete_topics([f"{unique}-empty-copy"]).values():
             done.result(30)
         eventually(lambda: f"{unique}-empty-copy" not in admin.list_topics(timeout=30).topics)
-        with pytest.raises(RecordsDiffer, match="partition 0: the partition is gone, and 1 more partition differs"):
-            again(spec)
+        result = again(spec)
+        assert (result.outcome, result.exit_code) == ("Different", 5)
+        assert "partition 0: the partition is gone, and 1 more partition differs" in result.message
         assert report(tmp_path)["different"] == 2
 
     def test_the_plan_of_the_run_is_never_made_anew(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
@@ -472,16 +478,36 @@ class TestNotVerified:
         assert "the archive lacks offsets 100 to 199" in facts.message
         assert not list((tmp_path / "digests").rglob("*.json"))
 
-    def test_a_target_whose_beginning_is_gone(self, kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("gone", [40, 100], ids=["beginning", "all"])
+    def test_a_target_whose_beginning_is_gone(self, kafka: KafkaBroker, unique: str, tmp_path: Path, gone: int) -> None:
         create_topic(kafka.bootstrap, unique)
         produce(kafka.bootstrap, unique, numbered(100))
         back_up(backup_spec(kafka, tmp_path, unique))
         spec = restore_spec(kafka, tmp_path)
-        bring_back(spec)
-        delete_before(kafka, f"{unique}-copy", 40)
-        facts = facts_of(again(spec))
-        assert facts.outcome == "NotVerified"
-        assert "begins at offset 40" in facts.message
+        proved = facts_of(bring_back({**spec, **FULL}))
+        files = sorted((tmp_path / "runs/restore-1").glob("verification*"))
+        proof = [path.read_bytes() for path in files]
+        delete_before(kafka, f"{unique}-copy", gone)
+        result = again(spec)
+        assert (result.outcome, result.exit_code, result.error_code) == ("NotVerified", 5, "RecordsNotVerified")
+        assert f"begins at offset {gone}" in result.message
+        assert facts_of(result).outcome == "NotVerified"
+        assert proved.report == f"{tmp_path.as_uri()}/runs/restore-1/verification.html"
+        assert facts_of(result).report == f"{tmp_path.as_uri()}/runs/restore-1/verification-2.html"
+        assert [path.read_bytes() for path in files] == proof, "the proof of the restore stays"
+        assert bring_back({**spec, **FULL}).verification == proved, "the restore has succeeded"
+
+
+def test_a_verification_of_what_was_restored_before_warns_too(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    create_topic(kafka.bootstrap, unique)
+    produce(kafka.bootstrap, unique, numbered(100))
+    back_up(backup_spec(kafka, tmp_path, unique))
+    spec = restore_spec(kafka, tmp_path)
+    bring_back(spec)
+    delete_before(kafka, f"{unique}-copy", 40)
+    result = bring_back({**spec, **FULL})
+    assert (result.outcome, facts_of(result).outcome) == ("Succeeded", "NotVerified")
+    assert any("not verified: " in one and "begins at offset 40" in one for one in result.warnings)
 
 
 def test_a_run_that_has_restored_nothing_cannot_be_verified(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:

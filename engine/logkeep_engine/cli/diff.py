@@ -19,8 +19,8 @@ def register(app: typer.Typer) -> None:
 
 @spread
 def diff(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
-    """Compare the topics that a run of a KafkaRestore has restored with the archive, record by record. Exit code 2 if
-    they differ. Nothing is restored; the report lies in the folder of the run.
+    """Compare the topics that a run of a KafkaRestore has restored with the archive, record by record. Exit code 5 if
+    they differ, or not all could be compared. Nothing is restored; the report is a new one in the folder of the run.
     """
     with errors(debug):
         if spark.run_id is None:

@@ -19,6 +19,6 @@ def register(app: typer.Typer) -> None:
 @spread
 def drill(file: File, spark: SparkOptions, output: OutputFormat = Output.TEXT, debug: Debug = False) -> None:
     """Restore as a KafkaRestore says, into topics of other names; verify them record by record, measure the time, and
-    delete them. Exit code 2 if not everything could be proved. A spec.drill need not be there.
+    delete them. Exit code 5 if not everything could be proved. A spec.drill need not be there.
     """
     run_resource(RESTORE, file, spark, output, debug, defaults={"drill": {}})

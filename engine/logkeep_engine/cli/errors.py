@@ -23,7 +23,8 @@ from logkeep_engine.errors import ArchiveDamaged, LogkeepError
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed, may succeed when tried again (verify: faults were found); 2 refused: the file, the "
     "archive or the target must change first; 3 another run owns the archive; 4 records were gone before they could be "
-    "archived and onDataLoss is Fail, or the cluster has cut off what is archived (onDivergence); 130 interrupted."
+    "archived and onDataLoss is Fail, or the cluster has cut off what is archived (onDivergence); 5 the target was "
+    "written to, and is not known to have what the archive has; 130 interrupted."
 )
 CLOSED_PIPE = 141  # as a shell shows a program that SIGPIPE has ended
 

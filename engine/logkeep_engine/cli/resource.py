@@ -25,7 +25,7 @@ from logkeep_engine.cli.running import (
     seconds,
 )
 from logkeep_engine.collector import paused
-from logkeep_engine.contract.names import BACKUP, COMMAND_LINE
+from logkeep_engine.contract.names import BACKUP, COMMAND_LINE, ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
 from logkeep_engine.errors import LogkeepError
@@ -160,7 +160,8 @@ def _run(
         result = run_backup(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
         return with_clear_text_warnings(result, spec)
     with paused():
-        from logkeep_engine.restore.run import restore, verify_again
+        from logkeep_engine.restore.run import restore
+        from logkeep_engine.restore.verification.again import verify_again
 
     perform = verify_again if only_verify else restore
     result = perform(request, planned_for(spark.master, spec), session.runner, reporter, os.environ)
@@ -177,16 +178,17 @@ def _print_result(result: RunResult, output: Output, *, moves_groups: bool) -> N
     if output is Output.JSON:
         print_json(json.loads(result.to_json()))
         return
-    if result.outcome == "Succeeded" or result.records:
+    succeeded = result.exit_code == ExitCode.OK
+    if succeeded or result.records:
         stdout().print(facts(_result_rows(result, moves_groups)))
-    if result.outcome == "Succeeded" and result.message:
+    if succeeded and result.message and not _is_verdict(result):
         say(result.message)
     for fact in result.loss:
         say(f"lost: {fact.topic}-{fact.partition} offsets {fact.start} to {fact.end - 1}: {fact.reason}")
     if result.loss_total > len(result.loss):
         say(f"lost: and {result.loss_total - len(result.loss)} more ranges")
     say_warnings(result)
-    if result.outcome != "Succeeded":
+    if not succeeded:
         say(f"error: {result.message}")
 
 
@@ -216,7 +218,8 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
         rows.append(("held topics", str(result.held_topics.total)))
     if result.verification is not None:
         found = result.verification
-        rows += [("verification", f"{found.outcome}: {found.message}"), ("report", found.report)]
+        told = found.message if _is_verdict(result) else f"{found.outcome}: {found.message}"
+        rows += [("verification", told), ("report", found.report)]
     if result.cluster_state is not None:
         state = result.cluster_state
         rows += [
@@ -226,6 +229,11 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
             ("ACLs, quotas, users", state.report),
         ]
     return rows
+
+
+def _is_verdict(result: RunResult) -> bool:
+    """Whether the outcome of the result is that of its verification: nothing was restored."""
+    return result.verification is not None and result.outcome == result.verification.outcome
 
 
 def _positions(result: RunResult) -> tuple[str, str]:

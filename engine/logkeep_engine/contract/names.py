@@ -19,7 +19,7 @@ PLURALS = {BACKUP: "kafkabackups", RESTORE: "kafkarestores", BACKUP_RUN: "kafkab
 class ExitCode(IntEnum):
     """Exit codes of the driver and of the `logkeep` command.
 
-    The Job's `podFailurePolicy` retries 1 and fails at once on 2, 3 and 4.
+    The Job's `podFailurePolicy` retries 1 and fails at once on 2, 3, 4 and 5.
     """
 
     OK = 0
@@ -27,10 +27,11 @@ class ExitCode(IntEnum):
     REFUSED = 2  # the configuration, the archive or the target must change first
     FENCED = 3  # another run owns the archive
     DATA_LOSS = 4  # records were gone before they could be archived, and onDataLoss is Fail
+    INCOMPLETE = 5  # the target was written to, and it is not known to have what the archive has
     INTERRUPTED = 130
 
 
-NEVER_RETRIED = (ExitCode.REFUSED, ExitCode.FENCED, ExitCode.DATA_LOSS)
+NEVER_RETRIED = (ExitCode.REFUSED, ExitCode.FENCED, ExitCode.DATA_LOSS, ExitCode.INCOMPLETE)
 
 # Environment of driver and executors. Values come from Secrets by secretKeyRef, or from the user's shell for the CLI.
 ENV_KAFKA_USERNAME = "LOGKEEP_KAFKA_USERNAME"

@@ -317,7 +317,7 @@ class RunResult(_Document):
 
     run_id: str
     kind: str
-    outcome: str  # Succeeded, Failed, or DryRun: nothing was written, `dry_run` says what would be
+    outcome: str  # Succeeded, Failed, DryRun: nothing was written, `dry_run` says what would be; of `diff` its verdict
     exit_code: int
     start_time: float
     end_time: float

@@ -18,7 +18,8 @@ place of its state (`state`) lie, in this order, what a driver that starts again
     divided/...           the same of archived partitions whose records went to several ones
     counted.json          the target has what was sent; the topics get their own configuration after this
     verification.html     what a verification has found, if one was asked for, as a page
-    verification.json     the same for programs; the topics get their own configuration only if nothing differs
+    verification.json     the same for programs; the topics get their own configuration only if nothing differs. Reports
+                          of later verifications have a number (`archive.reports`)
     group-changes/...     the positions that consumer groups had before, written before the first one is set
     consumer-groups.json  what became of the positions of consumer groups
     all-but-users.json    topics and groups are restored; written before ACLs may take the right to look at these again
@@ -70,7 +71,12 @@ from logkeep_engine.restore.refusals import Refusals
 from logkeep_engine.restore.resuming import finished_before, note_begun, settings_of
 from logkeep_engine.restore.state import RESULT, RestoreState, archive_place, archive_to_restore, open_state
 from logkeep_engine.restore.targets import CreatedTopics
-from logkeep_engine.restore.verification.step import earlier_facts, raise_if_different, verify_restored
+from logkeep_engine.restore.verification.step import (
+    earlier_facts,
+    raise_if_different,
+    told_not_verified,
+    verify_restored,
+)
 from logkeep_engine.tasks import Expect, TaskRunner
 
 log = logging.getLogger(__name__)
@@ -106,25 +112,6 @@ def restore(
     The caller hands the result to the reporter.
     """
     return _run_of(request, spec, runner_factory, reporter, environ, expect).perform_or_raise()
-
-
-def verify_again(
-    request: RunRequest,
-    spec: KafkaRestoreSpec,
-    runner_factory: Callable[[], TaskRunner],
-    reporter: Reporter,
-    environ: Mapping[str, str],
-) -> RunResult:
-    """Verify what the run `request.run_id` of this restore has restored, and return its result with what was found.
-
-    Raises SpecError if there is no such run, or it has not succeeded, RecordsDiffer, and what the parts raise.
-    """
-    if spec.drill is not None:
-        raise SpecError(
-            "spec.drill: a drill deletes its topics, so they cannot be compared again",
-            hint="Its report says what was compared. Begin another drill.",
-        )
-    return RestoreRun(request, spec, runner_factory, reporter, environ, only_verify=True).perform_or_raise()
 
 
 def _run_of(
@@ -295,10 +282,14 @@ class RestoreRun(DriverRun):
         context, planned = _of_earlier(context, earlier)
         done = earlier
         if self._verifies(earlier):
-            self._verification = verify_restored(context, planned)
-            raise_if_different(self._verification)
-            done = replace(done, verification=self._verification)
-        self._earlier = done if self._only_verify else replace(done, emitted=emit(context, planned))
+            self._verification = found = verify_restored(context, planned)
+            if self._only_verify:
+                self._earlier = replace(done, verification=found)
+                return
+            raise_if_different(found)
+            warnings = told_warnings([*told_not_verified(found), *done.warnings])
+            done = replace(done, verification=found, warnings=warnings)
+        self._earlier = replace(done, emitted=emit(context, planned))
 
     def _perform_steps(self, context: RestoreContext, begun: RunResult) -> RunResult:
         """Do the steps of a restore, in their order, and return `begun` with the facts."""
@@ -358,8 +349,7 @@ class RestoreRun(DriverRun):
         earlier = None if planned.fresh else earlier_facts(context)
         self._verification = found = earlier or verify_restored(context, planned)
         raise_if_different(found)
-        told = (f"not verified: {found.message}",) if found.not_verified else ()
-        return replace(done, verification=found, warnings=(*told, *done.warnings))
+        return replace(done, verification=found, warnings=(*told_not_verified(found), *done.warnings))
 
     def result(self) -> RunResult:
         """The result of the run that has succeeded, in this start or an earlier one; else that of a failed run."""

@@ -47,7 +47,7 @@ def fail(world: World, **changes: Any) -> None:
     world.pass_time(minutes=20)
     world.driver()
     world.settle()
-    known = {"exit_code": 2, "error_code": "RecordsDiffer", "message": "one record differs", "archive_id": "a1"}
+    known = {"exit_code": 5, "error_code": "RecordsDiffer", "message": "one record differs", "archive_id": "a1"}
     world.reports(result=world.failed_result(**(known | changes)))
     world.job_is(active=0, failure=("PodFailurePolicy", "exit code 2"))
     world.driver("Failed", exit_code=2)

@@ -171,7 +171,7 @@ def test_the_job_never_has_two_drivers_and_never_repeats_what_cannot_help() -> N
         (rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in spec["podFailurePolicy"]["rules"]
     ] == [
         ("Ignore", None),
-        ("FailJob", [2, 3, 4]),
+        ("FailJob", [2, 3, 4, 5]),
         ("Ignore", [130]),
     ]
     assert spec["template"]["spec"]["restartPolicy"] == "Never"

@@ -23,9 +23,9 @@ _WORST_FIRST = (KeyVerdict.KEYS_MISSING, KeyVerdict.NOT_COMPARED, KeyVerdict.STA
 
 @dataclass(frozen=True)
 class ReconcileReport:
-    """The report of one reconciliation, which lies at the URI `document`. `not_archived` are compacted topics of which
-    the archive has nothing yet. `healing`: the partitions that were to get a new generation, and why one gets none
-    (empty: it is due)."""
+    """The report of one reconciliation, which lies at the URI `document` once it is kept. `not_archived` are compacted
+    topics of which the archive has nothing yet. `healing`: the partitions that were to get a new generation, and why
+    one gets none (empty: it is due)."""
 
     run_id: str
     archive_id: str
@@ -33,8 +33,8 @@ class ReconcileReport:
     start_time: float
     end_time: float
     partitions: tuple[ReconciledPartition, ...]
-    document: str
     not_archived: tuple[str, ...] = ()
+    document: str = ""
     healing: Mapping[Partition, str] = field(default_factory=dict)
 
     @property

@@ -23,6 +23,7 @@ from logkeep_engine.archive.catalog.writer import Writer, begin_run
 from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.archive.ranges import Range, add_range, without
 from logkeep_engine.archive.reading.view import choose
+from logkeep_engine.archive.reports import create_report
 from logkeep_engine.backup.divergence import standings_of
 from logkeep_engine.backup.reconcile.healing import make_due, to_heal
 from logkeep_engine.backup.reconcile.report import MOST_OFFSETS, ReconcileReport
@@ -76,17 +77,23 @@ class Reconciliation:
         """Compare all compacted topics of the backup, heal them if that is wanted, and keep the report. Raises
         SpecError for a topic of `only` that is not compared, and what the cluster, the storage, tasks and `heal`
         raise."""
-        report, path = self._compared(), names.run_file(self.run_id, DOCUMENT)
+        report = self._compared()
         try:
             if self.heal is not None and to_heal(report.partitions):
                 report = self.heal(report)
         finally:
-            self.archive.storage.put(path, report.content())
+            report = self._kept(report)
         log.info("reconciliation: %s, %s", report.outcome, report.message)
         return report
 
+    def _kept(self, report: ReconcileReport) -> ReconcileReport:
+        """The report with its place. Earlier ones of the run stay."""
+        storage = self.archive.storage
+        name = create_report(storage, self.run_id, DOCUMENT, report.content())
+        return replace(report, document=f"{storage.uri}/{names.run_file(self.run_id, name)}")
+
     def _compared(self) -> ReconcileReport:
-        began, path = time.time(), names.run_file(self.run_id, DOCUMENT)
+        began = time.time()
         self.reporter.phase("Verifying")
         topics, not_archived = self._topics()
         standing = self._standing(topics)
@@ -99,7 +106,6 @@ class Reconciliation:
             cluster_id=self.archive.info.cluster_id,
             start_time=began,
             end_time=time.time(),
-            document=f"{self.archive.storage.uri}/{path}",
             partitions=tuple(sorted([*found, *failed], key=lambda item: (item.topic, item.partition))),
             not_archived=not_archived,
         )

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed, may succeed when tried again; 2 refused: an option, a right, a resource or the "
-    "archive must change first; 3 another run owns the archive; 4 data loss; 130 interrupted. A command that waits for "
-    "a run ends with the code of that run."
+    "archive must change first; 3 another run owns the archive; 4 data loss; 5 the target of a restore was written to, "
+    "and is not known to have what the archive has; 130 interrupted. A command that waits for a run ends with the code "
+    "of that run."
 )
 _KINDS = {
     word: kind

@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.reports import create_report
 from logkeep_engine.contract.drill import DrillSpec
 from logkeep_engine.contract.run import MAX_LIST, DrillFacts, RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec
@@ -135,14 +136,15 @@ class DrillRun(RestoreRun):
         except BaseException as error:
             _clean_up(context, topics, error)
             raise
-        self._measured = done.drill
-        self._write_report(context, planned, topics, done, facts)
+        assert done.drill is not None
+        written = self._write_report(context, planned, topics, done, facts)
+        self._measured = replace(done.drill, report=written)
         _forget(context.state)
         _raise_unless_verified(facts)
         scope = topics.drill.scope
         if scope.cycle is not None and scope.sample is not None:
             scope.cycle.after(scope.sample).store(context.state.storage)
-        return replace(done, end_time=time.time())
+        return replace(done, drill=self._measured, end_time=time.time())
 
     def _restore_and_verify(
         self, context: RestoreContext, planned: Planned, topics: DrillTopics, begun: RunResult
@@ -168,7 +170,7 @@ class DrillRun(RestoreRun):
             partitions=sum(1 for _ in with_task(planned)),
             records=done.records,
             bytes=done.bytes,
-            report=context.state.of_run(self._run_id).name(REPORT),
+            report="",
             **_of_cycle(scope),
         )
         told = replace(done, warnings=tuple(warnings), verification=facts, drill=measured, offset_map="")
@@ -181,7 +183,8 @@ class DrillRun(RestoreRun):
         topics: DrillTopics,
         done: RunResult,
         facts: VerificationFacts,
-    ) -> None:
+    ) -> str:
+        """Write the report of the drill, and return its URI. Reports of earlier drills stay."""
         measured = done.drill
         assert measured is not None
         body: dict[str, Any] = {
@@ -213,7 +216,8 @@ class DrillRun(RestoreRun):
             ],
         }
         state = context.state.of_run(self._run_id)
-        state.storage.put(state.file(REPORT), json.dumps(body, indent=1, ensure_ascii=False).encode())
+        content = json.dumps(body, indent=1, ensure_ascii=False).encode()
+        return state.name(create_report(state.storage, self._run_id, REPORT, content))
 
     def _cycle(self, archive: Archive, state: RestoreState) -> DrillCycle | None:
         """The cycle of sampled drills, None for one that restores everything."""

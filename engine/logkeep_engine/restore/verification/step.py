@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from logkeep_engine.archive.care.record_digests import MOST_BUCKETS, RecordTimes
+from logkeep_engine.archive.reports import create_report, reports_of
 from logkeep_engine.contract.run import VerificationFacts
-from logkeep_engine.errors import ObjectMissing, RecordsDiffer, SpecError
+from logkeep_engine.errors import ObjectExists, ObjectMissing, RecordsDiffer, RecordsNotVerified, SpecError
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.log.cleanup import is_compacted
 from logkeep_engine.report import ProgressRange
@@ -29,7 +31,6 @@ from logkeep_engine.restore.verification.task import (
     verify_partitions,
 )
 from logkeep_engine.restore.work import restore_task, with_task
-from logkeep_engine.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -93,25 +94,48 @@ def verify_restored(context: RestoreContext, planned: Planned) -> VerificationFa
 
 
 def earlier_facts(context: RestoreContext) -> VerificationFacts | None:
-    """The findings of an earlier start of the run, None if it has found nothing, or a difference. The topics may have
+    """The newest findings of earlier starts of the run, None if there are none, or a difference. The topics may have
     got their own configuration since, and compact."""
+    state = context.state
+    names = reports_of(state.storage, state.run_id, DOCUMENT)
+    if not names:
+        return None
     try:
-        document = context.state.storage.read(context.state.file(DOCUMENT))
+        document = state.storage.read(state.file(names[-1]))
     except ObjectMissing:
         return None
-    facts = facts_of(document, context.state.name(PAGE))
+    facts = facts_of(document, state.name(_page_beside(names[-1])))
     return None if facts is None or facts.outcome == Verdict.DIFFERENT else facts
 
 
 def raise_if_different(facts: VerificationFacts) -> None:
     """Raises RecordsDiffer if the target does not have what the archive has."""
+    error = wrong_with(facts)
+    if isinstance(error, RecordsDiffer):
+        raise error
+
+
+def wrong_with(facts: VerificationFacts) -> RecordsDiffer | RecordsNotVerified | None:
+    """The error that says that the target differs, or that not all of it could be compared; None if it is verified."""
     if facts.outcome == Verdict.DIFFERENT:
-        raise RecordsDiffer(
+        return RecordsDiffer(
             f"the target does not have what the archive has: {facts.message}",
             hint=f"All that was found is in {facts.report}. Somebody else may have written to the topics, or the "
             "cluster has lost or altered records: delete those of the topics that the restore has created, and restore "
             "again under another run id. Leave topics that were there before.",
         )
+    if facts.outcome != Verdict.VERIFIED:
+        return RecordsNotVerified(
+            f"not everything could be compared: {facts.message}",
+            hint=f"All that was found is in {facts.report}. Records that others have written, or that retention and "
+            "compaction have removed since the restore, cannot be told from lost ones.",
+        )
+    return None
+
+
+def told_not_verified(facts: VerificationFacts) -> tuple[str, ...]:
+    """The warning of a restore of which not all could be compared."""
+    return (f"not verified: {facts.message}",) if facts.not_verified else ()
 
 
 def _announce(context: RestoreContext, planned: Planned, tasks: Sequence[RestoreTask]) -> None:
@@ -162,12 +186,23 @@ def _compacting(context: RestoreContext, topics: Sequence[str]) -> set[str]:
 
 
 def _written(context: RestoreContext, report: VerificationReport) -> VerificationFacts:
-    """Write the page, and then the document: where that lies, a later start finds both."""
-    storage: Storage = context.state.storage
-    storage.put(context.state.file(PAGE), page_of(report).encode())
-    with storage.writer(context.state.file(DOCUMENT)) as writer:
-        for block in report.blocks():
-            writer.write(block)
-    facts = report.facts(context.state.name(PAGE))
+    """Create the page, and then the document: where that lies, a later start finds both. Earlier reports stay."""
+    state = context.state
+    while True:
+        page = create_report(state.storage, state.run_id, PAGE, page_of(report).encode())
+        with suppress(ObjectExists):  # then this very call may have written it: its answer was lost
+            with state.storage.writer(state.file(_document_beside(page)), replaces=None) as writer:
+                for block in report.blocks():
+                    writer.write(block)
+            break
+    facts = report.facts(state.name(page))
     log.info("verification: %s, %s", facts.outcome, facts.message)
     return facts
+
+
+def _document_beside(page: str) -> str:
+    return page.removesuffix(".html") + ".json"
+
+
+def _page_beside(document: str) -> str:
+    return document.removesuffix(".json") + ".html"
