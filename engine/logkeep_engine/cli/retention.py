@@ -152,6 +152,8 @@ def _json_of(done: RetentionDone) -> dict[str, object]:
 
 def _show_preview(found: RetentionPreview) -> None:
     console = stdout()
+    if found.refused:
+        say(f"warning: it would be refused now: {found.refused}")
     parts = [part for part in (_topics(found), _points(found), _waiting(found)) if part.row_count]
     for part in parts:
         console.print(part)
@@ -174,7 +176,7 @@ def _topics(found: RetentionPreview) -> Table:
 
 
 def _points(found: RetentionPreview) -> Table:
-    shown = table("restorable point", "ended", "kept by", "has")
+    shown = table("restorable point", "ended", "kept by", "would have")
     for point in found.points:
         has = "everything" if point.whole else f"what is younger than {point.since or 'an unknown time'}"
         shown.add_row(

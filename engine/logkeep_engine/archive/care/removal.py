@@ -133,6 +133,16 @@ def purge(
     )
 
 
+def deletable(state: ArchiveState, grace: int, now: int) -> tuple[list[int], set[PackId]]:
+    """The removals, by their commits, and the packs whose objects `purge` would delete at `now`, if no reader needs
+    them, and the store keeps none locked."""
+    due = [item for item in state.unpurged if item.time + grace <= now]
+    keys_of = {item.commit: set(item.segments) for item in due}
+    packs = {pack for item in due for pack in _packs_among(item, keys_of[item.commit])}
+    commits = [item.commit for item in due if any(_own(item, key) for key in keys_of[item.commit])]
+    return commits, packs - _staying_packs(state, due, keys_of)
+
+
 def _with_grace_over(writer: Writer, removals: Sequence[Unpurged], grace: int) -> list[Unpurged]:
     if not grace:
         return list(removals)

@@ -169,10 +169,10 @@ def run_retention(archive: Archive, run_id: str, rules: RetentionRules, hold: Re
     Raises BackupUnfinished if the last backup has not succeeded: readers see the archive as the one before has left
     it, and must find all of that. Raises ArchiveBusy, ArchiveFenced and storage errors.
     """
-    _refuse_unfinished(archive.load(), archive.storage.uri)
+    refuse_unfinished(archive.load(), archive.storage.uri)
     with begin_run(archive, run_id, kind=RETENTION) as writer:
         try:
-            _refuse_unfinished(writer.state, archive.storage.uri)
+            refuse_unfinished(writer.state, archive.storage.uri)
             writer.hold(with_spec_holds(writer.state.retention_holds, hold))
             done = retain(writer, rules)
             done = replace(done, notes=(*done.notes, *empty_holds(writer.state)))
@@ -214,7 +214,7 @@ def _changed_holds(before: Iterable[Hold], wanted: list[Hold], *, release: bool)
     return held
 
 
-def _refuse_unfinished(state: ArchiveState, uri: str) -> None:
+def refuse_unfinished(state: ArchiveState, uri: str) -> None:
     """Raises BackupUnfinished unless the last backup has succeeded. Restores see the archive as an earlier run has left
     it then: what the unfinished run has replaced they still need."""
     backups = [run for run in state.runs.values() if not run.is_care]

@@ -4,14 +4,17 @@ whole. Nothing is written."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.care.as_json import AsJson
 from logkeep_engine.archive.care.points import KeptPoint, kept_points
-from logkeep_engine.archive.care.retaining import RetentionRules, with_spec_holds
+from logkeep_engine.archive.care.removal import deletable
+from logkeep_engine.archive.care.retaining import RetentionRules, refuse_unfinished, with_spec_holds
 from logkeep_engine.archive.care.retention import Judged, judged
 from logkeep_engine.archive.care.retention_items import object_bytes
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.facts import Commit, CommitKind, PurgedPack, RemovedSegment
+from logkeep_engine.archive.catalog.snapshots import RemovedSnapshot
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import exact_by_snapshots
 from logkeep_engine.archive.history.earlier import last_with_generations, without_gone
@@ -19,6 +22,7 @@ from logkeep_engine.archive.moments import moment
 from logkeep_engine.archive.reading import view
 from logkeep_engine.contract.dry_run import PlannedRemoval, PlannedRetention
 from logkeep_engine.contract.retention import RetentionHold
+from logkeep_engine.errors import BackupUnfinished
 
 _NO_TIME = -1
 
@@ -78,9 +82,11 @@ class WaitingRemoval(AsJson):
 
 @dataclass(frozen=True)
 class RetentionPreview(AsJson):
-    """Tells what retention would do now."""
+    """Tells what retention would do now. The points are as they would be after it, if no reader and no lock hinders the
+    deletion of objects. `refused`: why it would be refused now, "" if it would not."""
 
     time: str
+    refused: str
     topics: tuple[JudgedTopic, ...]
     points: tuple[RestorablePoint, ...]
     waiting: tuple[WaitingRemoval, ...]
@@ -96,10 +102,12 @@ def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> Ret
     state.retention_holds = tuple(sorted(set(with_spec_holds(state.retention_holds, hold))))
     found = judged(state, rules.limits, now, rules.keep, rules.spared(state))
     points = kept_points(state, rules.keep)
+    after = _after(archive, state, found, rules.grace, now)
     return RetentionPreview(
         moment(now),
+        _refused(state, archive.storage.uri),
         tuple(_by_topic(state, found)),
-        tuple(_point(archive, state, point) for point in points),
+        tuple(_point(archive, state, after, point) for point in points),
         tuple(
             WaitingRemoval(
                 item.commit,
@@ -112,6 +120,37 @@ def preview(archive: Archive, rules: RetentionRules, hold: RetentionHold) -> Ret
         tuple(map(str, state.retention_holds)),
         tuple(_going(state, item) for item in found if item.goes),
     )
+
+
+def _refused(state: ArchiveState, uri: str) -> str:
+    try:
+        refuse_unfinished(state, uri)
+    except BackupUnfinished as error:
+        return error.message
+    return ""
+
+
+def _after(archive: Archive, state: ArchiveState, found: list[Judged], grace: int, now: int) -> ArchiveState:
+    """The state in which retention would leave the archive."""
+    after = archive.load_at(state.commit)
+    gone = [one.item.to_remove() for one in found if one.goes]
+    if gone:
+        segments = tuple(item for item in gone if isinstance(item, RemovedSegment))
+        snapshots = tuple(item for item in gone if isinstance(item, RemovedSnapshot))
+        after.apply(replace(_next_commit(after, now), removed=segments, removed_snapshots=snapshots))
+    commits, packs = deletable(after, grace, now)
+    if commits or packs:
+        purged_packs = tuple(PurgedPack(*pack) for pack in sorted(packs))
+        after.apply(replace(_next_commit(after, now), purged=tuple(commits), purged_packs=purged_packs))
+    return after
+
+
+def _next_commit(state: ArchiveState, now: int) -> Commit:
+    """A commit of the last run that could follow, as far as a state asks."""
+    last = next(run for run in state.runs.values() if run.epoch == state.epoch)
+    following = Commit(state.commit + 1, "", "", CommitKind.DATA, last.run_id, last.epoch, now)
+    signer = "nobody" if state.signed_since >= 0 else ""
+    return replace(following, previous=state.sha256, sha256=state.sha256, signer=signer)
 
 
 def planned_retention(state: ArchiveState, rules: RetentionRules, hold: RetentionHold) -> PlannedRetention | None:
@@ -178,17 +217,18 @@ def _going(state: ArchiveState, found: Judged) -> GoingItem:
     )
 
 
-def _point(archive: Archive, newest: ArchiveState, point: KeptPoint) -> RestorablePoint:
+def _point(archive: Archive, newest: ArchiveState, after: ArchiveState, point: KeptPoint) -> RestorablePoint:
     run = newest.runs[point.run_id]
     end = view.end_of(archive, run.success or run, newest.commit)
     if end is None:
         return RestorablePoint(point.run_id, moment(point.time), point.rules, False, False, "")
     left = view.with_care(archive, end, newest, of_others=False)  # what the run itself has removed it has not left
     then = view.state_at(archive, left, newest)
-    last, gone = last_with_generations(then, newest)
+    last, gone = last_with_generations(then, after)
     if gone:
         return RestorablePoint(point.run_id, moment(point.time), point.rules, False, False, "")
-    lacks = _lacks(then, without_gone(then, view.state_at(archive, last, newest), newest))
+    there = after if last == after.commit else view.state_at(archive, min(last, newest.commit), newest)
+    lacks = _lacks(then, without_gone(then, there, after))
     return RestorablePoint(
         point.run_id, moment(point.time), point.rules, True, lacks is None, "" if lacks is None else moment(lacks)
     )

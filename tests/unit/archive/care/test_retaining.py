@@ -144,10 +144,10 @@ def test_a_dry_run_tells_what_would_go_what_stays_and_which_points_are_whole(arc
     found = preview(archive, rules, spec.hold)
     (goes,) = found.topics
     assert (goes.topic, goes.goes, goes.why, goes.segments) == ("orders", True, "maxAge", 3)
-    assert [(point.run_id, point.rules, point.whole) for point in found.points] == [
-        ("run-1", ("keepRuns",), True),
-        ("run-2", ("last", "keepRuns"), True),
-    ]
+    assert [(point.run_id, point.rules, point.whole, point.since[:4]) for point in found.points] == [
+        ("run-1", ("keepRuns",), False, "2023"),
+        ("run-2", ("last", "keepRuns"), False, "2023"),
+    ], "as they would be after it"
     assert [(item.offset, item.snapshot, item.why) for item in found.goes] == [
         (base, False, "maxAge") for base in (0, 20, 40)
     ]
@@ -163,6 +163,42 @@ def test_a_dry_run_tells_what_would_go_what_stays_and_which_points_are_whole(arc
         ("run-3", True, ""),
     ]
     assert [(item.segments, item.commit > commit) for item in later.waiting] == [(3, True)]
+
+
+@pytest.mark.parametrize("grace", [0, 86_400_000])
+@pytest.mark.parametrize(
+    ("limits", "keep"),
+    [
+        (RetentionLimits(), KeepRules(runs=2)),
+        (RetentionLimits(max_age=1000), KeepRules(runs=3)),
+        (RetentionLimits(max_bytes=1), KeepRules()),
+        (RetentionLimits(max_bytes=300), KeepRules(runs=2)),
+        (RetentionLimits(), KeepRules()),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_what_a_dry_run_says_of_points_is_true_afterwards(
+    archive: Archive, limits: RetentionLimits, keep: KeepRules, grace: int, again: bool
+) -> None:
+    if again:
+        reread(archive.storage, "again", 60)
+    rules = RetentionRules(limits, keep, grace)
+    before = archive.load()
+    told = preview(archive, rules, NO_HOLD)
+    assert archive.load().same_facts(before)
+    done = run_retention(archive, "care", rules, NO_HOLD)
+    assert done.removed.segments == len(told.goes)
+    assert preview(archive, rules, NO_HOLD).points == told.points
+
+
+def test_a_dry_run_tells_that_retention_would_be_refused(archive: Archive) -> None:
+    rules = RetentionRules(RetentionLimits(max_bytes=1), KeepRules(), 0)
+    assert preview(archive, rules, NO_HOLD).refused == ""
+    with begin(archive.storage, "run-3") as writer:
+        writer.end(RunOutcome.FAILED)
+    found = preview(archive, rules, NO_HOLD)
+    assert found.refused == f"Retention of the archive at {archive.storage.uri} waits: run run-3 has not succeeded."
+    assert [one.goes for one in found.topics] == [True]
 
 
 def restored(archive: Archive, run_id: str) -> list[int]:
