@@ -108,7 +108,10 @@ PACKAGES: Mapping[str, Near] = {
         (*_broker("branch_snapshots", "log_dump_tool", "snapshots"), *MODEL),
     ),
     "contract": Near(
-        _engine("contract", "errors*", "stored*"), _unit("contract/*", "test_examples.py", "test_report.py")
+        _engine("contract", "errors*", "stored*"),
+        _unit(
+            "contract/*", "operator/test_template_checks.py", "test_cli_checks.py", "test_examples.py", "test_report.py"
+        ),
     ),
     "convert": Near(
         _engine("convert"),

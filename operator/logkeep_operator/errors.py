@@ -12,10 +12,6 @@ class SettingsInvalid(OperatorError):
     """An environment variable of the operator is missing or wrong."""
 
 
-class CronInvalid(OperatorError):
-    """A cron expression or a time zone cannot be used; the message says why."""
-
-
 class ApiError(OperatorError):
     """The Kubernetes API answered with an error, or not at all; `status` is the HTTP status, 0 without an answer."""
 

@@ -25,6 +25,7 @@ from logkeep_engine.cli.running import (
     seconds,
 )
 from logkeep_engine.collector import paused
+from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.names import BACKUP, COMMAND_LINE, ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
@@ -124,6 +125,7 @@ def _read(
     spec = {**defaults, **document["spec"], **changes}
     run_id = spark.run_id_or_new()
     typed = parse_backup(spec) if kind == BACKUP else parse_restore(spec)
+    check_spec(typed, in_pods=False)
     if not isinstance(typed, KafkaBackupSpec):
         from logkeep_engine.restore.state import archive_place
 

@@ -107,6 +107,7 @@ OPERATOR_NAMESPACE = "logkeep"
 # Labels of the pods of a run.
 LABEL_RUN = "logkeep.dev/run"
 LABEL_ROLE = "logkeep.dev/role"
-ROLE_DRIVER = "driver"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+ROLE_DRIVER, ROLE_EXECUTOR = "driver", "executor"
 
 TERMINATION_MESSAGE_MAX_BYTES = 4096

@@ -29,3 +29,61 @@ def is_for_spark(key: str) -> bool:
     if key in _OF_THE_POD or key == TASK_MAX_FAILURES:
         return False
     return not key.startswith((EXECUTOR_ENV, *_OF_THE_POD_PREFIXES, *_OF_EXECUTORS))
+
+
+# Keys of `spark.conf` that a resource may not set.
+RESERVED_KEYS = frozenset(
+    {
+        "spark.app.id",
+        "spark.app.name",
+        "spark.driver.bindAddress",
+        "spark.driver.cores",
+        "spark.driver.host",
+        "spark.driver.memory",
+        "spark.driver.memoryOverhead",
+        "spark.driver.memoryOverheadFactor",
+        "spark.driver.minMemoryOverhead",
+        "spark.dynamicAllocation.enabled",
+        "spark.executor.cores",
+        "spark.executor.instances",
+        "spark.executor.memory",
+        "spark.executor.memoryOverhead",
+        "spark.executor.memoryOverheadFactor",
+        "spark.executor.minMemoryOverhead",
+        "spark.executor.pyspark.memory",
+        "spark.jars.ivy",
+        "spark.kubernetes.allocation.pods.allocator",  # executors belong to the driver's pod, not to a StatefulSet
+        "spark.kubernetes.container.image",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim",
+        "spark.kubernetes.driver.pod.name",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim",
+        "spark.kubernetes.driver.service.deleteOnTermination",
+        "spark.kubernetes.driver.waitToReusePersistentVolumeClaim",
+        "spark.kubernetes.executor.container.image",
+        "spark.kubernetes.executor.decommissionLabel",  # the driver may change no pod
+        "spark.kubernetes.executor.decommissionLabelValue",
+        "spark.kubernetes.executor.disableConfigMap",
+        "spark.kubernetes.executor.podNamePrefix",
+        "spark.kubernetes.executor.podTemplateContainerName",
+        "spark.kubernetes.executor.podTemplateFile",
+        "spark.kubernetes.memoryOverheadFactor",
+        "spark.kubernetes.namespace",
+        "spark.master",
+        "spark.speculation",
+        "spark.submit.deployMode",
+        "spark.task.cpus",
+    }
+)
+RESERVED_PREFIXES = (
+    "spark.authenticate", "spark.kubernetes.authenticate.", "spark.kubernetes.executor.secret",
+    "spark.network.crypto.", "spark.network.sasl.",
+)  # fmt: skip
+# Who may read what a run holds or says. No resource needs them, and no installation may allow them.
+PROTECTING_KEYS = frozenset(
+    {"spark.admin.acls", "spark.kubernetes.context", "spark.kubernetes.trust.certificates", "spark.logConf",
+     "spark.modify.acls"}
+)  # fmt: skip
+PROTECTING_PREFIXES = (
+    "spark.acls.", "spark.io.crypto.", "spark.io.encryption.", "spark.kerberos.", "spark.redaction.",
+    "spark.security.", "spark.ssl.", "spark.ui.",
+)  # fmt: skip

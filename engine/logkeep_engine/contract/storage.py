@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Annotated
 from urllib.parse import unquote
 
@@ -98,3 +99,8 @@ class ArchiveSpec(StorageSpec):
     """The place of an archive, and who signs it."""
 
     signing: Signing | None = None
+
+
+def mount_path(storage: StorageSpec) -> str:
+    """Where the volume of a file:// uri is mounted."""
+    return str(PurePosixPath(storage.uri.removeprefix("file://")))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunResult
@@ -48,12 +49,7 @@ from logkeep_operator.reconcile.step import INVALID_SPEC, NOT_ALLOWED, Step, las
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
 from logkeep_operator.reconcile.turns import Turns
 from logkeep_operator.reconcile.waiting import Waiting
-from logkeep_operator.resources import (
-    ROLE_DRIVER,
-    check_allowed,
-    check_spec,
-    job_name,
-)
+from logkeep_operator.resources import ROLE_DRIVER, check_allowed, job_name
 from logkeep_operator.settings import EngineSettings
 
 RESYNC_SECONDS = 30.0

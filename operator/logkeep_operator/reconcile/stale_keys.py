@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from logkeep_engine.contract.cron import CronTimes, parse_zone
 from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec
 from logkeep_engine.contract.values import parse_timestamp
 from logkeep_operator.api import Condition, ReconcileStatus, Status
 from logkeep_operator.api.status import moment_of, timestamp
-from logkeep_operator.cron import CronTimes, parse_zone
 from logkeep_operator.reconcile.conditions import cut
 
 CONDITION = "StaleKeys"

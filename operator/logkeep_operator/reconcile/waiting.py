@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from logkeep_engine.contract.checks import state_problems, storage_problems
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup
 from logkeep_engine.contract.storage import ArchiveSpec
 from logkeep_operator.api import Status
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.resources.allowed import NotAllowed, endpoint_problems
-from logkeep_operator.resources.checks import state_problems, storage_problems
 from logkeep_operator.settings import EngineSettings
 
 BACKUP_RECHECK_SECONDS = 15.0

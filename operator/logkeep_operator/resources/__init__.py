@@ -2,7 +2,6 @@
 
 from logkeep_operator.resources.access import access_objects, needs_access_objects, network_policy
 from logkeep_operator.resources.allowed import NotAllowed, check_allowed
-from logkeep_operator.resources.checks import check_spec
 from logkeep_operator.resources.names import (
     ANNOTATION_PREVIOUS_RUN,
     ANNOTATION_REQUESTED_BY,
@@ -62,7 +61,6 @@ __all__ = [
     "RunToStart",
     "access_objects",
     "check_allowed",
-    "check_spec",
     "config_map_names",
     "config_maps",
     "difference",

@@ -11,7 +11,7 @@ from typing import Any
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract.cluster import ClusterSpec, Tls
-from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls
+from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec, StorageTls, mount_path
 
 # A pod has one container with one user, whose uid and groups may be the platform's: there is nobody to hide files from.
 _READABLE = 0o444
@@ -110,11 +110,6 @@ def _add_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool
         claim["readOnly"] = True
     pod.volumes.append({"name": name, "persistentVolumeClaim": claim})
     _mount_volume(pod, storage, name, read_only=read_only)
-
-
-def mount_path(storage: StorageSpec) -> str:
-    """Where the volume of a file:// uri is mounted."""
-    return str(PurePosixPath(storage.uri.removeprefix("file://")))
 
 
 def _mount_volume(pod: Access, storage: StorageSpec, name: str, *, read_only: bool = False) -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from logkeep_engine.contract import driver_conf
 from logkeep_engine.contract import spark_keys as keys
+from logkeep_engine.contract.folders import may_hold_code
 from logkeep_engine.contract.names import ENV_TASK_MEMORY
 from logkeep_engine.contract.pods import PodTemplate
 from logkeep_engine.contract.spec import SparkSpec
-from logkeep_operator.resources import driver_conf
-from logkeep_operator.resources.folders import may_hold_code
 
 Problem = tuple[str, str]
 

@@ -26,11 +26,6 @@ class MemorySplit:
         return self.heap + self.overhead
 
 
-def executor_min_mib(cores: int) -> int:
-    """The least memory of an executor pod."""
-    return HEAP_MIN_MIB + TASK_MIB * cores
-
-
 def split(quantity: str, cores: int) -> MemorySplit:
     """Split the pod's memory: 40 % for the heap, at least 512 MiB, as long as every core's Python keeps its 256 MiB.
     The quantity is rounded down to whole MiB."""

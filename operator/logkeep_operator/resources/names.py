@@ -8,7 +8,7 @@ import hashlib
 from logkeep_engine.contract import names as contract
 from logkeep_operator.api import Key
 
-LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_MANAGED_BY = contract.LABEL_MANAGED_BY
 LABEL_KIND = "logkeep.dev/kind"
 LABEL_NAME = "logkeep.dev/name"
 LABEL_RUN = contract.LABEL_RUN
@@ -25,7 +25,7 @@ ANNOTATION_RUN_ASKED = "logkeep.dev/run-asked"
 ANNOTATION_SUSPENDED = "logkeep.dev/suspended"  # of a Job: whether the operator has suspended it, true or false
 MANAGED_BY = "logkeep"
 ROLE_DRIVER = contract.ROLE_DRIVER
-ROLE_EXECUTOR = "executor"
+ROLE_EXECUTOR = contract.ROLE_EXECUTOR
 
 # Job names of at most 40 give driver pods of at most 46 characters ("-" and five random ones), which is the longest
 # prefix that Spark's executor pod names may have (63 with "-exec-" and a number).

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+from logkeep_engine.contract.driver_conf import DriverConf
 from logkeep_engine.contract.pods import PodTemplate
-from logkeep_operator.resources.driver_conf import DriverConf
 
 Layer = Mapping[str, Any]
 

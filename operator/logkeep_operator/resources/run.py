@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logkeep_engine.contract import names
+from logkeep_engine.contract.driver_conf import DriverConf, driver_conf
 from logkeep_engine.contract.emitting import Emit
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.request_files import ARGUMENT_HASH, ARGUMENT_RUN, hash_of_config_map
@@ -18,7 +19,6 @@ from logkeep_operator.api import Resource
 from logkeep_operator.resources import memory
 from logkeep_operator.resources.access import driver_account
 from logkeep_operator.resources.credentials import Access, KafkaAccess, access, signing_access
-from logkeep_operator.resources.driver_conf import DriverConf, driver_conf
 from logkeep_operator.resources.names import (
     ANNOTATION_REQUESTED_BY,
     ANNOTATION_RESOURCE,

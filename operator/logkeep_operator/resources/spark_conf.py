@@ -13,48 +13,6 @@ from logkeep_operator.settings import EngineSettings
 
 EXECUTOR_TEMPLATE_PATH = f"{PATH_REQUEST_DIR}/{KEY_EXECUTOR_TEMPLATE}"
 
-RESERVED_KEYS = frozenset(
-    {
-        "spark.app.id",
-        "spark.app.name",
-        "spark.driver.bindAddress",
-        "spark.driver.cores",
-        "spark.driver.host",
-        "spark.driver.memory",
-        "spark.driver.memoryOverhead",
-        "spark.driver.memoryOverheadFactor",
-        "spark.driver.minMemoryOverhead",
-        "spark.dynamicAllocation.enabled",
-        "spark.executor.cores",
-        "spark.executor.instances",
-        "spark.executor.memory",
-        "spark.executor.memoryOverhead",
-        "spark.executor.memoryOverheadFactor",
-        "spark.executor.minMemoryOverhead",
-        "spark.executor.pyspark.memory",
-        "spark.jars.ivy",
-        "spark.kubernetes.allocation.pods.allocator",  # executors belong to the driver's pod, not to a StatefulSet
-        "spark.kubernetes.container.image",
-        "spark.kubernetes.driver.ownPersistentVolumeClaim",
-        "spark.kubernetes.driver.pod.name",
-        "spark.kubernetes.driver.reusePersistentVolumeClaim",
-        "spark.kubernetes.driver.service.deleteOnTermination",
-        "spark.kubernetes.driver.waitToReusePersistentVolumeClaim",
-        "spark.kubernetes.executor.container.image",
-        "spark.kubernetes.executor.decommissionLabel",  # the driver may change no pod
-        "spark.kubernetes.executor.decommissionLabelValue",
-        "spark.kubernetes.executor.disableConfigMap",
-        "spark.kubernetes.executor.podNamePrefix",
-        "spark.kubernetes.executor.podTemplateContainerName",
-        "spark.kubernetes.executor.podTemplateFile",
-        "spark.kubernetes.memoryOverheadFactor",
-        "spark.kubernetes.namespace",
-        "spark.master",
-        "spark.speculation",
-        "spark.submit.deployMode",
-        "spark.task.cpus",
-    }
-)
 # Spark's own clean-up deletes by label, which needs the right to delete everything of a kind. All that a driver makes
 # has the driver's pod as its owner, and the operator deletes executors earlier (`reconcile.executors`).
 _NO_CLEAN_UP = {
@@ -64,19 +22,6 @@ _NO_CLEAN_UP = {
     "spark.kubernetes.executor.deleteOnTermination": "false",
     "spark.kubernetes.executor.disableConfigMap": "true",  # it would hold nothing that executors need
 }
-RESERVED_PREFIXES = (
-    "spark.authenticate", "spark.kubernetes.authenticate.", "spark.kubernetes.executor.secret",
-    "spark.network.crypto.", "spark.network.sasl.",
-)  # fmt: skip
-# Who may read what a run holds or says. No resource needs them, and no installation may allow them.
-PROTECTING_KEYS = frozenset(
-    {"spark.admin.acls", "spark.kubernetes.context", "spark.kubernetes.trust.certificates", "spark.logConf",
-     "spark.modify.acls"}
-)  # fmt: skip
-PROTECTING_PREFIXES = (
-    "spark.acls.", "spark.io.crypto.", "spark.io.encryption.", "spark.kerberos.", "spark.redaction.",
-    "spark.security.", "spark.ssl.", "spark.ui.",
-)  # fmt: skip
 
 
 def spark_conf(key: Key, run_id: str, spark: SparkSpec, engine: EngineSettings) -> dict[str, str]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import DrillFacts, RunRequest, VerificationFacts
 from logkeep_engine.contract.spec import parse_restore
 from logkeep_operator.api import ArchiveStatus, Condition, DrillStatus, Phase, Resource, Status, StatusOutcome
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import is_at_rest, wake_after
-from logkeep_operator.resources import check_spec
 from tests.unit.operator.world import World, backup_spec, resource, restore_spec
 
 FACTS = DrillFacts(725.4, 1450.2, 2, 1100, 10900, "s3://bucket/prefix/runs/r/drill.json")

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
-from logkeep_operator.resources import NotAllowed, check_allowed, check_spec
+from logkeep_operator.resources import NotAllowed, check_allowed
 from logkeep_operator.resources.foreign_code import CSI_DRIVERS, SETTING_PREFIXES, SETTINGS, VARIABLES
 from logkeep_operator.settings import EngineSettings
 from tests.unit.operator.pod_templates import whole

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from logkeep_engine.contract import names as contract
+from logkeep_engine.contract.checks import check_spec, executor_min_mib
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.run import RunRequest
 from logkeep_engine.contract.spark_keys import is_for_spark
@@ -17,7 +18,6 @@ from logkeep_operator.api import Key
 from logkeep_operator.resources import (
     RunToStart,
     access_objects,
-    check_spec,
     job,
     job_name,
     network_policy,
@@ -25,7 +25,7 @@ from logkeep_operator.resources import (
     resource_labels,
 )
 from logkeep_operator.resources.credentials import KafkaAccess
-from logkeep_operator.resources.memory import executor_min_mib, split
+from logkeep_operator.resources.memory import split
 from logkeep_operator.settings import EngineSettings, RoleName
 from tests.unit.operator.world import ENGINE, backup_spec, resource, restore_spec
 

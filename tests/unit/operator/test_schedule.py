@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Key, Phase, Resource, Status
@@ -18,7 +19,6 @@ from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import Turns, is_at_rest, wake_after
-from logkeep_operator.resources import check_spec
 from logkeep_operator.settings import Concurrency
 from tests.examples import number
 from tests.unit.operator.world import ENGINE, World, backup_spec

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.reconcile import ReconcileFacts
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import parse_backup
@@ -13,7 +14,6 @@ from logkeep_operator.api import ReconcileStatus, SpecInvalid, Status
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile.checked import Unreadable, read
 from logkeep_operator.reconcile.stale_keys import reconcile_status, reconciles, stale_keys_condition
-from logkeep_operator.resources import check_spec
 from tests.unit.operator.world import World, backup_spec
 from tests.unit.test_report import RESULT
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Phase
 from logkeep_operator.reconcile import is_at_rest, reconcile
 from logkeep_operator.reconcile.observed import Observed
-from logkeep_operator.resources import NotAllowed, check_allowed, check_spec
+from logkeep_operator.resources import NotAllowed, check_allowed
 from logkeep_operator.settings import EngineSettings
 from tests.unit.operator.world import START, World, backup_spec
 

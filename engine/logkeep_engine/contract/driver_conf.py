@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.contract import names
 from logkeep_engine.contract import spark_keys as keys
-from logkeep_operator.resources.names import LABEL_MANAGED_BY
+from logkeep_engine.contract.names import LABEL_MANAGED_BY
 
 DRIVER = "spark.kubernetes.driver."
 _DRIVER_TASK_MEMORY = f"{keys.DRIVER_ENV}{names.ENV_TASK_MEMORY}"

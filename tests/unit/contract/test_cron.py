@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from logkeep_operator.cron import CronTimes, parse_zone
-from logkeep_operator.errors import CronInvalid
+from logkeep_engine.contract.cron import CronInvalid, CronTimes, parse_zone
 
 
 def moment(text: str) -> datetime:

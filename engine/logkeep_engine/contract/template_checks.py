@@ -11,12 +11,11 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from logkeep_engine.contract.names import ENV_TASK_MEMORY
+from logkeep_engine.contract import driver_conf
+from logkeep_engine.contract.folders import resolved
+from logkeep_engine.contract.names import ENV_TASK_MEMORY, ROLE_EXECUTOR
 from logkeep_engine.contract.objects import is_name
 from logkeep_engine.contract.pods import PodContainer, PodSpec, PodTemplate
-from logkeep_operator.resources import driver_conf
-from logkeep_operator.resources.folders import resolved
-from logkeep_operator.resources.names import ROLE_EXECUTOR
 
 Problem = tuple[str, str]
 

@@ -1,15 +1,27 @@
-"""Checks of a spec beyond those of the contract's models: problems that only matter in a cluster."""
+"""Checks of a whole spec beyond those of its models, for whoever runs it: the operator, the command line, a dry run."""
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 
+from logkeep_engine.contract import driver_conf
+from logkeep_engine.contract.cron import CronInvalid, CronTimes, parse_zone
+from logkeep_engine.contract.folders import is_system_folder
+from logkeep_engine.contract.names import ROLE_DRIVER, ROLE_EXECUTOR
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.reconcile import ReconcileSpec
 from logkeep_engine.contract.schedule import ScheduleSpec
+from logkeep_engine.contract.spark_keys import (
+    PROTECTING_KEYS,
+    PROTECTING_PREFIXES,
+    RESERVED_KEYS,
+    RESERVED_PREFIXES,
+)
 from logkeep_engine.contract.spec import (
     DRIVER_MIN_MIB,
+    HEAP_MIN_MIB,
     MIB,
+    TASK_MIB,
     DriverSpec,
     ExecutorSpec,
     KafkaBackupSpec,
@@ -17,40 +29,51 @@ from logkeep_engine.contract.spec import (
     RunPolicy,
     SparkSpec,
 )
-from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.storage import StorageSpec, mount_path
+from logkeep_engine.contract.template_checks import template_problems
 from logkeep_engine.contract.values import parse_cores, parse_quantity
-from logkeep_operator.cron import CronTimes, parse_zone
-from logkeep_operator.errors import CronInvalid
-from logkeep_operator.resources import driver_conf, memory
-from logkeep_operator.resources.credentials import mount_path
-from logkeep_operator.resources.folders import is_system_folder
-from logkeep_operator.resources.names import ROLE_DRIVER, ROLE_EXECUTOR
-from logkeep_operator.resources.spark_conf import (
-    PROTECTING_KEYS,
-    PROTECTING_PREFIXES,
-    RESERVED_KEYS,
-    RESERVED_PREFIXES,
-)
-from logkeep_operator.resources.template_checks import template_problems
 
 
-def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec) -> None:
-    """Check the spec. Raises SpecInvalid, whose problems name the fields."""
+def executor_min_mib(cores: int) -> int:
+    """The least memory of an executor pod."""
+    return HEAP_MIN_MIB + TASK_MIB * cores
+
+
+def check_spec(spec: KafkaBackupSpec | KafkaRestoreSpec, *, in_pods: bool = True) -> None:
+    """Check the spec. Raises SpecInvalid, whose problems name the fields. Unless it runs `in_pods`, a folder needs no
+    volume."""
     problems = [*_spark_problems(spec.spark), *_template_problems(spec), *_job_problems(spec.run_policy)]
-    if isinstance(spec, KafkaBackupSpec):
-        problems += storage_problems("spec.storage", spec.storage)
-        problems += _schedule_problems("spec.schedule", spec.schedule) if spec.schedule is not None else []
-        problems += _schedule_problems("spec.reconcile", spec.reconcile) if spec.reconcile is not None else []
-    else:
-        if spec.source.storage is not None:
-            problems += storage_problems("spec.source.storage", spec.source.storage)
-            problems += state_problems(spec.source.storage, spec.state)
-        if spec.state is not None:
-            problems += storage_problems("spec.state", spec.state)
-        if spec.drill is not None and spec.drill.schedule is not None:
-            problems += _schedule_problems("spec.drill.schedule", spec.drill.schedule)
+    problems += _schedules_problems(spec)
+    if in_pods:
+        problems += _storages_problems(spec)
     if problems:
         raise SpecInvalid(problems)
+
+
+def _schedules_problems(spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[tuple[str, str]]:
+    schedules: dict[str, ScheduleSpec | ReconcileSpec | None]
+    if isinstance(spec, KafkaBackupSpec):
+        schedules = {"spec.schedule": spec.schedule, "spec.reconcile": spec.reconcile}
+    else:
+        schedules = {"spec.drill.schedule": None if spec.drill is None else spec.drill.schedule}
+    return [
+        problem
+        for path, schedule in schedules.items()
+        if schedule is not None
+        for problem in _schedule_problems(path, schedule)
+    ]
+
+
+def _storages_problems(spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[tuple[str, str]]:
+    if isinstance(spec, KafkaBackupSpec):
+        return storage_problems("spec.storage", spec.storage)
+    problems = []
+    if spec.source.storage is not None:
+        problems += storage_problems("spec.source.storage", spec.source.storage)
+        problems += state_problems(spec.source.storage, spec.state)
+    if spec.state is not None:
+        problems += storage_problems("spec.state", spec.state)
+    return problems
 
 
 def _template_problems(spec: KafkaBackupSpec | KafkaRestoreSpec) -> list[tuple[str, str]]:
@@ -136,7 +159,7 @@ def _spark_problems(spark: SparkSpec) -> list[tuple[str, str]]:
     problems += _limit_problems("executor", spark, spark.executor, spark.executor.core_request or str(cores))
     for path, quantity, least, why in (
         ("spec.spark.driver.memory", spark.driver.memory, DRIVER_MIN_MIB, ""),
-        ("spec.spark.executor.memory", spark.executor.memory, memory.executor_min_mib(cores), f" with {cores} cores"),
+        ("spec.spark.executor.memory", spark.executor.memory, executor_min_mib(cores), f" with {cores} cores"),
     ):
         if parse_quantity(quantity) < least * MIB:
             problems.append((path, f"{quantity} is too little, at least {least}Mi are needed{why}"))

@@ -13,8 +13,6 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from logkeep_operator.errors import CronInvalid
-
 _MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -27,6 +25,10 @@ _MACROS = {
 _STARS = frozenset(["*", "*/1"])
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 _SMALLEST_WINDOW = timedelta(minutes=1)
+
+
+class CronInvalid(ValueError):
+    """A cron expression or a time zone cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
