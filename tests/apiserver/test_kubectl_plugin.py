@@ -170,6 +170,47 @@ def test_run_asks_and_tells_the_object(namespace: Namespace) -> None:
     assert len(namespace.items("kafkabackupruns")) == 1
 
 
+@pytest.mark.parametrize("reason", ["InvalidSpec", "NotAllowed"])
+def test_nothing_is_made_for_a_backup_that_can_never_run(namespace: Namespace, reason: str) -> None:
+    told = "spec.schedule.cron: '61 * * * *' is not a valid cron expression: bad minute"
+    state = [condition(kind, status, reason, told) for kind, status in (("Ready", "False"), ("Stalled", "True"))]
+    wrong = {"phase": "Invalid", "observedGeneration": 1, "conditions": state}
+    make(namespace, status=wrong)
+    logkeep = administrator(namespace)
+    restore = ("restore", "nightly", "--cluster-of", "nightly", "--name", "again")
+    for command in (("run", "nightly"), ("run", "nightly", "--wait"), restore, (*restore, "--wait")):
+        done = logkeep(*command)
+        assert done.exit_code == 2, done.output
+        assert f"error: KafkaBackup 'nightly' cannot run: {reason}: {told}" in done.stderr
+    assert (namespace.items("kafkabackupruns"), namespace.items("kafkarestores")) == ([], [])
+    namespace.patch("kbak", "nightly", {"status": {"lastSuccessTime": "2026-11-22T02:00:00Z"}}, "status")
+    assert logkeep(*restore).exit_code == 0, "there is something to restore"
+    namespace.patch("kbak", "nightly", {"status": {"observedGeneration": 0}}, "status")
+    assert logkeep("run", "nightly").exit_code == 0, "the operator has not looked at it as it is now"
+
+
+@pytest.mark.parametrize(("command", "kind"), [("run", "kafkabackupruns"), ("restore", "kafkarestores")])
+def test_a_wait_ends_when_the_operator_says_that_the_run_cannot_begin(
+    namespace: Namespace, command: str, kind: str
+) -> None:
+    make(namespace)
+    reason = "InvalidSpec" if command == "run" else "BackupInvalid"
+    state = [condition("Ready", "False", reason, "wrong"), condition("Stalled", "True", reason, "wrong")]
+
+    def tell() -> None:
+        made = wait_for(kind, lambda: namespace.items(kind))[0]["metadata"]["name"]
+        short = "kbrun" if command == "run" else "krst"
+        namespace.patch(short, made, {"status": {"phase": "Pending", "conditions": state}}, "status")
+
+    with_operator = threading.Thread(target=tell)
+    with_operator.start()
+    options = () if command == "run" else ("--cluster-of", "nightly")
+    done = administrator(namespace)(command, "nightly", *options, "--wait", "--timeout", "120")
+    with_operator.join()
+    assert done.exit_code == 2, done.output
+    assert f"error: {reason}: wrong" in done.stderr
+
+
 def driver_pod(namespace: Namespace, name: str, run_id: str, node: str) -> None:
     labels = {"logkeep.dev/run": run_id, "logkeep.dev/role": "driver"}
     spec = {"nodeName": node, "containers": [{"name": "driver", "image": "x"}]}

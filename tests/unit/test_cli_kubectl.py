@@ -297,6 +297,7 @@ def test_what_is_no_time_is_no_age() -> None:
     [
         ("BrokerUnavailable", ExitCode.FAILED), ("InvalidSpec", ExitCode.REFUSED), ("ArchiveFenced", ExitCode.FENCED),
         ("DataLoss", ExitCode.DATA_LOSS), ("BackoffLimitExceeded", ExitCode.FAILED),
+        ("NotAllowed", ExitCode.REFUSED), ("BackupInvalid", ExitCode.REFUSED), ("RecordsDiffer", ExitCode.INCOMPLETE),
     ],
 )  # fmt: skip
 def test_a_run_that_failed_has_the_exit_code_of_its_reason(reason: str, code: ExitCode) -> None:

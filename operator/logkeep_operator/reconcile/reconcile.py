@@ -306,8 +306,8 @@ class _Reconciliation(Starting):
     def _wait(self, waiting: Waiting) -> Plan:
         if waiting.warn:
             self.trouble_event(waiting.reason, waiting.message)
-        state = self.on_its_way(waiting.reason, waiting.message)
-        return self.done(Phase.PENDING, state, waiting.requeue_after)
+        told = conditions.stalled if waiting.stalled else self.on_its_way
+        return self.done(Phase.PENDING, told(waiting.reason, waiting.message), waiting.requeue_after)
 
     # ---- a run that is still running
 

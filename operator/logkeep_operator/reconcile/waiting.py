@@ -8,7 +8,7 @@ from logkeep_engine.contract.checks import state_problems, storage_problems
 from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import KafkaBackupSpec, KafkaRestoreSpec, parse_backup
 from logkeep_engine.contract.storage import ArchiveSpec
-from logkeep_operator.api import Status
+from logkeep_operator.api import Phase, Status
 from logkeep_operator.reconcile.observed import Observed
 from logkeep_operator.resources.allowed import NotAllowed, endpoint_problems
 from logkeep_operator.settings import EngineSettings
@@ -19,12 +19,14 @@ BACKUP_RECHECK_SECONDS = 15.0
 @dataclass(frozen=True)
 class Waiting(Exception):
     """The run cannot be started yet. `reason` and `message` are for the status meanwhile. `warn` makes an event of it,
-    since somebody may have to help. `requeue_after` is in seconds, None waits for an event."""
+    since somebody may have to help. `requeue_after` is in seconds, None waits for an event. `stalled`: it cannot be
+    started until somebody changes something."""
 
     reason: str
     message: str
     warn: bool
     requeue_after: float | None
+    stalled: bool = False
 
 
 def archive_place(
@@ -48,16 +50,23 @@ def archive_place(
         if problems:
             raise SpecInvalid(problems)
     except SpecInvalid as error:
-        message = f"spec.source.backupRef: KafkaBackup {name!r} is invalid: {error}"
-        raise Waiting("BackupInvalid", message, True, BACKUP_RECHECK_SECONDS) from error
+        raise _backup_invalid(name, str(error)) from error
     if problems := endpoint_problems("spec.storage", storage, engine):
         message = f"spec.source.backupRef: KafkaBackup {name!r} is not allowed: {NotAllowed(problems)}"
-        raise Waiting("NotAllowed", message, True, BACKUP_RECHECK_SECONDS)
+        raise Waiting("NotAllowed", message, True, BACKUP_RECHECK_SECONDS, stalled=True)
     if problems := state_problems(storage, spec.state):
-        raise Waiting("InvalidSpec", str(SpecInvalid(problems)), True, BACKUP_RECHECK_SECONDS)
+        raise Waiting("InvalidSpec", str(SpecInvalid(problems)), True, BACKUP_RECHECK_SECONDS, stalled=True)
     if backup.status.last_success_time is None and not begun:
+        if backup.status.phase is Phase.INVALID and backup.status.observed_generation == backup.generation:
+            ready = backup.status.condition("Ready")
+            raise _backup_invalid(name, "it has not succeeded yet" if ready is None else ready.message)
         raise Waiting("WaitingForBackup", _not_succeeded(name, backup.status), False, BACKUP_RECHECK_SECONDS)
     return storage, dict(backup.spec["storage"])
+
+
+def _backup_invalid(name: str, why: str) -> Waiting:
+    message = f"spec.source.backupRef: KafkaBackup {name!r} is invalid: {why}"
+    return Waiting("BackupInvalid", message, True, BACKUP_RECHECK_SECONDS, stalled=True)
 
 
 def _not_succeeded(name: str, backup: Status) -> str:

@@ -23,6 +23,7 @@ from logkeep_operator.reconcile import (
     reconcile,
     refused,
 )
+from logkeep_operator.reconcile.conditions import stalled
 from logkeep_operator.reconcile.observed import Observed
 from tests.unit.operator.world import ENGINE, START, World, backup_spec, resource, restore_spec
 
@@ -757,8 +758,30 @@ def test_a_restore_that_has_begun_goes_on_whatever_becomes_of_its_backups_status
 def test_a_restore_of_an_invalid_backup_says_so() -> None:
     world = World("KafkaRestore")
     world.backup = resource("KafkaBackup", {"storage": {}})
+    plan = world.step()
+    assert (world.condition("Reconciling")[0], world.condition("Stalled")) == ("False", ("True", "BackupInvalid"))
+    assert plan.requeue_after == pytest.approx(15.0), "it may be mended"
+    world.backup = resource("KafkaBackup", backup_spec(), status=Status(last_success_time="2026-11-21T07:00:00Z"))
     world.settle()
-    assert (world.condition("Reconciling"), world.condition("Stalled")[0]) == (("True", "BackupInvalid"), "False")
+    assert (len(world.jobs), world.condition("Stalled")[0]) == (1, "False")
+
+
+def test_a_restore_of_a_backup_that_can_never_succeed_does_not_wait_for_ever() -> None:
+    """Its storage is right, and its cron expression is not."""
+    told = "spec.schedule.cron: '61 * * * *' is not a valid cron expression"
+    wrong = Status(phase=Phase.INVALID, observed_generation=1, conditions=stalled("InvalidSpec", told))
+    world = World("KafkaRestore")
+    world.backup = resource("KafkaBackup", backup_spec(), status=wrong)
+    plan = world.step()
+    assert (world.jobs, world.condition("Stalled")) == ({}, ("True", "BackupInvalid"))
+    assert world.message() == f"spec.source.backupRef: KafkaBackup 'nightly' is invalid: {told}"
+    assert plan.requeue_after == pytest.approx(15.0)
+    world.backup = replace(world.backup, generation=2)  # it was changed, and nobody has looked at it yet
+    world.step()
+    assert world.condition("Reconciling") == ("True", "WaitingForBackup")
+    world.backup = replace(world.backup, status=replace(wrong, last_success_time="2026-11-21T07:00:00Z"))
+    world.settle()
+    assert len(world.jobs) == 1, "there is something to restore"
 
 
 def test_what_the_api_refuses_is_in_the_status() -> None:

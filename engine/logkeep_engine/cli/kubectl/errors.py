@@ -56,6 +56,12 @@ class RequestRefused(Refused):
     code = "RequestRefused"
 
 
+class BackupInvalid(Refused):
+    """The operator has found a KafkaBackup invalid, or not allowed, so it never runs."""
+
+    code = "BackupInvalid"
+
+
 class EndpointNotAllowed(Refused):
     """A resource names an endpoint that no credentials may be sent to."""
 

@@ -14,7 +14,7 @@ from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
-from logkeep_engine.cli.kubectl.waiting import follow
+from logkeep_engine.cli.kubectl.waiting import follow, refuse_invalid
 from logkeep_engine.cli.options import Confirm, Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, print_lines, say
 from logkeep_engine.contract.names import BACKUP, RESTORE
@@ -130,7 +130,9 @@ def restore(
             refuse({"--wait": wait}, "has no effect with --dry-run")
         source = backup_name(backup)
         cluster = where.connect()
-        cluster.get(BACKUP, source)  # a name that is wrong would wait for ever
+        backup = cluster.get(BACKUP, source)  # a name that is wrong would wait for ever
+        if not lines.part(backup, "status", "lastSuccessTime"):
+            refuse_invalid(backup)  # so would one that can never succeed
         spec = restore_spec(source, _cluster_spec(cluster, target), chosen)
         parse_restore(spec)
         made = name or f"{source}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"

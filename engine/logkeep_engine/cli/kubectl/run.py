@@ -10,7 +10,7 @@ from logkeep_engine.cli.errors import errors
 from logkeep_engine.cli.kubectl import lines
 from logkeep_engine.cli.kubectl.errors import NoSuchResource, RightMissing
 from logkeep_engine.cli.kubectl.options import EXIT_CODES, Backup, Timeout, Wait, Where, backup_name
-from logkeep_engine.cli.kubectl.waiting import follow
+from logkeep_engine.cli.kubectl.waiting import follow, refuse_invalid
 from logkeep_engine.cli.options import Debug, Output, OutputFormat, refuse, spread
 from logkeep_engine.cli.output import print_json, say
 from logkeep_engine.contract.asking import MIN_TTL_SECONDS
@@ -48,7 +48,7 @@ def run(
             refuse({"--timeout": timeout}, "has no effect without --wait")
         name = backup_name(backup)
         cluster = where.connect()
-        _check_name(cluster, name)
+        _check_backup(cluster, name)
         made = cluster.create(_request(name, cluster.namespace, ttl))
         asked = str(made["metadata"]["name"])
         say(f"{lines.short_name(made)} asks for a run of KafkaBackup {name}")
@@ -58,12 +58,14 @@ def run(
             print_json(lines.clean(made))
 
 
-def _check_name(cluster: Kubernetes, name: str) -> None:
-    """Raises NoSuchResource for a name that is wrong. Who may not read backups learns it from the status."""
+def _check_backup(cluster: Kubernetes, name: str) -> None:
+    """Raises NoSuchResource for a name that is wrong, and BackupInvalid. Who may not read backups learns it from the
+    status."""
     try:
-        cluster.get(BACKUP, name)
+        backup = cluster.get(BACKUP, name)
     except RightMissing:
         return
+    refuse_invalid(backup)
 
 
 def _request(backup: str, namespace: str, ttl: int | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from logkeep_engine.cli.kubectl.errors import BackupInvalid
 from logkeep_engine.cli.kubectl.lines import clean, condition
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import print_json, say
@@ -19,6 +20,8 @@ POLL_SECONDS = 1.0
 # It may be created later. Whoever waits at a terminal has rather mistyped its name.
 _MISTYPED = "BackupNotFound"
 _DRY_RUN_DONE, _DRY_RUN_REFUSED = "DryRunDone", "DryRunRefused"
+# What the operator says of a resource before a run: until somebody changes it there will be none.
+_NEVER_STARTED = frozenset({"InvalidSpec", "NotAllowed", "BackupInvalid"})
 
 
 class StillGoesOn(LogkeepError):
@@ -48,9 +51,23 @@ def ended(body: Mapping[str, Any]) -> RunEnd | None:
     return None
 
 
+def refuse_invalid(backup: Mapping[str, Any]) -> None:
+    """Raises BackupInvalid for a KafkaBackup that the operator has found wrong as it is now: none of its runs would
+    ever begin."""
+    metadata, status = backup.get("metadata") or {}, backup.get("status") or {}
+    stalled = condition(backup, "Stalled")
+    reason = str(stalled.get("reason"))
+    looked = status.get("observedGeneration") == metadata.get("generation")
+    if stalled.get("status") == "True" and reason in _NEVER_STARTED and looked:
+        raise BackupInvalid(
+            f"KafkaBackup {metadata.get('name')!r} cannot run: {reason}: {stalled.get('message')}",
+            hint="Nothing was made. Correct the KafkaBackup, and ask again.",
+        )
+
+
 def exit_code(reason: str) -> ExitCode:
     """The exit code of a run that has failed for a reason, as its driver has ended with."""
-    if reason == _DRY_RUN_REFUSED:
+    if reason == _DRY_RUN_REFUSED or reason in _NEVER_STARTED:
         return ExitCode.REFUSED
     return next((kind.exit_code for kind in _errors(LogkeepError) if kind.code == reason), ExitCode.FAILED)
 
