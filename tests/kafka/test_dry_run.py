@@ -102,18 +102,51 @@ class TestWhatWouldBeDone:
         assert topic_settings(kafka, f"{unique}-copy") == topic.configs
 
     def test_records_of_transactions_and_of_a_time_are_bounds(
-        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         create_topic(kafka.bootstrap, unique)
         transactions(kafka, unique, [5, -7, 5])
         back_up(backup_spec(kafka, tmp_path, unique))
-        _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
-        assert (report.records, report.exact) == (17, False)
+        result, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
+        assert (report.records, report.aborted_records, report.exact) == (10, 7, False)
+        assert "at most 10 records" in result.message
+        assert "and leave out 7 records of aborted transactions" in result.message
         latest = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         point = {"timestamp": latest}
         result, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path, point=point), unique)
         assert "at most" in report.point
         assert "at most" in result.message
+        monkeypatch.setattr(dry_run, "_MOST_READ", 10)
+        _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
+        assert (report.records, report.aborted_records, report.exact) == (17, None, False)
+        assert any("belong to aborted transactions and are left out, for which" in one for one in report.not_checked)
+
+    @pytest.mark.parametrize("kind", ["any", "same", "divided"])
+    def test_records_of_aborted_transactions_are_told_before_and_after(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path, kind: str
+    ) -> None:
+        create_topic(kafka.bootstrap, unique, 2)
+        for partition in range(2):
+            transactions(kafka, unique, [5, -7, 5, -1], partition=partition)
+        back_up(backup_spec(kafka, tmp_path, unique))
+        spec = restore_spec(kafka, tmp_path)
+        if kind == "same":
+            spec["offsets"] = "Same"
+        elif kind == "divided":
+            spec["topics"]["partitionCount"] = 3
+        _, report = find_out(kafka, tmp_path, spec, unique)
+        assert (report.records, report.aborted_records) == (20, 16)
+        done = bring_back(spec)
+        assert (done.records, done.aborted_records) == (20, 16)
+
+    def test_a_topic_with_transactions_and_none_that_was_aborted_is_counted_exactly(
+        self, kafka: KafkaBroker, unique: str, tmp_path: Path
+    ) -> None:
+        create_topic(kafka.bootstrap, unique)
+        transactions(kafka, unique, [5, 5])
+        back_up(backup_spec(kafka, tmp_path, unique))
+        _, report = find_out(kafka, tmp_path, restore_spec(kafka, tmp_path), unique)
+        assert (report.records, report.aborted_records, report.exact) == (10, 0, True)
 
     def test_a_topic_that_is_appended_to_is_told_as_one_that_exists(
         self, kafka: KafkaBroker, unique: str, tmp_path: Path

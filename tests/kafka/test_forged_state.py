@@ -318,6 +318,7 @@ class TestNotesOfWhatIsDone:
             "records": 10,
             "bytes": 1,
             "appendTimeRecords": 0,
+            "abortedRecords": 0,
             "rows": [],
         }
         text = json.dumps(summary).removesuffix("[]}") + "[\n[0,0,10]\n]}\n"
@@ -340,6 +341,7 @@ class TestNotesOfWhatIsDone:
             "records": 0,
             "bytes": 0,
             "appendTimeRecords": 0,
+            "abortedRecords": 0,
             "rows": [],
         }
         path = root / f"runs/restore-1/offset-maps/{unique}-copy/0.json"

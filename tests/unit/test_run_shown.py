@@ -30,7 +30,8 @@ def progress(*moving: str, done: int = 30_000, **changes: object) -> Progress:
         "bytes_per_second": 100 << 20,
         "seconds_left": 3725,
     }
-    return Progress("run", "Running", 0.0, 1.0, **{**facts, **changes})  # type: ignore[arg-type]
+    facts = {"phase": "Running", **facts, **changes}
+    return Progress("run", start_time=0.0, update_time=1.0, **facts)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -75,6 +76,15 @@ def test_a_pipe_gets_lines_with_rate_and_time_left(capsys: pytest.CaptureFixture
         shown.show(progress())  # too soon for another line
     line = capsys.readouterr().err
     assert line == ("running: 50%, 500 of 1000 partitions, 30000 records, 3.0 GiB restored, 100.0 MiB/s, 1h 2m left\n")
+
+
+def test_what_is_verified_is_not_called_restored(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunShown("KafkaRestore") as shown:
+        shown.show(progress(phase="Running"))
+        shown.show(progress(phase="Verifying"))
+        shown.show(progress(phase="Finishing"))
+    told = [line.split(",")[3].split()[2] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["restored", "compared", "compared"]
 
 
 @pytest.mark.parametrize("program", [app, kubectl.app])

@@ -10,7 +10,7 @@ from logkeep_engine.cli.running import say_warnings
 from logkeep_engine.contract.dry_run import DryRunReport, PlannedClusterState, PlannedRetention
 from logkeep_engine.contract.names import BACKUP, ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.values import human_duration
+from logkeep_engine.contract.values import human_duration, told_aborted
 
 _DEFAULT = "default"
 
@@ -65,6 +65,7 @@ def _rows(result: RunResult, report: DryRunReport) -> list[tuple[str, str]]:
         ),
         ("partitions", str(report.partitions)),
         ("records", f"{most}{report.records}"),
+        *([("left out", told_aborted(report.aborted_records))] if report.aborted_records else []),
         ("bytes", f"{most}{byte_count(report.bytes)}"),
         ("requests", f"about {report.requests} to Kafka, {report.storage_requests} to the storage"),
     ]

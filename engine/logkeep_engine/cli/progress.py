@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 5.0
 _WHOLE = ""  # no topic has this name
+_VERIFYING = "Verifying"
 _WORDS = {BACKUP: "archived", "Convert": "converted", "Import": "imported", ERASURE: "looked through"}
 
 
@@ -70,6 +71,8 @@ class RunShown(AbstractContextManager["RunShown"]):
             self._bars = None
 
     def show(self, progress: RunProgress) -> None:
+        if progress.phase == _VERIFYING:  # it begins to count again, and goes on with that to its end
+            self._word = "compared"
         if progress.point != self._point:
             self._point = progress.point
             say(f"point: {self._point}")

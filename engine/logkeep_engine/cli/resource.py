@@ -29,6 +29,7 @@ from logkeep_engine.contract.checks import check_spec
 from logkeep_engine.contract.names import BACKUP, COMMAND_LINE, ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult
 from logkeep_engine.contract.spec import GroupRestore, KafkaBackupSpec, KafkaRestoreSpec, parse_backup, parse_restore
+from logkeep_engine.contract.values import told_aborted
 from logkeep_engine.errors import LogkeepError
 from logkeep_engine.frame import with_clear_text_warnings
 from logkeep_engine.report import failed
@@ -200,6 +201,8 @@ def _result_rows(result: RunResult, moves_groups: bool) -> list[tuple[str, str]]
         rows += [("segments", str(result.segments)), _positions(result), ("commit", str(result.commit))]
     elif moves_groups:
         rows.append(_positions(result))
+    if result.aborted_records:
+        rows.append(("left out", told_aborted(result.aborted_records)))
     if result.archive_id:
         rows.append(("archive", result.archive_id))
     if result.loss_offsets:

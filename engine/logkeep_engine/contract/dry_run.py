@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from logkeep_engine.contract.archive import Count, Seconds, TopicName
 from logkeep_engine.contract.model import Model
-from logkeep_engine.contract.values import so_many
+from logkeep_engine.contract.values import so_many, told_aborted
 
 MAX_SHOWN = 20
 MAX_TEXT = 1024
@@ -130,7 +130,8 @@ class PlannedRetention(Model):
 
 
 class DryRunReport(Model):
-    """All that was found. `records` and `bytes` are exact if `exact` says so, else at most so many. About so many
+    """All that was found. `records` and `bytes` are exact if `exact` says so, else at most so many. `aborted_records`
+    are those of aborted transactions, which a restore leaves out; None: they were not counted. About so many
     `requests` go to Kafka, those that write for a restore, those that read for a backup, and `storage_requests` to the
     storage. `seconds` is the expected time at `bytes_per_second`, and `rate` says where that is from. `not_checked`
     names what only the run itself finds out."""
@@ -143,6 +144,7 @@ class DryRunReport(Model):
     records: Count = 0
     bytes: Count = 0
     exact: bool = True
+    aborted_records: Count | None = None
     requests: Count = 0
     storage_requests: Count = 0
     seconds: Seconds | None = None
@@ -213,6 +215,8 @@ class DryRunReport(Model):
         new = f" ({self.topics_created} to be created)" if self.topics_created else ""
         records, topics = so_many(self.records, "record"), so_many(self.topics, "topic")
         amount = f"would {does} {most}{records}, {self.bytes} bytes, {topics}{new}"
+        if self.aborted_records:
+            amount += f", and leave out {told_aborted(self.aborted_records)}"
         if self.seconds is not None:
             amount += f", in about {self.seconds} s"
         if self.retention is not None and self.retention.topics:

@@ -328,6 +328,7 @@ class RunResult(_Document):
     records: int = 0
     bytes: int = 0
     segments: int = 0
+    aborted_records: int = 0  # of aborted transactions: a restore has left them out
     groups: int = 0
     archive_id: str = ""
     cluster_id: str = ""

@@ -55,6 +55,11 @@ def so_many(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def told_aborted(records: int) -> str:
+    """So many records of aborted transactions, in words."""
+    return f"{so_many(records, 'record')} of aborted transactions"
+
+
 def human_duration(seconds: float) -> str:
     """93784 → 1d 2h: the two largest units."""
     left = int(seconds)

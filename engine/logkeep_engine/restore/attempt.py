@@ -26,6 +26,7 @@ from logkeep_engine.limits import Throttle
 from logkeep_engine.restore.clip import Clip
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed, Mark, TargetPartition, is_there
+from logkeep_engine.restore.left_out import LeftOut
 from logkeep_engine.restore.offset_map import OffsetMapBuilder, OffsetNotes, PartitionSummary
 from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingBatches
 from logkeep_engine.restore.records import Batching
@@ -150,9 +151,11 @@ class Attempt:
         throttle: Throttle,
         *,
         contested: bool = False,
+        left_out: LeftOut | None = None,
     ) -> None:
-        """`contested`: an earlier attempt may still write."""
+        """`contested`: an earlier attempt may still write. `left_out` counts what the stream leaves out."""
         self._task = task
+        self._left_out = left_out or LeftOut()
         self._contested = contested and not task.created
         self._landed = landed
         self._progress = progress
@@ -229,6 +232,7 @@ class Attempt:
             target_end=self._end,
             append_time_records=self._append_times,
             target_epoch=-1 if self._mark is None else self._mark.epoch,
+            aborted_records=self._left_out.aborted,
         )
         await asyncio.get_running_loop().run_in_executor(self._pool, self._write_map, summary)
         return summary

@@ -31,6 +31,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.transactions import id_refused
 from logkeep_engine.restore import groups
+from logkeep_engine.restore.aborted_preview import AbortedPreview, preview_aborted
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.emitting import emit
 from logkeep_engine.restore.everything import check_everything, plan_cluster_state
@@ -46,7 +47,7 @@ from logkeep_engine.restore.resuming import begun_run
 from logkeep_engine.restore.same import deletion_refused, transactional_id
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.targets import CreatedTopics
-from logkeep_engine.restore.work import number_of, with_task
+from logkeep_engine.restore.work import number_of, restore_task, with_task
 
 _OWN_OBJECTS = 8  # that a restore writes besides its offset maps
 _MOST_POSITIONS = 10_000  # that are looked up one by one
@@ -82,7 +83,8 @@ def find_out(context: RestoreContext) -> DryRunFindings:
         with context.refusals:
             check_everything(context, planned.archived)
     _check_rights(context, plan)
-    report = _amounts(context, planned, created, there)
+    aborted = _aborted(context, planned)
+    report = _amounts(context, planned, created, there, aborted)
     chosen = _chosen_groups(context, planned)
     moved = _counted(chosen)
     positions, unknown = _positions(context, planned, chosen)
@@ -100,7 +102,7 @@ def find_out(context: RestoreContext) -> DryRunFindings:
             "positions_shown": tuple(positions),
             "point": "" if at_point is None else str(at_point),
             "cluster_state": cluster_state,
-            "not_checked": (*unknown, *_not_checked(context, moved), *untried),
+            "not_checked": (*unknown, *_not_checked(context, moved, aborted), *untried),
         }
     )
     emitted = None
@@ -183,7 +185,11 @@ def _may_not(what: str, topics: Sequence[str], operation: str) -> BrokerRefused:
 
 
 def _amounts(
-    context: RestoreContext, planned: Planned, created: CreatedTopics, there: Mapping[str, str]
+    context: RestoreContext,
+    planned: Planned,
+    created: CreatedTopics,
+    there: Mapping[str, str],
+    aborted: AbortedPreview,
 ) -> DryRunReport:
     plan = planned.plan
     by_topic: dict[str, list[PreviewedPartition]] = {}
@@ -191,7 +197,7 @@ def _amounts(
     done = _done_already(context, planned)
     for part in previewed(planned.archived, entries, plan.point):
         if (part.topic_id, part.partition) not in done:
-            by_topic.setdefault(part.topic_id, []).append(part)
+            by_topic.setdefault(part.topic_id, []).append(_without_aborted(part, aborted, whole=plan.point is None))
     damaged = {survey.topic_id for survey in plan.surveys}
     topics = tuple(
         _topic(
@@ -215,6 +221,7 @@ def _amounts(
         records=sum(topic.records for topic in topics),
         bytes=size,
         exact=all(topic.exact for topic in topics),
+        aborted_records=None if aborted.counts is None else sum(aborted.counts.values()),
         requests=sum(_batches(plan, part) for parts in by_topic.values() for part in parts),
         storage_requests=_storage_requests(planned),
         seconds=expected.seconds,
@@ -222,6 +229,22 @@ def _amounts(
         rate=expected.told + ("; spec.verify: Full also reads the target back" if verified else ""),
         topics_shown=topics,
     )
+
+
+def _aborted(context: RestoreContext, planned: Planned) -> AbortedPreview:
+    """The records of aborted transactions in all that is still to be restored."""
+    done = _done_already(context, planned)
+    left = [(topic, part) for topic, part in with_task(planned) if (topic.topic_id, part.partition) not in done]
+    return preview_aborted((restore_task(context, planned, *item) for item in left), _MOST_READ)
+
+
+def _without_aborted(part: PreviewedPartition, aborted: AbortedPreview, *, whole: bool) -> PreviewedPartition:
+    """The partition without its aborted records, as far as these were counted. If it has none, and all of it is
+    restored, the numbers are exact."""
+    if aborted.counts is None:
+        return part
+    count = aborted.counts.get((part.topic_id, part.partition), 0)
+    return replace(part, records=max(0, part.records - count), exact=part.exact or (whole and not count))
 
 
 def _done_already(context: RestoreContext, planned: Planned) -> set[Partition]:
@@ -336,8 +359,13 @@ def _planned_position(item: PreviewedPosition) -> PlannedPosition:
     )
 
 
-def _not_checked(context: RestoreContext, moved: Sequence[PlannedGroup]) -> Iterator[str]:
+def _not_checked(context: RestoreContext, moved: Sequence[PlannedGroup], aborted: AbortedPreview) -> Iterator[str]:
     yield f"whether the state of the restore can be written to {context.state.storage.uri}"
+    if aborted.counts is None:
+        yield (
+            "how many of the records belong to aborted transactions and are left out, for which "
+            f"{aborted.bytes} bytes of the archive are to be read"
+        )
     if moved:
         yield "whether consumer groups have members when their positions are set, and the ACL READ on them"
     if context.spec.offsets is RestoreOffsets.SAME:

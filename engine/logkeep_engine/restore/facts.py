@@ -33,6 +33,7 @@ def facts_of_run(
         partitions=sum(topic.partition_count for topic in plan.topics),
         records=sum(summary.records for summary in summaries.values()),
         bytes=sum(summary.bytes for summary in summaries.values()),
+        aborted_records=sum(summary.aborted_records for summary in summaries.values()),
         segments=sum(len(planned.segments(topic, partition.partition)) for topic, partition in with_task(planned)),
         groups=sum(item.outcome is PositionOutcome.SET for item in moved),
         loss_total=len(plan.loss),

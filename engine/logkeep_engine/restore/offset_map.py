@@ -33,6 +33,7 @@ OFFSET_MAP = StoredDocument(
         "records": int,
         "bytes": int,
         "appendTimeRecords": int,
+        "abortedRecords": int,
         "rows": [(int, int, int)],  # source offset, target offset, count
     },
 )
@@ -51,7 +52,7 @@ class PartitionSummary:
     `target_end` is one past the last restored record (equal to `target_start` when nothing was restored).
     `append_time_records` lost their timestamp type (not their timestamp). `target_epoch` is the leader epoch in which
     the last record was written: as long as the leader's log has this epoch up to `target_end`, everything is there.
-    -1: not known, or nothing was restored.
+    -1: not known, or nothing was restored. `aborted_records` are of aborted transactions, and were left out.
     """
 
     source_topic: str
@@ -65,6 +66,7 @@ class PartitionSummary:
     target_end: int
     append_time_records: int = 0
     target_epoch: int = -1
+    aborted_records: int = 0
 
 
 class OffsetNotes(Protocol):
@@ -196,6 +198,7 @@ def _header(summary: PartitionSummary) -> bytes:
             "records": summary.records,
             "bytes": summary.bytes,
             "appendTimeRecords": summary.append_time_records,
+            "abortedRecords": summary.aborted_records,
         }
     )
     return head + b',"rows":['
@@ -307,4 +310,5 @@ def _summary(data: bytes, name: str) -> PartitionSummary:
             target_end=target["end"],
             append_time_records=body["appendTimeRecords"],
             target_epoch=target["leaderEpoch"],
+            aborted_records=body["abortedRecords"],
         )

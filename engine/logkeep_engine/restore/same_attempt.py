@@ -38,6 +38,7 @@ from logkeep_engine.log.padding import MOST_RECORDS
 from logkeep_engine.restore.attempt import Attempt, LookAgain, RestoreTask, update_of
 from logkeep_engine.restore.filter import SEQUENCE_SPACE, Outgoing
 from logkeep_engine.restore.landed import Landed, Mark, batch_at, is_there
+from logkeep_engine.restore.left_out import LeftOut
 from logkeep_engine.restore.outgoing_ahead import OutgoingBatches
 from logkeep_engine.restore.same import Extent, transactional_id
 from logkeep_engine.tasks import ProgressSink
@@ -92,8 +93,9 @@ class SameAttempt(Attempt):
         throttle: Throttle,
         *,
         contested: bool = False,
+        left_out: LeftOut | None = None,
     ) -> None:
-        super().__init__(task, landed, progress, pool, throttle, contested=contested)
+        super().__init__(task, landed, progress, pool, throttle, contested=contested, left_out=left_out)
         assert task.extent is not None
         self._extent: Extent = task.extent
         self._landed_end = self._end

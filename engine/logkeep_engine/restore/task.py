@@ -36,6 +36,7 @@ from logkeep_engine.log.transactions import Spans
 from logkeep_engine.restore.attempt import Attempt, LookAgain, RestoreTask
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed, look
+from logkeep_engine.restore.left_out import AbortedRecords, LeftOut
 from logkeep_engine.restore.merge import BatchStream
 from logkeep_engine.restore.offset_map import HEADER_MAX_BYTES, PartitionSummary, read_summary
 from logkeep_engine.restore.outgoing_ahead import OutgoingAhead
@@ -82,12 +83,15 @@ def _finished(task: RestoreTask) -> PartitionSummary | None:
 async def _restore(task: RestoreTask, shared: Shared) -> PartitionSummary:
     client, pool, throttle = shared.client, shared.pool, shared.context.throttle
     fresh = task.fresh and shared.context.attempt == 0
-    landed, ahead = await _begin(task, client, pool, throttle, fresh=fresh)
+    left_out = LeftOut()
+    landed, ahead = await _begin(task, client, pool, throttle, left_out, fresh=fresh)
     resumes, best = 0, landed.end
     kind = Attempt if task.extent is None else SameAttempt
     while resumes < RESUMES:
-        attempt = kind(task, landed, shared.progress, pool, throttle, contested=not fresh)
-        ahead = ahead or OutgoingAhead(stream_of(task, landed.records), pool)
+        if ahead is None:
+            left_out = LeftOut()
+            ahead = OutgoingAhead(stream_of(task, landed.records, left_out), pool)
+        attempt = kind(task, landed, shared.progress, pool, throttle, contested=not fresh, left_out=left_out)
         try:
             return await attempt.run(client, shared.fence.before(ahead))
         except (ProduceRefused, LookAgain) as error:
@@ -111,14 +115,20 @@ async def _restore(task: RestoreTask, shared: Shared) -> PartitionSummary:
 
 
 async def _begin(
-    task: RestoreTask, client: RawClient, pool: ThreadPoolExecutor, throttle: Throttle, *, fresh: bool
+    task: RestoreTask,
+    client: RawClient,
+    pool: ThreadPoolExecutor,
+    throttle: Throttle,
+    left_out: LeftOut,
+    *,
+    fresh: bool,
 ) -> tuple[Landed, OutgoingAhead[Outgoing] | None]:
     """Find out what is in the target. Where the run should have written nothing yet (`fresh`), its first batches are
-    made ready meanwhile; they are dropped if it has.
+    made ready meanwhile; they are dropped if it has. `left_out` counts along with these.
     """
     if not fresh:
         return await _look(client, task, throttle, fresh=False), None
-    ahead = OutgoingAhead(stream_of(task, 0), pool)
+    ahead = OutgoingAhead(stream_of(task, 0, left_out), pool)
     try:
         landed = await _look(client, task, throttle, fresh=True)
     except BaseException:
@@ -139,34 +149,35 @@ async def _look(client: RawClient, task: RestoreTask, throttle: Throttle, *, fre
 # ---- the stream of batches: a function of the archive and the plan
 
 
-def stream_of(task: RestoreTask, done: int) -> Generator[Outgoing, None, None]:
+def stream_of(task: RestoreTask, done: int, left_out: LeftOut | None = None) -> Generator[Outgoing, None, None]:
     """The batches to send for the partition, in order. The first `done` records come with source offsets and sizes
-    only.
+    only. `left_out` counts the records of aborted transactions: those are no part of the stream.
     """
     if task.extent is not None:
-        yield from without_gaps(stream_of(replace(task, extent=None), done), task.producer_id)
+        yield from without_gaps(stream_of(replace(task, extent=None), done, left_out), task.producer_id)
         return
     if task.batching is not None:
         yield from _stream_of_records(task, task.batching, done)
         return
-    stream = _batch_stream(task, done)
+    aborted = Spans.of(aborted_of(task))
+    stream, counted = _batch_stream(task, done, aborted), AbortedRecords(aborted, task.clip, left_out or LeftOut())
     for segment in task.segments:
         if task.clip is not None and not task.clip.reaches(segment):
             continue
         with _sound(task, segment):
-            for stretch in stretches_of(task, segment):
+            for stretch in stretches_of(task, segment, counted):
                 yield from stream.add(stretch)
     if task.segments:
         with _sound(task, task.segments[-1]):
             yield from stream.finish()
 
 
-def _batch_stream(task: RestoreTask, done: int) -> BatchStream:
+def _batch_stream(task: RestoreTask, done: int, aborted: Spans) -> BatchStream:
     across = straddling(task.archived, task.clip)
     return BatchStream(
         producer_id=task.producer_id,
         max_bytes=task.max_batch_bytes,
-        aborted=Spans([*Spans.of(aborted_of(task)).rows(), *across.left_out]),
+        aborted=Spans([*aborted.rows(), *across.left_out]),
         done=done,
         clip=task.clip,
         whole=across.whole,
@@ -211,21 +222,29 @@ def aborted_of(task: RestoreTask) -> Sequence[AbortedTxn]:
     return list(open_partition(task.storage, task.source, task.segments).transaction_index())
 
 
-def stretches_of(task: RestoreTask, segment: SegmentEntry) -> Iterator[memoryview]:
-    """Views on whole batches of a segment that lie back to back, without what the survey has found damaged. Raises
-    ArchiveDamaged."""
+def stretches_of(
+    task: RestoreTask, segment: SegmentEntry, counted: AbortedRecords | None = None
+) -> Iterator[memoryview]:
+    """Views on whole batches of a segment that lie back to back, without what the survey has found damaged. What was
+    aborted of them is `counted`. Raises ArchiveDamaged."""
     if task.survey is not None and segment.base_offset in task.survey.damaged:
-        yield from _salvaged(task, segment, task.survey)
+        yield from _salvaged(task, segment, task.survey, counted)
         return
-    for stretch, _ in open_partition(task.storage, task.source, (segment,)).batches():
+    for stretch, headers in open_partition(task.storage, task.source, (segment,)).batches():
+        if counted is not None:
+            counted.note(headers)
         yield stretch
 
 
-def _salvaged(task: RestoreTask, segment: SegmentEntry, survey: DamageSurvey) -> Iterator[memoryview]:
+def _salvaged(
+    task: RestoreTask, segment: SegmentEntry, survey: DamageSurvey, counted: AbortedRecords | None
+) -> Iterator[memoryview]:
     known = _known(survey)
     for item in open_damaged(task.storage, task.source, (segment,)).batches():
         if not isinstance(item, Damage):
             stretch, headers = item
+            if counted is not None:
+                counted.note(headers)
             for at, header in headers:
                 yield memoryview(bytes(stretch[at : at + header.size]))
         elif item.lost is not None and item.lost not in known:

@@ -126,6 +126,7 @@ def _result(document: RunResult) -> None:
         records=document.records,
         bytes=document.bytes,
         segments=document.segments,
+        abortedRecords=document.aborted_records,
         groups=document.groups,
         epoch=document.epoch,
         lossTotal=document.loss_total,

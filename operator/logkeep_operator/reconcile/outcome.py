@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from logkeep_engine.contract.names import NEVER_RETRIED, ExitCode
 from logkeep_engine.contract.run import RunResult
-from logkeep_engine.contract.values import so_many
+from logkeep_engine.contract.values import so_many, told_aborted
 from logkeep_operator.api import StatusOutcome
 from logkeep_operator.api.status import moment_of
 from logkeep_operator.reconcile.observed import Documents, JobState, PodState, termination_result
@@ -99,6 +99,8 @@ def _succeeded(result: RunResult | None, unreadable: str) -> JobOutcome:
         return JobOutcome(StatusOutcome.SUCCEEDED, RUN_SUCCEEDED, message)
     records, topics = so_many(result.records, "record"), so_many(result.topics, "topic")
     message = f"{records}, {result.bytes} bytes, {topics}, {so_many(result.partitions, 'partition')}"
+    if result.aborted_records:
+        message = f"{message}; {told_aborted(result.aborted_records)} were left out"
     if result.message:
         message = f"{message}; {result.message}"
     if result.warnings:

@@ -809,6 +809,11 @@ def ended_with(**result: Any) -> World:
     return world
 
 
+def test_a_success_says_how_many_records_of_aborted_transactions_it_has_left_out() -> None:
+    assert "; 1300 records of aborted transactions were left out" in ended_with(aborted_records=1300).message()
+    assert "aborted" not in ended_with().message()
+
+
 def test_a_success_says_how_many_topics_it_protects() -> None:
     world = ended_with(coverage=FOUND)
     assert world.condition("Coverage") == ("True", "AllFound")

@@ -23,6 +23,7 @@ MAP: dict[str, Any] = {
     "records": 5,
     "bytes": 9,
     "appendTimeRecords": 0,
+    "abortedRecords": 0,
     "rows": [[0, 0, 5]],
 }
 RESULT = RunResult("r", "KafkaRestore", "Succeeded", 0, 1.0, 2.0, warnings=("w",))

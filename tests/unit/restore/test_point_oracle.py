@@ -3,6 +3,7 @@ stream sends is looked up there. Producers, transactions, clocks, segments and t
 """
 
 import random
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,9 +27,11 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.consumed import PlainRecord
 from logkeep_engine.log.records import Record, decode, encode
 from logkeep_engine.log.segment import AbortedTxn
+from logkeep_engine.restore.aborted_preview import preview_aborted
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.clip import Clip, clipped
 from logkeep_engine.restore.filter import Outgoing
+from logkeep_engine.restore.left_out import LeftOut
 from logkeep_engine.restore.point import ends_as_of
 from logkeep_engine.restore.records import Batching
 from logkeep_engine.restore.task import stream_of
@@ -366,6 +369,30 @@ def test_a_point_gives_the_records_that_it_promises(seed: int, tmp_path: Path) -
             assert [b"".join(it.data) for it in again if it.data is not None] == [
                 b"".join(it.data or ()) for it in items if it.index >= done
             ]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(number(4, deep=60)))
+def test_records_of_aborted_transactions_are_counted(seed: int, tmp_path: Path) -> None:
+    log = Log(random.Random(2000 + seed))
+    log.fill()
+    storage = open_uri(tmp_path.as_uri())
+    entries = log.segments(storage)
+    bases = [base for base, _ in log.batches]
+    aborted = [record for record in log.archived() if record.txn is not None and not record.txn.commits]
+    for end in (log.stable + 1, *sorted(log.chance.randrange(1, log.stable + 1) for _ in range(4))):
+        task = task_of(storage, entries, Clip(end=end), log.stable)
+        within = sum(bases[bisect_right(bases, record.offset) - 1] < end for record in aborted)
+        left_out = LeftOut()
+        items = list(stream_of(task, 0, left_out))
+        assert left_out.aborted == within
+        again = LeftOut()
+        assert len(list(stream_of(task, items[-1].index if items else 0, again))) == len(items)
+        assert again == left_out, "also of what has landed before"
+        counted = preview_aborted([task], 1 << 30)
+        assert counted.counts == {KEY: within}
+        assert (counted.bytes > 0) >= (within > 0)
+        assert preview_aborted([task], 0).counts == ({KEY: 0} if not counted.bytes else None)
 
 
 @pytest.mark.deep

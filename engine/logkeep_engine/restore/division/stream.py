@@ -19,6 +19,7 @@ from logkeep_engine.log.memory import SMALL_BYTES, alone
 from logkeep_engine.log.records import damage_of, made_batch, unpack
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.filter import PRODUCER_EPOCH, SEQUENCE_SPACE, Outgoing
+from logkeep_engine.restore.left_out import LeftOut
 from logkeep_engine.restore.merge import packed_limit
 from logkeep_engine.restore.task import archived_place, stream_of
 
@@ -51,7 +52,7 @@ def most_bytes(targets: int, max_batch_bytes: int) -> int:
 class DividedStream:
     """The batches of the pairs of an archived partition. `producer_ids` are those of the pairs, by target partition.
 
-    `records` and `append_times` count what was taken from the archive so far.
+    `records` and `append_times` count what was taken from the archive so far, `left_out` what was not.
     """
 
     def __init__(self, task: RestoreTask, producer_ids: Sequence[int]) -> None:
@@ -63,11 +64,12 @@ class DividedStream:
         self._divider = Divider(len(producer_ids), most, most_records)
         self.records = 0
         self.append_times = 0
+        self.left_out = LeftOut()
 
     def batches(self) -> Generator[Dealt, None, None]:
         """The batches, those of each pair in order. Raises as `task.stream_of`, BatchTooLarge for a batch that cannot
         be taken apart, and ArchiveDamaged."""
-        with closing(stream_of(self._task, 0)) as stream:
+        with closing(stream_of(self._task, 0, self.left_out)) as stream:
             for item in stream:
                 self.records += item.count
                 self.append_times += item.append_times

@@ -21,6 +21,7 @@ DIVIDED = StoredDocument(
         "records": int,
         "bytes": int,
         "appendTimeRecords": int,
+        "abortedRecords": int,
         "pairs": [(int, int, int, int)],  # target partition, records, end, leader epoch
     },
 )
@@ -57,6 +58,7 @@ class DividedSummary(PartitionSummary):
                 "records": self.records,
                 "bytes": self.bytes,
                 "appendTimeRecords": self.append_time_records,
+                "abortedRecords": self.aborted_records,
                 "pairs": [[pair.target, pair.records, pair.end, pair.epoch] for pair in self.pairs],
             }
         )
@@ -78,5 +80,6 @@ class DividedSummary(PartitionSummary):
                 target_start=0,
                 target_end=0,
                 append_time_records=body["appendTimeRecords"],
+                aborted_records=body["abortedRecords"],
                 pairs=tuple(PairSummary(*row) for row in body["pairs"]),
             )

@@ -275,6 +275,7 @@ class _Pass:
             target_start=0,
             target_end=0,
             append_time_records=stream.append_times,
+            aborted_records=stream.left_out.aborted,
             pairs=tuple(map(_pair_summary, pairs)),
         )
 
