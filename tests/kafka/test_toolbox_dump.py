@@ -20,7 +20,7 @@ from logkeep_engine.toolbox.dump_files import dump_file
 from logkeep_engine.toolbox.extract import extract
 from logkeep_engine.toolbox.index import IndexVerdict
 from logkeep_engine.toolbox.indexes import survey
-from logkeep_engine.toolbox.offsets import StateTopic
+from logkeep_engine.toolbox.offsets import TRANSACTION_STATES, StateTopic
 from logkeep_engine.toolbox.recover import plan_recovery
 from logkeep_engine.toolbox.rows import RowKind
 from logkeep_engine.toolbox.segment import ToolboxSegment
@@ -284,6 +284,9 @@ def kept_by_kafka(source: LogSource, option: str) -> list[Kept]:
             partition = partitions[line.removeprefix(DUMPING)]
         elif match := pattern.fullmatch(line):
             value = None if match[3] == "<DELETE>" else json.loads(match[3])
+            status = value["data"].get("transactionStatus") if value is not None else None
+            if isinstance(status, int):  # the tool prints a word from 4.4 on
+                value["data"]["transactionStatus"] = TRANSACTION_STATES[status]
             found.append((partition, int(match[1]), json.loads(match[2]), value))
     return found
 
@@ -295,8 +298,7 @@ def kept_by_us(source: LogSource, topic: StateTopic) -> list[Kept]:
         key = {"type": str(entry.record.type), "data": entry.record.key}
         value = None
         if entry.record.value is not None:
-            data = {name: item for name, item in entry.record.value.items() if name != "state"}
-            value = {"version": str(entry.record.version), "data": data}
+            value = {"version": str(entry.record.version), "data": entry.record.value}
         found.append((entry.partition, entry.offset, key, value))
     return found
 
@@ -318,7 +320,7 @@ def test_transactions_are_those_of_kafkas_tool(folders: Path) -> None:
     found = kept_by_us(source, topic)
     assert found == kept_by_kafka(source, "--transaction-log-decoder")
     state = {record.owner: record.value for record in last_state(history(source, topic), [])}
-    assert {name: value["state"] for name, value in state.items() if value is not None} == {
+    assert {name: value["transactionStatus"] for name, value in state.items() if value is not None} == {
         f"tx-{number}": "CompleteAbort" if number % 2 else "CompleteCommit" for number in range(5)
     }
 

@@ -21,7 +21,7 @@ from logkeep_engine.kafka.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from logkeep_engine.toolbox import messages
 
 _TYPE = struct.Struct(">h")
-_TRANSACTION_STATES = (
+TRANSACTION_STATES = (
     "Empty",
     "Ongoing",
     "PrepareCommit",
@@ -128,14 +128,14 @@ def decode_offset_record(key: bytes | None, value: bytes | None) -> StateRecord:
 
 
 def decode_transaction_record(key: bytes | None, value: bytes | None) -> StateRecord:
-    """A record of `__transaction_state`, with the name of the transaction's state as `state`. Raises
-    UndecodableRecord as `decode_offset_record`.
+    """A record of `__transaction_state`. Its `transactionStatus` is the name of the transaction's state, as Kafka's own
+    tool prints it from 4.4 on. Raises UndecodableRecord as `decode_offset_record`.
     """
     record = _decode(messages.TRANSACTION_RECORDS, key, value)
     if record.kind != "Unknown" and isinstance(record.value, dict):
         status = record.value["transactionStatus"]
-        known = 0 <= status < len(_TRANSACTION_STATES)
-        record.value["state"] = _TRANSACTION_STATES[status] if known else f"Unknown({status})"
+        known = 0 <= status < len(TRANSACTION_STATES)
+        record.value["transactionStatus"] = TRANSACTION_STATES[status] if known else f"Unknown({status})"
     return record
 
 

@@ -72,7 +72,7 @@ def test_the_last_of_every_key_is_in_force(data: Path) -> None:
     found = run_json("offsets", data)
     assert sorted(positions(found)) == [(0, 11), (1, 20)]
     (last,) = [item for item in found if item["kind"] == "TransactionLog"]
-    assert (last["key"], last["value"]["state"]) == ({"transactionalId": "tx"}, "CompleteCommit")
+    assert (last["key"], last["value"]["transactionStatus"]) == ({"transactionalId": "tx"}, "CompleteCommit")
 
 
 def test_tables_name_groups_and_transactions(data: Path) -> None:

@@ -138,7 +138,7 @@ def _print_state(records: Sequence[StateRecord]) -> None:
             ]
             updated = moment(value["transactionLastUpdateTimestampMs"])
             producer, epoch = str(value["producerId"]), str(value["producerEpoch"])
-            shown.add_row(record.owner, producer, epoch, value["state"], updated, " ".join(parts) or "-")
+            shown.add_row(record.owner, producer, epoch, value["transactionStatus"], updated, " ".join(parts) or "-")
         out.print(shown)
     others = [record for record in records if record.commit is None and record.kind != "TransactionLog"]
     if others:
