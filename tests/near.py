@@ -147,7 +147,15 @@ PACKAGES: Mapping[str, Near] = {
         _unit("restore/*"),
         (
             *_broker(
-                "drill", "dry_run", "everything", "forged_state", "forgotten_producers", "point", "restore*", "rights"
+                "drill",
+                "dry_run",
+                "everything",
+                "exit_codes",
+                "forged_state",
+                "forgotten_producers",
+                "point",
+                "restore*",
+                "rights",
             ),
             *_broker("round_trip_property", "verify_restored"),
             *MODEL,

@@ -171,6 +171,7 @@ class PositionsDiffer(Refused):
     """Positions of consumer groups were set, and the cluster has others. The message names the first."""
 
     code = "PositionsDiffer"
+    exit_code = ExitCode.INCOMPLETE
 
     @classmethod
     def of(cls, where: tuple[str, str, int], reason: str, more: int, document: str) -> PositionsDiffer:

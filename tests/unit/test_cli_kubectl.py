@@ -307,6 +307,27 @@ def test_a_run_that_failed_has_the_exit_code_of_its_reason(reason: str, code: Ex
     assert (end.code, end.message) == (code, f"{reason}: said so")
 
 
+@pytest.mark.parametrize(
+    ("run", "reason", "code"),
+    [
+        ({"outcome": "Failed", "exitCode": 5}, "TopicExists", ExitCode.INCOMPLETE),
+        ({"outcome": "Failed", "exitCode": 2}, "TopicExists", ExitCode.REFUSED),
+        ({"outcome": "Failed"}, "TopicExists", ExitCode.REFUSED),
+        ({"outcome": "Failed", "exitCode": 0}, "TopicExists", ExitCode.REFUSED),
+        ({"outcome": "Failed", "exitCode": "5"}, "TopicExists", ExitCode.REFUSED),
+        ({"outcome": "Succeeded", "exitCode": 5}, "TopicExists", ExitCode.REFUSED),
+        ({"outcome": "Failed", "exitCode": 5}, "InvalidSpec", ExitCode.REFUSED),
+        ("Failed", "TopicExists", ExitCode.REFUSED),
+    ],
+)
+def test_a_run_that_was_refused_after_it_had_written_has_the_exit_code_of_its_driver(
+    run: object, reason: str, code: ExitCode
+) -> None:
+    end = ended({"status": {"run": run, "conditions": [condition("Stalled", "True", reason)]}})
+    assert end is not None
+    assert end.code is code
+
+
 def test_a_run_that_waits_has_not_ended_and_one_without_its_backup_has() -> None:
     assert ended({}) is None
     assert ended({"status": {"conditions": [condition("Ready", "False", "Queued")]}}) is None

@@ -181,7 +181,8 @@ def _print_changed(changed: Changed, output: Output) -> None:
         say(f"earlier positions: {changed.document}")
     if changed.refused:
         say(f"error: the cluster has refused {changed.refused} of {len(changed.positions)} positions")
-        raise typer.Exit(int(ExitCode.REFUSED))
+        all_refused = changed.refused == len(changed.positions)
+        raise typer.Exit(int(ExitCode.REFUSED if all_refused else ExitCode.INCOMPLETE))
 
 
 def _or_dash(value: object) -> str:

@@ -97,6 +97,8 @@ class Admin:
         self._connected = False
         self._kept: KeptPool | None = None
         self._permit: Callable[[], None] = lambda: None
+        self.changed = False
+        """Whether the cluster has been changed, by an order that it has confirmed, or by what `note_change` tells."""
         self._config: dict[str, Any] = {
             **connection.librdkafka_config(),
             "client.id": "logkeep",
@@ -157,6 +159,10 @@ class Admin:
     def only_while(self, permit: Callable[[], None]) -> None:
         """From now on ask `permit` before each change of the cluster. It raises if this process must make none."""
         self._permit = permit
+
+    def note_change(self) -> None:
+        """Note that the cluster is changed, or may be."""
+        self.changed = True
 
     def broker_count(self) -> int:
         """How many brokers are alive."""

@@ -205,6 +205,7 @@ class GroupAdmin(Admin):
             for item in left:
                 code = codes[item.group_id].get((item.topic, item.partition), KafkaError.COORDINATOR_NOT_AVAILABLE)
                 if code == KafkaError.NO_ERROR:
+                    self.note_change()
                     continue
                 if code in passing:
                     again.append(item)

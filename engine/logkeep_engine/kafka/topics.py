@@ -209,8 +209,11 @@ class TopicAdmin(Admin):
         futures = self._client().create_topics(
             asked, operation_timeout=self._timeout, request_timeout=self._timeout, validate_only=validate_only
         )
-        outcomes = ((plan, self._outcome(futures[plan.name])[1]) for plan in plans)
-        return [(plan, problem) for plan, problem in outcomes if problem is not None]
+        outcomes = [(plan, self._outcome(futures[plan.name])[1]) for plan in plans]
+        refused = [(plan, problem) for plan, problem in outcomes if problem is not None]
+        if not validate_only and len(refused) < len(outcomes):
+            self.note_change()
+        return refused
 
     def unconfigurable(self, names: Sequence[str]) -> list[str]:
         """The topics among these, whether they exist or not, whose configuration the user may not change. Nothing is
@@ -342,6 +345,7 @@ class TopicAdmin(Admin):
             )
             _, problem = self._outcome(futures[resource])
             if problem is None:
+                self.note_change()
                 return
             error: KafkaError = problem.args[0]
             if error.code() not in UNREACHABLE or time.monotonic() > deadline:
@@ -364,6 +368,7 @@ class TopicAdmin(Admin):
         for part in in_parts(sorted(names), _TOPICS_A_REQUEST):
             self._permit()
             self._ask(partial(_delete, names=names, ids=part), "delete topics")
+            self.note_change()
         deadline = time.monotonic() + self._timeout
         while left := sorted(name for name, there in self.topic_ids(topics).items() if there == topics[name]):
             if time.monotonic() > deadline:

@@ -89,6 +89,7 @@ class UserAdmin(Admin):
         for part in in_parts([acl for acl in acls if is_sendable(acl)], at_once or _A_REQUEST):
             self._permit()
             refused += _refused(part, self._ordered(create_acls(part), "add ACLs"), "add ACLs", "ALTER")
+            self.note_change()
         return refused
 
     def set_quotas(self, quotas: Sequence[Quota], *, only_check: bool = False) -> list[SetRefused[Quota]]:
@@ -102,7 +103,10 @@ class UserAdmin(Admin):
             if not only_check:
                 self._permit()
             results = self._ordered(alter_quotas(part, only_check=only_check), "set client quotas")
-            for refusal in _refused(part, results, "set client quotas", "ALTER_CONFIGS"):
+            found = _refused(part, results, "set client quotas", "ALTER_CONFIGS")
+            if not only_check and len(found) < len(part):
+                self.note_change()
+            for refusal in found:
                 items = refusal.item[1]
                 if len(items) == 1:
                     refused.append(SetRefused(items[0], refusal.reason))

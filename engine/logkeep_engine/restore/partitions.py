@@ -87,7 +87,9 @@ def _run(
     function: Callable[[tuple[T, ...], TaskContext], R],
     on_result: Callable[[int, R], None],
 ) -> None:
-    """Run a function over tasks of so many bytes, several of them together."""
+    """Run a function over tasks of so many bytes, several of them together. They write to the cluster."""
+    if tasks:
+        context.control.note_change()
     packed = pack(sizes, context.slots(len(sizes), sum(sizes), limited=True)) if tasks else []
     context.run_tasks([tuple(tasks[at] for at in group) for group in packed], function, on_result)
 

@@ -38,12 +38,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.contract.dry_run import DRY_RUN, DryRunReport
+from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import RunRequest, RunResult, VerificationFacts
 from logkeep_engine.contract.spec import IfTopicExists, KafkaRestoreSpec, RestoreVerification
 from logkeep_engine.errors import BrokerRefused, LogkeepError, Refused, SpecError
@@ -159,6 +160,7 @@ class RestoreRun(DriverRun):
         self._verification: VerificationFacts | None = None
         # What shows that the driver is running must do so until the result is stored: else the run could be taken over.
         self._until_stored = ExitStack()
+        self._control: ControlPlane | None = None
         self._fence: RunFence | None = None
         self._permit: Callable[[], None] = lambda: None
 
@@ -170,12 +172,28 @@ class RestoreRun(DriverRun):
                 return replace(result, outcome=DRY_RUN)
             if self._begun is not None:
                 self._done = None  # a run whose result cannot be stored has failed
-                self._permit()
-                _, state = self._begun
-                state.storage.put(state.file(RESULT), result.to_json().encode())
+                with self._telling_what_was_written():
+                    self._permit()
+                    _, state = self._begun
+                    state.storage.put(state.file(RESULT), result.to_json().encode())
             return result
 
     def execute(self) -> None:
+        with self._telling_what_was_written():
+            self._restore()
+
+    @contextmanager
+    def _telling_what_was_written(self) -> Iterator[None]:
+        """A refusal ends the run with REFUSED only if nothing was written to the cluster: afterwards somebody must look
+        at what is there."""
+        try:
+            yield
+        except LogkeepError as error:
+            if error.exit_code == ExitCode.REFUSED and self._control is not None and self._control.changed:
+                error.exit_code = ExitCode.INCOMPLETE
+            raise
+
+    def _restore(self) -> None:
         if not self._only_verify:
             refuse_nowhere(self._spec, self._topics_config_map)
         if self._spec.dry_run:
@@ -205,6 +223,7 @@ class RestoreRun(DriverRun):
                 with AliveNote(state):  # its verification reads the archive
                     self._complete_earlier(context, self._earlier)
             else:
+                self._control = control
                 self._fence = self._until_stored.enter_context(RunFence(state))
                 self._permit = self._fence.check
                 control.only_while(self._permit)
@@ -294,6 +313,8 @@ class RestoreRun(DriverRun):
     def _perform_steps(self, context: RestoreContext, begun: RunResult) -> RunResult:
         """Do the steps of a restore, in their order, and return `begun` with the facts."""
         planned = RestorePlanner(context).load_or_make()
+        if not planned.fresh:  # an earlier start may have written
+            context.control.note_change()
         if self._fence is not None:
             self._fence.reads(planned.plan.known_commit)
         note_begun(context)

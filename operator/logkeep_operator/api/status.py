@@ -82,6 +82,7 @@ class RunStatus(StatusPart):
     end_time: str | None = None
     heard_time: str | None = None
     outcome: StatusOutcome | None = None
+    exit_code: int | None = None
     message: str | None = None
 
 

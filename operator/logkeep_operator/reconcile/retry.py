@@ -84,4 +84,4 @@ def is_clear(observed: Observed, run_id: str) -> bool:
 def renewed(run: RunStatus, now: datetime) -> RunStatus:
     """The run as one that continues and has no Job yet."""
     begun = replace(run, attempt=NOT_STARTED, start_time=timestamp(now), heard_time=None)
-    return replace(begun, end_time=None, outcome=None, message=None)
+    return replace(begun, end_time=None, outcome=None, exit_code=None, message=None)

@@ -375,7 +375,9 @@ class Step:
     ) -> None:
         """Enter the end of the run into the status and the history. An end that is in the history already is not
         entered twice."""
-        ended = replace(run, outcome=outcome, message=conditions.cut(message), end_time=timestamp(end))
+        code = result.exit_code if result is not None else None
+        told = conditions.cut(message)
+        ended = replace(run, outcome=outcome, exit_code=code, message=told, end_time=timestamp(end))
         entry = _entry(run, outcome, message, end, result, self.status.progress)
         history = (entry, *(old for old in self.status.history if not _same_end(old, entry)))[:MAX_HISTORY]
         self.status = replace(self.status, run=ended, history=history)

@@ -814,6 +814,18 @@ def test_a_success_says_how_many_records_of_aborted_transactions_it_has_left_out
     assert "aborted" not in ended_with().message()
 
 
+@pytest.mark.parametrize("code", [2, 5])
+def test_the_status_has_the_exit_code_of_a_restore_that_was_refused(code: int) -> None:
+    world = started("KafkaRestore")
+    world.driver("Failed", exit_code=code)
+    world.reports(result=world.failed_result(error_code="TopicGone", exit_code=code))
+    world.job_is(failed=1, active=0, failure=("PodFailurePolicy", ""))
+    world.settle()
+    run = world.status.run
+    assert run is not None
+    assert (run.outcome, run.exit_code, world.condition("Stalled")) == ("Failed", code, ("True", "TopicGone"))
+
+
 def test_a_success_says_how_many_topics_it_protects() -> None:
     world = ended_with(coverage=FOUND)
     assert world.condition("Coverage") == ("True", "AllFound")

@@ -89,6 +89,8 @@ def test_a_failed_restore_goes_on_with_the_same_run_and_what_the_spec_says_now()
     assert (request["runId"], request["spec"]["limits"]) == (run_id, {"bytesPerSecond": "5Mi"})
     assert world.events == [("Normal", "RunRetried")]
     assert world.status.last_handled_retry == "1"
+    assert world.status.run is not None
+    assert world.status.run.exit_code is None, "that of the attempt before"
 
     world.pass_time(minutes=1)
     world.complete()

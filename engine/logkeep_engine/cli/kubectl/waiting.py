@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from logkeep_engine.cli.kubectl.errors import BackupInvalid
-from logkeep_engine.cli.kubectl.lines import clean, condition
+from logkeep_engine.cli.kubectl.lines import clean, condition, part
 from logkeep_engine.cli.options import Output
 from logkeep_engine.cli.output import print_json, say
 from logkeep_engine.contract.names import ExitCode
@@ -45,7 +45,8 @@ def ended(body: Mapping[str, Any]) -> RunEnd | None:
         return RunEnd(ExitCode.OK, str(ready.get("message") or ""))
     if stalled.get("status") == "True":
         reason = str(stalled.get("reason") or "RunFailed")
-        return RunEnd(exit_code(reason), f"{reason}: {stalled.get('message')}")
+        code = None if reason in _NEVER_STARTED else _code_of_run(body)
+        return RunEnd(code or exit_code(reason), f"{reason}: {stalled.get('message')}")
     if ready.get("reason") == _MISTYPED:
         return RunEnd(ExitCode.REFUSED, f"{_MISTYPED}: {ready.get('message')}")
     return None
@@ -63,6 +64,15 @@ def refuse_invalid(backup: Mapping[str, Any]) -> None:
             f"KafkaBackup {metadata.get('name')!r} cannot run: {reason}: {stalled.get('message')}",
             hint="Nothing was made. Correct the KafkaBackup, and ask again.",
         )
+
+
+def _code_of_run(body: Mapping[str, Any]) -> ExitCode | None:
+    """The exit code that the driver of the last run has reported, if that run has failed."""
+    run = part(body, "status", "run")
+    if not isinstance(run, Mapping) or run.get("outcome") != "Failed":
+        return None
+    code = run.get("exitCode")
+    return ExitCode(code) if code in {*ExitCode} - {ExitCode.OK} else None
 
 
 def exit_code(reason: str) -> ExitCode:

@@ -76,13 +76,14 @@ class DrillRun(RestoreRun):
         self._drill = spec.drill or DrillSpec()
         self._measured: DrillFacts | None = None
 
-    def execute(self) -> None:
+    def _restore(self) -> None:
         archive, state = self._open()
         self._check_run_id(state)
         state.begin(archive)  # whatever is noted of an earlier end: nothing in the cluster bears it out
         self._begun = archive, state
         connection = connection_from(self._spec.cluster, self._environ)
         with ControlPlane(connection) as control:
+            self._control = control
             cluster_id = control.cluster_id()
             connection = replace(connection, cluster_id=cluster_id)
             control.only(cluster_id)
