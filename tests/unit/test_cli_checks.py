@@ -1,4 +1,4 @@
-"""What a command refuses of a file before it asks anybody: all that the operator would refuse of the resource."""
+"""Commands refuse a file before they ask anybody if the operator would refuse the resource."""
 
 import json
 from collections.abc import Mapping
