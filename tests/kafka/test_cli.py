@@ -26,7 +26,7 @@ from tests.command import environment, logkeep
 from tests.data.compare import compare_topics
 from tests.data.topics import Record, create_topic, produce, random_records, topic_names
 from tests.kafka.archived_files import files_of
-from tests.kafka.backing_up import FOR_TEST
+from tests.kafka.backing_up import FOR_TEST, Topics
 from tests.kafka.restores import back_up, backup_spec, restore_spec
 from tests.unit.archive.build import FAST
 
@@ -189,6 +189,33 @@ class TestRuns:
         again = logkeep("restore", "-f", file, "--run-id", "r2")
         assert_refused(again, f"topic {orders}-copy already exists")
         assert "hint: Delete" in again.stderr
+
+    def test_diff_ends_as_its_verdict_says_and_leaves_the_proof_of_the_restore_alone(
+        self, kafka: KafkaBroker, orders: str, archived: Path
+    ) -> None:
+        text = resource("KafkaRestore", restore_spec(kafka, archived, verify="Full"))
+        assert logkeep("restore", "-f", "-", "--run-id", "r1", stdin=text).returncode == 0
+        folder = archived / "runs/r1"
+        proof = {path.name: path.read_bytes() for path in folder.glob("verification*")}
+        assert proof.keys() == {"verification.json", "verification.html"}
+
+        same = logkeep("diff", "-f", "-", "--run-id", "r1", stdin=text)
+        assert same.returncode == 0, same.stderr
+        assert re.search(r"^outcome +Verified$", same.stdout, re.MULTILINE)
+        assert re.search(r"^report +.*/runs/r1/verification-2\.html$", same.stdout, re.MULTILINE)
+        assert "Succeeded" not in same.stdout
+        assert "restored" not in same.stderr
+
+        Topics(kafka).delete_records(f"{orders}-copy", 100)
+        gone = logkeep("diff", "-f", "-", "--run-id", "r1", stdin=text)
+        assert gone.returncode == 5
+        assert re.search(r"^outcome +NotVerified$", gone.stdout, re.MULTILINE)
+        wrong = r"^error: not everything could be compared: .* begins at offset 100"
+        assert re.search(wrong, gone.stderr, re.MULTILINE)
+        told = json.loads(logkeep("diff", "-f", "-", "--run-id", "r1", "-o", "json", stdin=text).stdout)
+        assert (told["outcome"], told["exitCode"], told["errorCode"]) == ("NotVerified", 5, "RecordsNotVerified")
+        assert told["verification"]["report"].endswith("/runs/r1/verification-4.html")
+        assert {name: (folder / name).read_bytes() for name in proof} == proof
 
     def test_a_restore_that_was_to_move_groups_says_that_it_moved_none(
         self, kafka: KafkaBroker, archived: Path

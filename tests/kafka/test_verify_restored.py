@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark import SparkContext
 
@@ -29,6 +29,7 @@ from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import NO_RETENTION, Record, create_topic, produce
 from tests.kafka.archived_files import files_of
+from tests.kafka.backing_up import Topics
 from tests.kafka.raw import eventually
 from tests.kafka.restores import ThreadRunner, back_up, backup_spec, bring_back, restore_spec, transactions
 from tests.runners import Job
@@ -61,13 +62,6 @@ def again(spec: dict[str, Any], run_id: str = "restore-1") -> RunResult:
     """Verify what a run has restored."""
     request = RunRequest("KafkaRestore", "test", "", run_id, spec)
     return verify_again(request, parse_restore(spec), ThreadRunner, Reporter(run_id), os.environ)
-
-
-def delete_before(broker: KafkaBroker, topic: str, offset: int) -> None:
-    """Remove the records of partition 0 before an offset."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for done in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        done.result(30)
 
 
 class TestRight:
@@ -137,12 +131,12 @@ class TestRight:
         for partition in range(2):
             transactions(kafka, unique, [10, -5, 20, -1, 3], partition=partition)
             produce(kafka.bootstrap, unique, numbered(100, partition=partition))
-        delete_before(kafka, unique, 7)
+        Topics(kafka).delete_records(unique, 7)
         back_up(backup_spec(kafka, tmp_path, unique))
         spec = {**restore_spec(kafka, tmp_path), "offsets": "Same"}
         facts = facts_of(bring_back({**spec, **FULL}))
         assert (facts.outcome, facts.verified, facts.records) == ("Verified", 3, 2 * 133 - 7)
-        delete_before(kafka, f"{unique}-copy", 9)
+        Topics(kafka).delete_records(f"{unique}-copy", 9)
         assert "begins at offset 9" in facts_of(again(spec)).message
 
     @pytest.mark.parametrize("offsets", ["Same", "Any"])
@@ -487,7 +481,7 @@ class TestNotVerified:
         proved = facts_of(bring_back({**spec, **FULL}))
         files = sorted((tmp_path / "runs/restore-1").glob("verification*"))
         proof = [path.read_bytes() for path in files]
-        delete_before(kafka, f"{unique}-copy", gone)
+        Topics(kafka).delete_records(f"{unique}-copy", gone)
         result = again(spec)
         assert (result.outcome, result.exit_code, result.error_code) == ("NotVerified", 5, "RecordsNotVerified")
         assert f"begins at offset {gone}" in result.message
@@ -504,7 +498,7 @@ def test_a_verification_of_what_was_restored_before_warns_too(kafka: KafkaBroker
     back_up(backup_spec(kafka, tmp_path, unique))
     spec = restore_spec(kafka, tmp_path)
     bring_back(spec)
-    delete_before(kafka, f"{unique}-copy", 40)
+    Topics(kafka).delete_records(f"{unique}-copy", 40)
     result = bring_back({**spec, **FULL})
     assert (result.outcome, facts_of(result).outcome) == ("Succeeded", "NotVerified")
     assert any("not verified: " in one and "begins at offset 40" in one for one in result.warnings)

@@ -1,6 +1,6 @@
 """The archive, in rooms. An arrow points at what a room may import; the import contracts in pyproject.toml hold to it.
 
-    care -> reading -> catalog -> names, moments, ranges, digests
+    care -> reading -> catalog -> reports -> names, moments, ranges, digests
     care -> writing -> catalog
 
 - `catalog`: the facts an archive keeps of topics, segments and runs, their documents, and the one writer that adds to
