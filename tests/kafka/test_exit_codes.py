@@ -13,6 +13,7 @@ from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import GroupPosition
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.restore import run
+from logkeep_engine.restore.targets import CreatedTopics
 from logkeep_engine.storage import LocalStorage
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import create_topic, produce
@@ -78,7 +79,7 @@ def test_a_result_that_cannot_be_stored_does_not_say_that_nothing_was_written(
 def test_a_run_that_goes_on_may_have_written_before(
     spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run.CreatedTopics, "create", changed)
+    monkeypatch.setattr(CreatedTopics, "create", changed)
     assert refused(spec, TargetChanged, tmp_path) == ExitCode.REFUSED
     assert refused(spec, TargetChanged, tmp_path) == ExitCode.INCOMPLETE
 

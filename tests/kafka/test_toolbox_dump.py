@@ -284,9 +284,9 @@ def kept_by_kafka(source: LogSource, option: str) -> list[Kept]:
             partition = partitions[line.removeprefix(DUMPING)]
         elif match := pattern.fullmatch(line):
             value = None if match[3] == "<DELETE>" else json.loads(match[3])
-            status = value["data"].get("transactionStatus") if value is not None else None
-            if isinstance(status, int):  # the tool prints a word from 4.4 on
-                value["data"]["transactionStatus"] = TRANSACTION_STATES[status]
+            data = {} if value is None else value["data"]
+            if isinstance(data.get("transactionStatus"), int):  # the tool prints a word from 4.4 on
+                data["transactionStatus"] = TRANSACTION_STATES[data["transactionStatus"]]
             found.append((partition, int(match[1]), json.loads(match[2]), value))
     return found
 

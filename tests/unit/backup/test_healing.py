@@ -77,7 +77,9 @@ def heal(state: ArchiveState) -> None:
 def compared(stale: int = 2, missing: int = 0) -> ReconcileReport:
     keys = ComparedKeys(KeyCounts(keys=9, stale=stale, missing=missing), 0, 100, (0, 4)[:stale], (), 1)
     item = ReconciledPartition(ORDERS.name, *KEY, 100, keys)
-    return ReconcileReport("compare", "archive", "cluster", 1.0, 2.0, (item,), "s3://b/runs/compare/reconcile.json")
+    return ReconcileReport(
+        "compare", "archive", "cluster", 1.0, 2.0, (item,), document="s3://b/runs/compare/reconcile.json"
+    )
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from logkeep_engine.restore import task as task_module
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.landed import Landed
+from logkeep_engine.restore.left_out import LeftOut
 from logkeep_engine.restore.outgoing_ahead import AHEAD_BYTES, OutgoingAhead
 
 SIZE = 64 << 10
@@ -116,4 +117,5 @@ async def begin(pool: ThreadPoolExecutor, *, fresh: bool) -> tuple[Landed, Outgo
         place = None
         extent = None
 
-    return await task_module._begin(cast(RestoreTask, Task()), cast(RawClient, None), pool, UNLIMITED, fresh=fresh)
+    task, client = cast(RestoreTask, Task()), cast(RawClient, None)
+    return await task_module._begin(task, client, pool, UNLIMITED, LeftOut(), fresh=fresh)

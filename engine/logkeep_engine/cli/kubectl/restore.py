@@ -130,9 +130,9 @@ def restore(
             refuse({"--wait": wait}, "has no effect with --dry-run")
         source = backup_name(backup)
         cluster = where.connect()
-        backup = cluster.get(BACKUP, source)  # a name that is wrong would wait for ever
-        if not lines.part(backup, "status", "lastSuccessTime"):
-            refuse_invalid(backup)  # so would one that can never succeed
+        found = cluster.get(BACKUP, source)  # a name that is wrong would wait for ever
+        if not lines.part(found, "status", "lastSuccessTime"):
+            refuse_invalid(found)  # so would one that can never succeed
         spec = restore_spec(source, _cluster_spec(cluster, target), chosen)
         parse_restore(spec)
         made = name or f"{source}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"

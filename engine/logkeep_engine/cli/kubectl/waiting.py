@@ -72,7 +72,7 @@ def _code_of_run(body: Mapping[str, Any]) -> ExitCode | None:
     if not isinstance(run, Mapping) or run.get("outcome") != "Failed":
         return None
     code = run.get("exitCode")
-    return ExitCode(code) if code in {*ExitCode} - {ExitCode.OK} else None
+    return next((known for known in ExitCode if known == code and known != ExitCode.OK), None)
 
 
 def exit_code(reason: str) -> ExitCode:
