@@ -26,6 +26,7 @@ from logkeep_engine.restore.division.summary import DividedSummary, PairSummary
 from logkeep_engine.restore.division.task import DividedTask, Pair
 from logkeep_engine.restore.filter import Outgoing
 from logkeep_engine.restore.group_moves import translate
+from logkeep_engine.restore.left_out import LeftOut
 from logkeep_engine.restore.merge import BatchStream
 from logkeep_engine.restore.plan import PartitionPlan, RestorePlan, TopicPlan
 from logkeep_engine.restore.records import Batching
@@ -33,6 +34,9 @@ from tests.data.murmur2 import murmur2, target_of
 from tests.examples import scaled
 from tests.unit.log.batches import NOON, marker, with_header
 from tests.unit.restore.test_task import task
+
+ABORTED = 7
+"""So many records of aborted transactions the archive is said to have."""
 
 Content = tuple[int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]
 
@@ -51,7 +55,8 @@ def divided(
 ) -> tuple[list[list[Outgoing]], DividedStream]:
     """The batches for each of `count` partitions, and the stream that gave them."""
 
-    def archive(_: RestoreTask, done: int) -> Iterator[Outgoing]:
+    def archive(_: RestoreTask, done: int, left_out: LeftOut) -> Iterator[Outgoing]:
+        left_out.aborted = ABORTED
         found = BatchStream(producer_id=-1, max_bytes=1 << 20, aborted=aborted or Spans(), done=done)
         for data in batches:
             yield from found.add(memoryview(data))
@@ -163,7 +168,7 @@ def test_append_times_become_times_of_records_and_are_counted() -> None:
     pairs, made = divided([stamped], 2)
     found = [record for target, items in enumerate(pairs) for record in records_of(items, 100 + target)]
     assert [record[0] for record in found] == [NOON + 999] * 6
-    assert made.append_times == 6
+    assert (made.append_times, made.left_out.aborted) == (6, ABORTED)
 
 
 def test_a_batch_has_the_codec_of_its_first_record() -> None:
@@ -220,6 +225,7 @@ SUMMARY = DividedSummary(
     target_start=0,
     target_end=0,
     append_time_records=2,
+    aborted_records=ABORTED,
     pairs=(PairSummary(0, 4, 40, 3), PairSummary(1, 5, 25, 4)),
 )
 
