@@ -105,7 +105,7 @@ def test_a_key_whose_tombstone_was_cleaned_before_it_was_archived_is_found_and_h
     assert (report.outcome, found.counts.stale, found.counts.wrong) == (KeyVerdict.STALE_KEYS, 2, 0)
     assert found.keys.stale == (0, 4)
     assert "2 keys" in report.message
-    kept = json.loads(backups.storage.read("runs/compare/reconcile.json"))
+    kept = json.loads(backups.storage.read(report.document.removeprefix(f"{backups.storage.uri}/")))
     assert (kept["outcome"], kept["partitions"][0]["stale"]) == ("StaleKeys", 2)
     assert "stale too" not in json.dumps(kept)
     snapshots = {"maxRecordBytesBetweenSnapshots": "1", "minCleanableRatio": 0}
