@@ -85,6 +85,8 @@ def walk(
     """The whole batches of magic 2 from position `start` on, up to the first that begins at offset `until` or above;
     `checked`: each CRC is compared.
 
+    A header whose highest time cannot be that of its records has the highest time that they have, if they can be read.
+
     Also the position behind the last of them, and why the walk ended there: no whole batch is left, the next one begins
     at `until` or above, there were `most`, or what begins here is no sound batch of magic 2.
     """

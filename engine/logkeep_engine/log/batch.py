@@ -44,6 +44,7 @@ __all__ = [
     "walk",
     "walk_checked",
     "whole_batches",
+    "whole_header",
     "with_append_time",
 ]
 
@@ -96,7 +97,8 @@ class BatchHeader(NamedTuple):
     the batch, the delete horizon if `has_delete_horizon`, -1 in an empty batch.
     """
     max_timestamp: int
-    """The largest timestamp of the records, ms; the time of the append if `is_log_append_time`."""
+    """The largest timestamp of the records, ms; the time of the append if `is_log_append_time`. A producer claims it:
+    see `whole_header`."""
     producer_id: int
     producer_epoch: int
     base_sequence: int
@@ -168,7 +170,8 @@ def headers_of(batches: Iterable[tuple[int, BatchHeader]]) -> Headers:
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header of the batch at `pos`. The first 61 bytes are enough; a message of magic 0 or 1 must be whole.
+    """The header of the batch at `pos`, as it stands there: take `whole_header` where a time decides. The first 61
+    bytes are enough; a message of magic 0 or 1 must be whole.
 
     Raises `CorruptBatch` when the bytes cannot be the start of a batch.
     """
@@ -188,9 +191,25 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     return _legacy_header(buf, pos)
 
 
+def whole_header(batch: Buffer) -> BatchHeader:
+    """The header of the whole batch at the beginning of `batch`, with the highest time of its records.
+
+    A producer says which that is, and Apache's brokers repair it; others keep what a producer has left unset. So where
+    a header cannot be right, since the highest time lies below the first or below zero, the records are looked at. This
+    holds for the headers of `runs`, too. A header stays as it is if the records are damaged or unpack to too much.
+
+    Raises as `parse_header`, and `CorruptBatch` for a batch that is cut short.
+    """
+    for _, header in walk(batch):
+        return header
+    header = parse_header(batch)
+    raise CorruptBatch(f"The batch at offset {header.base_offset} is cut short: {len(batch)} of {header.size} bytes.")
+
+
 def runs(buf: Buffer, until: int = _NO_END, start: int = 0, *, checked: bool) -> Iterator[Headers]:
-    """The headers of every whole batch from `start` on, many at a time, up to the first batch that begins at offset
-    `until` or above; a partial batch at the end is left out. `checked`: each CRC is compared.
+    """The headers of every whole batch from `start` on, as `whole_header` has them, many at a time, up to the first
+    batch that begins at offset `until` or above; a partial batch at the end is left out. `checked`: each CRC is
+    compared.
 
     Raises `CorruptBatch` where the bytes cannot be a batch, and as `check_crc` does; what was yielded before holds. A
     damaged length that points past the end looks like a partial batch: a caller who knows that the buffer ends with a
@@ -386,7 +405,7 @@ def _legacy_header(buf: Buffer, pos: int) -> BatchHeader:
         attributes=found.attributes,
         last_offset_delta=last.offset - first.offset,
         base_timestamp=first.timestamp,
-        max_timestamp=found.timestamp,
+        max_timestamp=max(message.timestamp for message in found.messages),
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,

@@ -18,7 +18,7 @@ from logkeep_engine.contract.patterns import Pattern
 from logkeep_engine.errors import BatchTooLarge, CorruptBatch, UndecodableRecord
 from logkeep_engine.formats.base import LogRecord
 from logkeep_engine.formats.records import RecordBlock
-from logkeep_engine.log.batch import BatchHeader
+from logkeep_engine.log.batch import BatchHeader, parse_header
 from logkeep_engine.log.codec import decode_records
 from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.transactions import Spans
@@ -190,7 +190,7 @@ def _batch_row(batch: Batch, aborted: bool) -> Row:
     fields |= {
         "position": batch.position,
         "timestampType": _timestamp_type(header),
-        "timestamp": header.max_timestamp,
+        "timestamp": parse_header(batch.data).max_timestamp,  # as Kafka's tool shows it, right or not
         "size": header.size,
         "magic": header.magic,
         "compresscodec": codec,

@@ -17,7 +17,15 @@ from dataclasses import dataclass
 
 from logkeep_engine.errors import CorruptBatch
 from logkeep_engine.log import legacy
-from logkeep_engine.log.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Buffer, check_crc, parse_header
+from logkeep_engine.log.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    parse_header,
+    whole_header,
+)
 from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.damage import DamagedBytes
 from logkeep_engine.log.recovery import misplaced
@@ -174,7 +182,7 @@ def _batch(window: _Window, expected: int, segment_base: int, max_batch_bytes: i
     data = window.view(0, size)
     problem = ""
     try:
-        header = parse_header(data)
+        header = whole_header(data)
         try:
             check_crc(data, 0, header)
         except CorruptBatch as error:

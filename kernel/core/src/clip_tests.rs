@@ -75,6 +75,16 @@ fn records_of_the_append_all_have_the_highest_time() {
 }
 
 #[test]
+fn records_are_looked_at_where_the_header_hides_times() {
+    let (header, _) = batch(0, &[100, 900], 0);
+    let hidden = Header { max_timestamp: -1, ..header };
+    for (since, before) in [(50, i64::MAX), (i64::MIN, 500), (50, 500)] {
+        assert_eq!(Clip { since, before, ..Clip::default() }.wanted(&hidden), Wanted::Some);
+    }
+    assert_eq!(Clip::default().wanted(&hidden), Wanted::All);
+}
+
+#[test]
 fn a_batch_of_a_transaction_is_whole_or_not_at_all() {
     let clip = Clip { since: 5, before: 10, whole: Spans::from([(7, vec![(0, 3)])]), ..Clip::default() };
     assert_eq!(left(&clip, 4, &[1, 9], TRANSACTIONAL).len(), 2);

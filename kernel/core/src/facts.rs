@@ -167,6 +167,7 @@ impl Facts {
         if header.record_count > 0 {
             let replaced = header.attributes & (APPEND_TIME | DELETE_HORIZON) != 0;
             let first = if replaced { header.max_timestamp } else { header.base_timestamp };
+            self.max_timestamp = self.max_timestamp.max(first); // the header hides times, and the records are damaged
             self.min_base_timestamp = Some(self.min_base_timestamp.map_or(first, |least| least.min(first)));
         }
         self.legacy |= header.magic < 2;

@@ -2,6 +2,8 @@
 //!
 //! Source of facts: apache/kafka `DefaultRecordBatch.java`.
 
+use crate::headers::{APPEND_TIME, DELETE_HORIZON};
+
 /// Bytes of a batch before its records.
 pub const HEADER_SIZE: usize = 61;
 
@@ -86,6 +88,14 @@ impl Header {
             && self.batch_length >= SMALLEST_LENGTH
             && self.last_offset_delta >= 0
             && self.record_count >= 0
+    }
+
+    /// Whether the highest time cannot be that of the records: it is below zero, or below the first time. A producer
+    /// sets it, and Apache's brokers repair it; other brokers keep what a producer has left unset.
+    #[inline]
+    pub fn hides_times(&self) -> bool {
+        let first = if self.attributes & DELETE_HORIZON != 0 { 0 } else { self.base_timestamp.max(0) };
+        self.max_timestamp < first && self.record_count > 0 && self.attributes & APPEND_TIME == 0
     }
 
     /// The bytes of the whole batch. Only of a header that `is_possible`.

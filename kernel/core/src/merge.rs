@@ -10,7 +10,7 @@ use crate::compression::{Codec, Compressor, Decompressor, Problem};
 use crate::header::{HEADER_SIZE, Header, MAGIC, checksum, checksum_of};
 use crate::headers::{APPEND_TIME, CONTROL, DELETE_HORIZON, TRANSACTIONAL};
 use crate::packer::{Packer, cut, repacked_size};
-use crate::records::Odd;
+use crate::records::{Odd, with_times};
 
 const ENOUGH: usize = 1 << 20; // bytes of merged batches that are made in one go
 const CUT_AHEAD: usize = 2 << 20; // bytes to send that are cut from a large batch in one go
@@ -420,7 +420,7 @@ impl Merger {
     }
 }
 
-/// The whole batch of magic 2 at a position. None if there is none.
+/// The whole batch of magic 2 at a position, its header `with_times`. None if there is none.
 #[inline]
 pub fn whole_batch(stretch: &[u8], at: usize) -> Option<(Header, &[u8])> {
     let rest = stretch.get(at..)?;
@@ -428,7 +428,8 @@ pub fn whole_batch(stretch: &[u8], at: usize) -> Option<(Header, &[u8])> {
     if !header.is_possible() {
         return None;
     }
-    Some((header, rest.get(..header.size())?))
+    let batch = rest.get(..header.size())?;
+    Some((with_times(header, batch, &mut Decompressor::new()), batch))
 }
 
 /// Whether a broker would refuse the batch, or change it.

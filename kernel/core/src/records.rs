@@ -2,7 +2,8 @@
 //!
 //! Source of facts: apache/kafka `DefaultRecord.java`, `DefaultRecordBatch.java`.
 
-use crate::header::Header;
+use crate::compression::{Codec, Decompressor};
+use crate::header::{HEADER_SIZE, Header};
 use crate::headers::APPEND_TIME;
 use crate::rows::{Kind, Row, Rows, Span, characters, put_field, put_headers};
 use crate::varints::{put_varint, take_varint, varint, varint_size};
@@ -14,6 +15,45 @@ pub const SMALLEST_RECORD: i64 = 6;
 /// left over, or offsets that do not lie in their batch or, in rows, do not rise. The caller looks, and says what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Odd;
+
+/// The most that a batch is unpacked to for the times of its records: what a task may unpack at least.
+const MOST_FOR_TIMES: usize = 20 << 20;
+
+/// The header of a whole batch as its records have it: with their highest time, where the header `hides_times`. What
+/// decides by times takes headers from here.
+///
+/// Other headers are returned as they are without a look at records, and so are those whose records cannot be unpacked
+/// within bounds, or do not fit together.
+#[inline]
+pub fn with_times(header: Header, batch: &[u8], decompressor: &mut Decompressor) -> Header {
+    if !header.hides_times() {
+        return header;
+    }
+    match highest_time(&header, batch, decompressor) {
+        Some(time) => Header { max_timestamp: time, ..header },
+        None => header,
+    }
+}
+
+/// The highest time of a batch's records. None if it is unknown.
+fn highest_time(header: &Header, batch: &[u8], decompressor: &mut Decompressor) -> Option<i64> {
+    let codec = Codec::of(header.attributes)?;
+    let packed = batch.get(HEADER_SIZE..)?;
+    let mut unpacked = Vec::new();
+    let data = if codec == Codec::None {
+        packed
+    } else {
+        decompressor.append(codec, packed, &mut unpacked, MOST_FOR_TIMES).ok()?;
+        &unpacked
+    };
+    let (mut at, mut highest) = (0, None);
+    for _ in 0..header.record_count {
+        let record = Record::at(data, at)?;
+        highest = highest.max(Some(header.base_timestamp.wrapping_add(record.time_delta)));
+        at = record.end;
+    }
+    if at == data.len() { highest } else { None }
+}
 
 /// A place between the records of a batch.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,9 @@
 //! The walk over batches that lie back to back.
 
+use crate::compression::Decompressor;
 use crate::header::{Header, LOG_OVERHEAD, MAGIC, PREFIX, SMALLEST_LENGTH, checksum};
 use crate::headers::Placed;
+use crate::records::with_times;
 
 /// Why a walk ended where it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub enum Stop {
 /// Batches that lie back to back.
 #[derive(Clone, Debug)]
 pub struct Walked {
-    /// The position of each batch in the buffer, and its header.
+    /// The position of each batch in the buffer, and its header `with_times`.
     pub batches: Vec<Placed>,
     /// The position behind the last of them.
     pub end: usize,
@@ -32,6 +34,7 @@ pub struct Walked {
 /// at most `most` of them. With `checked`, each CRC is compared.
 pub fn walk(buffer: &[u8], start: usize, until: i128, most: usize, checked: bool) -> Walked {
     let mut batches = Vec::new();
+    let mut decompressor = Decompressor::new();
     let mut at = start;
     let stop = loop {
         if batches.len() == most {
@@ -56,7 +59,7 @@ pub fn walk(buffer: &[u8], start: usize, until: i128, most: usize, checked: bool
         if batches.is_empty() {
             batches.reserve((rest.len() / batch.len()).clamp(1, most));
         }
-        batches.push((at, header));
+        batches.push((at, with_times(header, batch, &mut decompressor)));
         at += batch.len();
     };
     Walked { batches, end: at, stop }

@@ -1,8 +1,11 @@
 //! Walks over any bytes, and segments of any headers.
 
+use logkeep_kernel_core::compression::{Codec, Compressor};
 use logkeep_kernel_core::facts::{Refused, Segment};
 use logkeep_kernel_core::header::{HEADER_SIZE, Header, LOG_OVERHEAD, checksum, crc32c};
 use logkeep_kernel_core::headers::{self, Placed};
+use logkeep_kernel_core::merge::whole_batch;
+use logkeep_kernel_core::varints::put_varint;
 use logkeep_kernel_core::walk::{Stop, last_whole, walk, whole_batches};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -65,6 +68,88 @@ fn placed() -> impl Strategy<Value = Vec<Placed>> {
         };
         headers.into_iter().map(place).collect()
     })
+}
+
+const DELETE_HORIZON: i16 = 0x40;
+const APPEND_TIME: i16 = 0x08;
+
+/// A batch whose records have these times, and whose header says `highest` of them.
+fn timed(codec: Codec, bits: i16, base: i64, times: &[i64], highest: i64) -> Vec<u8> {
+    let (mut packed, mut records) = (Vec::new(), Vec::new());
+    for (number, time) in times.iter().enumerate() {
+        let mut body = vec![0];
+        for field in [time - base, number as i64, -1, 3] {
+            put_varint(&mut body, field);
+        }
+        body.extend_from_slice(b"abc\0");
+        put_varint(&mut packed, body.len() as i64);
+        packed.extend_from_slice(&body);
+    }
+    Compressor::new().append(codec, &packed, &mut records);
+    let header = Header {
+        attributes: codec as i16 | bits,
+        last_offset_delta: times.len() as i32 - 1,
+        base_timestamp: base,
+        max_timestamp: highest,
+        record_count: times.len() as i32,
+        ..Header::read(&[0; HEADER_SIZE]).unwrap()
+    };
+    batch(header, &records)
+}
+
+fn walked_highest(batch: &[u8]) -> i64 {
+    let found = walk(batch, 0, NO_END, 1, true).batches[0].1.max_timestamp;
+    assert_eq!(whole_batch(batch, 0).unwrap().0.max_timestamp, found);
+    found
+}
+
+#[test]
+fn the_highest_time_is_that_of_the_records_where_a_header_cannot_have_it() {
+    for codec in Codec::ALL {
+        for said in [-1, 0, 999, i64::MIN] {
+            assert_eq!(walked_highest(&timed(codec, 0, 1000, &[1000, 1700, 1500], said)), 1700);
+        }
+        assert_eq!(walked_highest(&timed(codec, 0, 1000, &[400, 300], -1)), 400);
+        assert_eq!(walked_highest(&timed(codec, 0, -1, &[-1, 1700], -1)), 1700);
+        assert_eq!(walked_highest(&timed(codec, DELETE_HORIZON, 5000, &[1700], -1)), 1700);
+    }
+}
+
+#[test]
+fn a_header_that_can_be_right_keeps_its_highest_time() {
+    for said in [1000, 1600, 1700, 9999] {
+        assert_eq!(walked_highest(&timed(Codec::None, 0, 1000, &[1000, 1700], said)), said);
+    }
+    assert_eq!(walked_highest(&timed(Codec::None, APPEND_TIME, 1000, &[1000, 1700], -1)), -1);
+    assert_eq!(walked_highest(&timed(Codec::None, DELETE_HORIZON, 5000, &[1700], 1700)), 1700);
+    assert_eq!(walked_highest(&timed(Codec::None, 0, -1, &[-1, -1], -1)), -1);
+    assert_eq!(walked_highest(&timed(Codec::None, 0, 1000, &[], -1)), -1);
+}
+
+#[test]
+fn a_header_keeps_its_highest_time_where_records_are_damaged() {
+    let whole = timed(Codec::None, 0, 1000, &[1000, 1700], -1);
+    let mut long = Header::read(&whole).unwrap();
+    long.record_count += 1;
+    let mut few = long;
+    few.record_count -= 2;
+    for header in [long, few] {
+        assert_eq!(walked_highest(&batch(header, &whole[HEADER_SIZE..])), -1);
+    }
+    let zstd = Header { attributes: Codec::Zstd as i16, ..Header::read(&whole).unwrap() };
+    assert_eq!(walked_highest(&batch(zstd, &whole[HEADER_SIZE..])), -1);
+}
+
+#[test]
+fn a_segment_is_never_older_than_the_first_time_of_a_batch() {
+    let whole = timed(Codec::None, 0, 1000, &[1000, 1700], -1);
+    let damaged = batch(Header { record_count: 1, ..Header::read(&whole).unwrap() }, &whole[HEADER_SIZE..]);
+    for (bytes, highest) in [(whole, 1700), (damaged, 1000)] {
+        let mut segment = Segment::new(0, 4096);
+        segment.add(&walk(&bytes, 0, NO_END, 1, true).batches).unwrap();
+        assert_eq!(segment.facts().min_base_timestamp, Some(1000));
+        assert_eq!(segment.facts().max_timestamp, highest);
+    }
 }
 
 /// CRC-32C bit by bit.

@@ -103,6 +103,12 @@ def with_header(plain: bytes, *, base_offset: int | None = None, producer_id: in
     return _with_bit(sealed, horizon) if horizon else bytes(sealed)
 
 
+def hidden(batch: bytes, highest: int = -1) -> bytes:
+    """The batch as of a producer that does not set the highest time, in a broker that keeps what it gets."""
+    header = parse_header(batch)
+    return with_header(batch, producer_id=header.producer_id, max_timestamp=highest)
+
+
 def of_epoch(batch: bytes, leader_epoch: int) -> bytes:
     """The batch as a leader of this epoch has appended it. Epochs never fall along a log. No CRC covers them."""
     return batch[:12] + struct.pack(">i", leader_epoch) + batch[16:]

@@ -4,9 +4,10 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from logkeep_engine.errors import CorruptBatch
+from logkeep_engine.errors import BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_crc, parse_header
 from logkeep_engine.log.compression import Codec
+from logkeep_engine.log.records import decode
 
 Placed = tuple[int, BatchHeader]
 
@@ -34,10 +35,22 @@ def walk(buf: bytes, start: int = 0) -> Iterator[Placed]:
             for name, value in (("last offset delta", header.last_offset_delta), ("record count", header.record_count)):
                 if value < 0:
                     raise CorruptBatch(f"{where} the negative {name} {value}.")
+            header = with_times(header, buf[position : position + header.size])
         else:
             header = parse_header(buf, position)
         yield position, header
         position += header.size
+
+
+def with_times(header: BatchHeader, batch: bytes) -> BatchHeader:
+    """The header with the highest time of the records, where it cannot have that."""
+    first = 0 if header.has_delete_horizon else max(header.base_timestamp, 0)
+    if header.max_timestamp >= first or not header.record_count or header.is_log_append_time:
+        return header
+    try:
+        return header._replace(max_timestamp=max(record.timestamp for record in decode(batch)))
+    except (CorruptBatch, BatchTooLarge):
+        return header
 
 
 def walk_checked(buf: bytes, until: int, start: int = 0) -> Iterator[Placed]:
@@ -186,5 +199,6 @@ class SegmentFacts:
         if header.record_count:
             replaced = header.is_log_append_time or header.has_delete_horizon
             first = header.max_timestamp if replaced else header.base_timestamp
+            self.max_timestamp = max(self.max_timestamp, first)
             self.min_base_timestamp = min(first, first if self.min_base_timestamp is None else self.min_base_timestamp)
         self.legacy = self.legacy or header.magic < 2

@@ -1,6 +1,7 @@
 """Whole batches: found, checked, addressed anew."""
 
 import struct
+import zlib
 
 import pytest
 from hypothesis import given, settings
@@ -15,10 +16,12 @@ from logkeep_engine.log.batch import (
     walk,
     walk_checked,
     whole_batches,
+    whole_header,
 )
 from logkeep_engine.log.records import decode
 from tests.examples import scaled
-from tests.unit.log.batches import NOON, batch, marker, rewrite, with_header
+from tests.unit.log import hostile
+from tests.unit.log.batches import NOON, batch, hidden, marker, rewrite, with_header
 
 # One record k0=v at offset 7, NOON, uncompressed, written down field by field.
 EXACT = bytes.fromhex(
@@ -68,6 +71,40 @@ def test_each_attribute_bit_is_its_own(attributes: int, bit: str) -> None:
     header = parse_header(with_header(batch(0), attributes=attributes))
     bits = ("is_log_append_time", "is_transactional", "is_control", "has_delete_horizon")
     assert [name for name in bits if getattr(header, name)] == [bit]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("said", [-1, 0, NOON - 1])
+def test_the_highest_time_is_that_of_the_records_where_a_header_cannot_have_it(codec: Codec, said: int) -> None:
+    """Sarama before 1.45.1 leaves it unset, and Redpanda keeps what it gets."""
+    data = hidden(batch(5, 3, codec=codec), said)
+    assert parse_header(data).max_timestamp == said
+    assert whole_header(data) == parse_header(data)._replace(max_timestamp=NOON + 2)
+    assert [header.max_timestamp for _, header in walk_checked(data + batch(8, 3), 11)] == [NOON + 2, NOON + 2]
+
+
+def test_the_highest_time_of_a_header_that_may_be_right_is_believed() -> None:
+    for data in (batch(0, 3), hidden(batch(0, 3), NOON), batch(0, 3, timestamp=-1)):
+        assert whole_header(data) == parse_header(data)
+    appended = with_header(batch(0, 3), attributes=0x08, max_timestamp=-1)
+    assert whole_header(appended).max_timestamp == -1
+
+
+def test_the_highest_time_of_damaged_records_stays_what_the_header_says() -> None:
+    assert whole_header(with_header(hidden(batch(0, 3)), record_count=4)).max_timestamp == -1
+
+
+def test_a_batch_that_is_cut_short_has_no_whole_header() -> None:
+    with pytest.raises(CorruptBatch, match=f"offset 7 is cut short: {len(EXACT) - 1} of {len(EXACT)} bytes"):
+        whole_header(EXACT[:-1])
+
+
+def test_the_highest_time_of_old_messages_is_that_of_what_a_wrapper_holds() -> None:
+    message = bytearray(hostile.wrapper(1, Codec.GZIP, [b"a", b"b"]))
+    struct.pack_into(">q", message, 18, -1)
+    struct.pack_into(">I", message, 12, zlib.crc32(message[16:]))
+    check_crc(message, 0, parse_header(message))
+    assert whole_header(message).max_timestamp == NOON
 
 
 def test_walk_yields_whole_batches_and_leaves_a_partial_one_out() -> None:

@@ -25,14 +25,14 @@ from logkeep_engine.restore.straddling import ArchivedPartition, straddling
 from logkeep_engine.storage import Storage, open_uri
 from tests import examples
 from tests.unit.archive.build import write_segment
-from tests.unit.log.batches import NOON, marker, with_header
+from tests.unit.log.batches import NOON, hidden, marker, with_header
 
 Shown = tuple[int, int, bytes | None]  # offset, time, value
 
 
 def some(chance: random.Random, base: int) -> bytes:
     """A batch of any shape from offset `base` on, with times up to a minute around noon."""
-    shape = chance.choice(["plain", "plain", "gaps", "append", "large", "many", "legacy"])
+    shape = chance.choice(["plain", "plain", "gaps", "append", "large", "many", "legacy", "hidden", "hidden"])
     count = {"large": 40, "many": 200}.get(shape, chance.randrange(1, 12))
     size = 60_000 if shape == "large" and chance.random() < 0.3 else chance.randrange(1, 900)
     times = [NOON + chance.randrange(-60_000, 60_000) for _ in range(count)]
@@ -52,7 +52,7 @@ def some(chance: random.Random, base: int) -> bytes:
     if shape == "append":
         header = parse_header(data)
         return with_header(data, attributes=header.attributes | 0x08, max_timestamp=NOON + chance.randrange(60_000))
-    return data
+    return hidden(data, chance.choice([-1, 0, times[0] - 1])) if shape == "hidden" else data
 
 
 def shown(records: Sequence[LogRecord]) -> list[Shown]:
@@ -155,6 +155,16 @@ def test_damage_inside_of_a_batch_across_the_point_is_found() -> None:
         list(stream.add(memoryview(broken)))
 
 
+def test_damage_inside_of_a_batch_that_hides_its_times_is_found_where_a_time_decides() -> None:
+    """Its header would leave it out, or bring all of it."""
+    data = hidden(encode([Record(at, NOON, None, b"v") for at in range(3)], codec=Codec.NONE, base_offset=0))
+    broken = with_header(data, last_offset_delta=5, record_count=6)
+    for clip in (Clip(since=NOON), Clip(before=NOON + 1)):
+        stream = BatchStream(producer_id=9, max_bytes=1 << 20, aborted=Spans(), clip=clip)
+        with pytest.raises(CorruptBatch, match="offset 0"):
+            list(stream.add(memoryview(broken)))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_records_without_batches(seed: int) -> None:
     chance = random.Random(seed)
@@ -206,16 +216,15 @@ class _Producers:
             self.spans[number][2] = self._next + count - 1
         sequence = self._sequences.get(producer, 0)
         self._sequences[producer] = sequence + count
-        self.batches.append(
-            encode(
-                [Record(at, time, None, b"v") for at, time in zip(offsets, times, strict=True)],
-                codec=Codec.NONE,
-                base_offset=self._next,
-                producer_id=-1 if plain else producer,
-                transactional=not plain,
-                base_sequence=-1 if plain else sequence,
-            )
+        made = encode(
+            [Record(at, time, None, b"v") for at, time in zip(offsets, times, strict=True)],
+            codec=Codec.NONE,
+            base_offset=self._next,
+            producer_id=-1 if plain else producer,
+            transactional=not plain,
+            base_sequence=-1 if plain else sequence,
         )
+        self.batches.append(hidden(made) if producer == 2 else made)
         self.records += [(at, time, number) for at, time in zip(offsets, times, strict=True)]
         self._next += count
 

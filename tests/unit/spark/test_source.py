@@ -3,6 +3,7 @@
 import os
 import pickle
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from logkeep_engine.spark.source import LogkeepReader, LogkeepSource, SegmentRea
 from logkeep_engine.storage import LocalStorage, Storage, open_uri
 from tests.examples import scaled
 from tests.unit.archive.build import CLUSTER, FAST, ORDERS, archive_of, begin, changed, chunk, write_segment
-from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.log.batches import NOON, batch, hidden, marker, with_header
 from tests.unit.spark.test_source_rows import emptied, record_segment, timed
 
 OFFSETS = StructType([StructField("offset", LongType())])
@@ -99,6 +100,27 @@ def test_filters_are_taken_and_the_others_handed_back(storage: Storage) -> None:
     assert list(found.pushFilters([taken, left])) == [left]
     assert offsets(found) == list(range(62, 80))
     assert len(found.partitions()) == 1
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
+@pytest.mark.parametrize("together", [True, False])
+def test_times_of_records_count_where_headers_hide_them(storage: Storage, codec: Codec, together: bool) -> None:
+    year = 31_536_000_000
+    log = [hidden(batch(0, 40, codec=codec)), hidden(batch(40, 40, codec=codec, timestamp=NOON + year))]
+    parts = [log] if together else [log[:1], log[1:]]
+    entries = tuple(write_segment(storage, part) for part in parts)
+    archive_of(storage, Receipt((Coverage(ORDERS.topic_id, 0, 0, 80),), entries))
+    entry = entries[-1]
+    assert (entry.times.min_base_timestamp, entry.times.max_timestamp) == (
+        NOON + (0 if together else year),
+        NOON + year + 39,
+    )
+    middle = datetime.fromtimestamp((NOON + year // 2) / 1000, UTC)
+    assert offsets(reader(storage, startingTimestamp=middle.isoformat())) == list(range(40, 80))
+    assert offsets(reader(storage, endingTimestamp=middle.isoformat())) == list(range(40))
+    filtered = reader(storage)
+    assert list(filtered.pushFilters([GreaterThanOrEqual(("timestamp",), middle)])) != []  # Spark looks again
+    assert offsets(filtered) == list(range(40, 80))
 
 
 def test_spark_does_not_see_that_filters_can_be_pushed(storage: Storage) -> None:

@@ -15,7 +15,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import archive_of, chunk
-from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.log.batches import NOON, batch, hidden, marker, with_header
 from tests.unit.toolbox.logs import emptied, on_a_terminal, piped, run, write_log
 
 LOG = [
@@ -147,6 +147,14 @@ def test_times_are_filtered(folder: Path) -> None:
     assert offsets(folder, "--time", "2023-11-14T23:13:20.012+01:00..2030-01-01") == [29]
     assert [row["baseOffset"] for row in rows(folder, "--time", f"{NOON + 10}..")] == [26]
     assert rows(folder, "--time", f"{NOON + 13}..") == []
+
+
+def test_times_of_records_count_where_headers_hide_them(tmp_path: Path) -> None:
+    year = 31_536_000_000
+    write_log(tmp_path / "t-0", [hidden(batch(0, 3)), hidden(batch(3, 3, codec=Codec.ZSTD, timestamp=NOON + year))])
+    assert offsets(tmp_path / "t-0", "--time", f"{NOON + year + 1}..") == [4, 5]
+    assert offsets(tmp_path / "t-0", "--time", f"..{NOON + 1}") == [0, 1]
+    assert [row["timestamp"] for row in rows(tmp_path / "t-0")] == [-1, -1]  # as the headers have it
 
 
 def test_keys_are_filtered(folder: Path) -> None:

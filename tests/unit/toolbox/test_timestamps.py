@@ -13,7 +13,7 @@ from logkeep_engine.log.compression import Codec
 from logkeep_engine.log.records import Record, encode
 from logkeep_engine.storage import open_uri
 from tests.unit.archive.build import ORDERS, TIME, archive_of, begin, chunk, write_segment
-from tests.unit.log.batches import NOON, batch, marker, with_header
+from tests.unit.log.batches import NOON, batch, hidden, marker, with_header
 from tests.unit.toolbox.logs import emptied, run, run_json, write_log
 
 HOUR = 3_600_000
@@ -117,6 +117,17 @@ def test_a_time_index_that_leads_too_far_hides_no_moment(tmp_path: Path) -> None
     (tmp_path / "t-0" / f"{0:020}.timeindex").write_bytes(struct.pack(">qi", NOON, 49))
     (found,) = run_json("timestamps", tmp_path / "t-0", "--at", NOON + 40_000)
     assert (found["offset"], found["verdict"], found["damage"]) == (40, "inside", [])
+
+
+def test_moments_are_found_where_headers_hide_times(tmp_path: Path) -> None:
+    log = [hidden(batch(0, 3)), hidden(batch(3, 3, codec=Codec.LZ4, timestamp=NOON + DAY))]
+    write_log(tmp_path / "t-0", log)
+    storage = open_uri((tmp_path / "archive").as_uri())
+    archive_of(storage, Receipt((Coverage(ORDERS.topic_id, 0, 0, 6),), (write_segment(storage, log),)))
+    for where in (tmp_path / "t-0", tmp_path / "archive"):
+        (found,) = run_json("timestamps", where, "--at", NOON + DAY + 1)
+        assert (found["offset"], found["timestamp"], found["verdict"]) == (4, NOON + DAY + 1, "inside")
+        assert (found["firstTimestamp"], found["lastTimestamp"]) == (NOON, NOON + DAY + 2)
 
 
 def test_an_archive_answers_without_reading_its_logs(tmp_path: Path) -> None:
