@@ -20,11 +20,19 @@ from enum import StrEnum
 from typing import Any
 
 from logkeep_engine.archive.moments import moment
+from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.run import MAX_LIST, HeldTopics
 from logkeep_engine.contract.stored import StoredDocument
 from logkeep_engine.contract.values import so_many
-from logkeep_engine.errors import BrokerUnavailable, ObjectExists, ObjectMissing, SpecError, StateAltered
+from logkeep_engine.errors import (
+    BrokerUnavailable,
+    LogkeepError,
+    ObjectExists,
+    ObjectMissing,
+    SpecError,
+    StateAltered,
+)
 from logkeep_engine.kafka.effective import applied_topic_configs
 from logkeep_engine.log.cleanup import BROKER_RETENTION_KEYS, RETENTION_BYTES, RETENTION_MS, topic_defaults
 from logkeep_engine.restore.alive import refuse_alive
@@ -269,9 +277,14 @@ def _outcomes(
 
 
 def _apply(context: RestoreContext, topics: list[ReleasedTopic]) -> None:
-    for item in topics:
+    for number, item in enumerate(topics):
         values = {key: value for key, value in item.retention.items() if value is not None}
-        context.control.alter_topic_configs(item.topic, values, sorted(set(item.retention) - set(values)))
+        try:
+            context.control.alter_topic_configs(item.topic, values, sorted(set(item.retention) - set(values)))
+        except LogkeepError as error:
+            if number and error.exit_code == ExitCode.REFUSED:  # which says that nothing was changed
+                error.exit_code = ExitCode.INCOMPLETE
+            raise
     _, late = applied_topic_configs(context.control, {item.topic: dict(item.retention) for item in topics})
     if late:
         raise BrokerUnavailable(

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.contract.names import ExitCode
 from logkeep_engine.contract.run import HeldTopics, RunResult
 from logkeep_engine.contract.spec import KafkaRestoreSpec, parse_restore
-from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, RestoreBusy, SpecError, StateAltered
+from logkeep_engine.errors import ArchiveDamaged, BrokerUnavailable, Refused, RestoreBusy, SpecError, StateAltered
 from logkeep_engine.report import Reporter
 from logkeep_engine.restore import held_topics
 from logkeep_engine.restore.alive import AliveNote
@@ -246,6 +247,25 @@ def test_brokers_that_do_not_release_it_are_told(held: tuple[Control, RestoreCon
     control.late = True
     with pytest.raises(BrokerUnavailable, match="copy, there: the retention was set"):
         release(context)
+
+
+@pytest.mark.parametrize(("refused", "code"), [("copy", ExitCode.REFUSED), ("there", ExitCode.INCOMPLETE)])
+def test_a_refusal_says_whether_something_was_changed(
+    held: tuple[Control, RestoreContext], monkeypatch: pytest.MonkeyPatch, refused: str, code: ExitCode
+) -> None:
+    control, context = held
+    alter = Control.alter_topic_configs
+
+    def refusing(self: Control, name: str, *changes: Any) -> None:
+        if name == refused:
+            raise Refused("no")
+        alter(self, name, *changes)
+
+    monkeypatch.setattr(Control, "alter_topic_configs", refusing)
+    with pytest.raises(Refused) as error:
+        release(context)
+    assert error.value.exit_code == code
+    assert len(control.changes) == (code is ExitCode.INCOMPLETE)
 
 
 @pytest.mark.parametrize(
