@@ -560,3 +560,7 @@ class SegmentTableReader:
         """The first table of segments in a document: where its rows begin and end, the number of its columns, the
         partition of each segment, and their packed rows. None if there is none, or if anything in it is not as a
         writer writes it."""
+
+def rows_in_order(rows: Buffer, row_bytes: int, /) -> bool:
+    """Tell whether packed rows are whole and in order: each begins with a base offset (0 or above) and the next offset
+    after it, and no base offset is below the one before."""

@@ -237,9 +237,32 @@ fn digit(hex: u8) -> Option<u8> {
     }
 }
 
+/// Tell whether packed rows of `row_bytes` each lie in order: the offsets of each begin at 0 or above, end after that,
+/// and none begins below the one before it. Bytes that are no whole number of rows, or rows too short for offsets, do
+/// not.
+#[must_use]
+pub fn in_order(rows: &[u8], row_bytes: usize) -> bool {
+    if row_bytes < NEXT + 8 || rows.len() % row_bytes != 0 {
+        return false;
+    }
+    let mut before = 0;
+    rows.chunks_exact(row_bytes).all(|row| {
+        let (base, next) = (offset(row, BASE), offset(row, NEXT));
+        let fits = before <= base && base < next;
+        before = base;
+        fits
+    })
+}
+
+fn offset(row: &[u8], at: usize) -> i64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&row[at..at + 8]);
+    i64::from_le_bytes(bytes)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Column, Segments, Table};
+    use super::{Column, Segments, Table, in_order};
     use proptest::prelude::*;
 
     const DOCUMENT: &str = r#"{"format":1,"segments":{"columns":["topicId","partition","base","next","batches","bytes","end","sha256","codecs","flags","layout"],"rows":[["t",7,10,20,3,400,99,"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",{"lz4":5},["b"],"other"],["t",8,0,1,1,1,0,"ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100",{},[],"plain"]]},"gaps":0}"#;
@@ -276,6 +299,22 @@ mod tests {
         assert_eq!((first[0], first[8], first[32], first[48]), (10, 20, 3, 99));
         assert_eq!((first[56], first[57], first[92], &first[96..]), (0, 0x11, 5, &[0b10, 1, 0][..]));
         assert_eq!((second[8], second[48], second[56], &second[96..]), (1, 0, 0xff, &[0, 0, 0][..]));
+    }
+
+    fn rows_of(offsets: &[(i64, i64)]) -> Vec<u8> {
+        offsets.iter().flat_map(|(base, next)| [base.to_le_bytes(), next.to_le_bytes(), [7; 8]].concat()).collect()
+    }
+
+    #[test]
+    fn rows_are_in_order_if_none_begins_below_the_one_before_it() {
+        for right in [&[][..], &[(0, 1)], &[(0, 5), (5, 6), (9, 10)], &[(3, 9), (3, 4)]] {
+            assert!(in_order(&rows_of(right), 24), "{right:?}");
+        }
+        for wrong in [&[(-1, 1)][..], &[(1, 1)], &[(2, 1)], &[(5, 6), (4, 6)], &[(0, 1), (i64::MIN, 0)]] {
+            assert!(!in_order(&rows_of(wrong), 24), "{wrong:?}");
+        }
+        assert!(!in_order(&rows_of(&[(0, 1)])[..23], 24));
+        assert!(!in_order(&[], 0));
     }
 
     proptest! {

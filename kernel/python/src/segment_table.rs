@@ -1,6 +1,6 @@
 //! The table of segments in a commit's document.
 
-use logkeep_kernel_core::segment_table::{Column, Table};
+use logkeep_kernel_core::segment_table::{Column, Table, in_order};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
@@ -73,6 +73,15 @@ fn column(kind: &str, places: Vec<Option<usize>>) -> PyResult<Column> {
     })
 }
 
+/// See the stub.
+#[pyfunction]
+#[pyo3(signature = (rows, row_bytes, /))]
+fn rows_in_order(rows: &Bound<'_, PyAny>, row_bytes: usize) -> PyResult<bool> {
+    let rows = Bytes::of(rows)?;
+    Ok(in_order(rows.get(), row_bytes))
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<SegmentTableReader>()
+    module.add_class::<SegmentTableReader>()?;
+    module.add_function(wrap_pyfunction!(rows_in_order, module)?)
 }
