@@ -280,6 +280,7 @@ class Reference:
         """Go on with a partition from an offset on; the old end is a branch."""
         self.branches.setdefault(branch_id, {})[key] = self.line(key).copy()
         self.lines[key] = self.line(key).below(offset)
+        self.erased[key] = {at for at in self.erased.get(key, ()) if at < offset}
 
     def ended(self, run_id: str, time: int, positions: Positions, *, succeeded: bool) -> None:
         """Note that a run has ended so that restores see what it has left. One that failed has the positions of the

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from logkeep_engine.errors import LogkeepError
 from tests.model.asking import Asked, must_have
-from tests.model.reference import HOUR, Horizon
+from tests.model.reference import HOUR, Horizon, Key
 from tests.model.world import World
 
 _LATE = HOUR // 30
@@ -45,11 +45,14 @@ class Refusal:
 
 def _before_horizon(refused: Refused) -> bool:
     """docs/run.md, "Kept points of compacted topics": every point since the oldest kept one is exact, and so is each
-    within maxAge. "Snapshot": of compact,delete each point above which nothing is gone."""
+    within maxAge. "Snapshot": of compact,delete each point above which nothing is gone. "Before the first snapshot": what
+    limits took of a topic that had "delete" is missing in kept points, too."""
     world, asked = refused.world, refused.asked
-    if refused.kept or not world.settings.rules.is_set:
+    if not world.settings.rules.is_set:
         return False
     for key, line, bounds in asked.bounded():
+        if refused.kept and not _before_snapshots(refused, key, line.end if bounds.end is None else bounds.end):
+            continue
         taken = world.reference.taken.get(key, ())
         if any(bounds.end is None or at < bounds.end for at in taken):
             return True
@@ -60,6 +63,12 @@ def _before_horizon(refused: Refused) -> bool:
         elif (line.end if bounds.end is None else bounds.end) < horizon.offset:
             return True
     return False
+
+
+def _before_snapshots(refused: Refused, key: Key, end: int) -> bool:
+    """Whether limits take from the topic, or took, and no snapshot is of the point or older."""
+    held = refused.world.state().snapshots.get(key, ())
+    return "compact and delete" in refused.features and all(item.end > end for item in held)
 
 
 def _before_exact(refused: Refused) -> bool:

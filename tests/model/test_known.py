@@ -236,6 +236,28 @@ MERGED_THEN_REMOVED = history(
 )
 
 
+# Points before the first snapshot that lack what limits have taken are refused, those of kept runs, too.
+KEPT_BEFORE_SNAPSHOTS = history(
+    Settings("compact,delete", keep_runs=3, max_bytes=400),
+    Write(),
+    Write(),
+    Write("bbb"),
+    Backup(retains=True, segment=1),
+    Write(),
+    Backup(snapshots=True),
+)
+COMPACTED_AFTER_LIMITS = history(
+    Settings("compact,delete", keep_runs=1, max_age=1),
+    Write(hours=48),
+    Backup(retains=True),
+    SetPolicy("compact"),
+    Backup(),
+)
+
+# What was erased of a branch is no erased record of the log that has its offsets now.
+ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
+
+
 @pytest.mark.parametrize(
     "mended",
     [
@@ -269,6 +291,9 @@ MERGED_THEN_REMOVED = history(
         pytest.param(SNAPSHOT_WINDOW, id="snapshot_window"),
         pytest.param(MERGED_BELOW_SNAPSHOT, id="merged_below_snapshot"),
         pytest.param(MERGED_THEN_REMOVED, id="merged_then_removed"),
+        pytest.param(KEPT_BEFORE_SNAPSHOTS, id="kept_before_snapshots"),
+        pytest.param(COMPACTED_AFTER_LIMITS, id="compacted_after_limits"),
+        pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )
 def test_a_history_is_right(mended: History) -> None:

@@ -156,8 +156,8 @@ def _not_exact(
 
 def _told_not_exact(archived: ArchiveState, key: Partition, name: str) -> str:
     first, removed = exact_by_snapshots(archived, key), archived.removed[key][-1][1]
-    if first is None:
-        since = f"after offset {removed} only, and no snapshot has what was written to its keys before"
+    if first is None or first.time == NO_TIME:
+        since = f"after offset {removed} only, and no older snapshot has what was written to its keys before"
     else:
         since = f"at offset {first.offset} and later, which is later than {iso(first.time)}"
     return f"topic {name} partition {key[1]}: retention has removed the log, and its state is kept {since}"
