@@ -45,8 +45,8 @@ class Refusal:
 
 def _before_horizon(refused: Refused) -> bool:
     """docs/run.md, "Kept points of compacted topics": every point since the oldest kept one is exact, and so is each
-    within maxAge. "Snapshot": of compact,delete each point above which nothing is gone. "Before the first snapshot": what
-    limits took of a topic that had "delete" is missing in kept points, too."""
+    within maxAge. "Snapshot": of compact,delete each point above which nothing is gone. "Before the first snapshot":
+    what limits took of a topic that had "delete" is missing in kept points, too."""
     world, asked = refused.world, refused.asked
     if not world.settings.rules.is_set:
         return False
