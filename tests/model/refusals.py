@@ -66,8 +66,8 @@ def _before_horizon(refused: Refused) -> bool:
 
 
 def _before_snapshots(refused: Refused, key: Key, end: int) -> bool:
-    """Whether limits take from the topic, or took, and no snapshot is of the point or older."""
-    held = refused.world.state().snapshots.get(key, ())
+    """Whether limits take from the topic, or took, and no snapshot of its line is of the point or older."""
+    held = () if "branch" in refused.features else refused.world.state().snapshots.get(key, ())
     return "compact and delete" in refused.features and all(item.end > end for item in held)
 
 
