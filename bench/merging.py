@@ -216,7 +216,9 @@ class Archive:
             return
         groups = self.rows[move.partition]
         at = next(at for at, item in enumerate(groups) if item is of)
-        groups[at : at + 1] = [Neighbours(of.rows[:start], of.sizes[:start]), Neighbours(of.rows[end:], of.sizes[end:])]
+        groups.insert(at + 1, Neighbours(of.rows[end:], of.sizes[end:]))
+        del of.rows[start:], of.sizes[start:]  # `of` keeps what lies before: moves of that may come yet
+        of.changed()
         self.own += 1
         self.own_bytes += move.size
         self.tally.merge_puts += OWN_OBJECTS

@@ -45,16 +45,17 @@ class Refusal:
 
 def _before_horizon(refused: Refused) -> bool:
     """docs/run.md, "Kept points of compacted topics": every point since the oldest kept one is exact, and so is each
-    within maxAge. "Snapshot": of compact,delete each point above which nothing is gone. "Before the first snapshot":
-    what limits took of a topic that had "delete" is missing in kept points, too."""
+    within maxAge. "Snapshot": of compact,delete each point above which nothing is gone. "What limits have
+    taken of a compacted topic": it may be missing in kept points, too."""
     world, asked = refused.world, refused.asked
     if not world.settings.rules.is_set:
         return False
     for key, line, bounds in asked.bounded():
-        if refused.kept and not _before_snapshots(refused, key, line.end if bounds.end is None else bounds.end):
+        if refused.kept and not _lacks_snapshot(refused, key, line.end if bounds.end is None else bounds.end):
             continue
         taken = world.reference.taken.get(key, ())
-        if any(bounds.end is None or at < bounds.end for at in taken):
+        # With the first record of a time or later, it is gone where that time begins.
+        if any(bounds.end is None or at < bounds.end + (asked.moment >= 0) for at in taken):
             return True
         horizon = world.reference.horizons.get(key, Horizon())
         if asked.moment >= 0:
@@ -65,10 +66,13 @@ def _before_horizon(refused: Refused) -> bool:
     return False
 
 
-def _before_snapshots(refused: Refused, key: Key, end: int) -> bool:
-    """Whether limits take from the topic, or took, and no snapshot of its line is of the point or older."""
+def _lacks_snapshot(refused: Refused, key: Key, end: int) -> bool:
+    """Whether limits take from the topic, or took, and no snapshot of its line is of the point or older and has the
+    whole log of the point after it."""
     held = () if "branch" in refused.features else refused.world.state().snapshots.get(key, ())
-    return "compact and delete" in refused.features and all(item.end > end for item in held)
+    taken = refused.world.reference.taken.get(key, ())
+    helps = (item.end <= end and not any(item.end <= at < end for at in taken) for item in held)
+    return "compact and delete" in refused.features and not any(helps)
 
 
 def _before_exact(refused: Refused) -> bool:

@@ -42,6 +42,7 @@ from logkeep_engine.archive.catalog.holds import Hold, HoldKind, HoldOrigin
 from logkeep_engine.archive.catalog.lineage import Fork
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.writer import Timing, Writer, begin_run
+from logkeep_engine.archive.names import ARCHIVE
 from logkeep_engine.archive.writing.packs import TaskPacks
 from logkeep_engine.archive.writing.record_files import write_consumer_offsets, write_partition_indexes
 from logkeep_engine.backup.generations import (
@@ -551,7 +552,7 @@ class World:
             done = found.result
         if target.planned is None and target.store.version(f"runs/{run_id}/convert-plan.json") is not None:
             target.planned = {key: line.end for key, line in seen.items()}
-        if done is not None and done.outcome == "Succeeded":
+        if done.outcome == "Succeeded" if done is not None else _has_succeeded(target.store, run_id):
             state = Archive.open(target.store).load()
             target.died, target.lines, target.ends = "", seen, {}
             if target.planned is not None:  # a run that goes on does not look for more partitions
@@ -563,6 +564,14 @@ class World:
                 if (target.planned or {}).get(key, line.end) <= accounted[-1][1] < line.end:
                     target.ends[key] = accounted[-1][1]
         return done
+
+
+def _has_succeeded(store: MemoryStore, run_id: str) -> bool:
+    """Whether a run that has died has noted its success in the archive before."""
+    if store.version(ARCHIVE) is None:
+        return False
+    run = Archive.open(store).load().runs.get(run_id)
+    return run is not None and run.outcome is RunOutcome.SUCCEEDED
 
 
 def _compacted(state: ArchiveState) -> frozenset[str]:
