@@ -137,7 +137,7 @@ def test_a_restore_whose_driver_was_stopped_is_resumed_and_ends_when_it_goes_on(
         resume = restore_spec(kafka, tmp_path, ifTopicExists="Resume")
         assert bring_back(resume, "restore-2").records == 200
         os.killpg(driver.pid, signal.SIGCONT)
-        assert driver.wait(300) == ExitCode.REFUSED, (folder / "driver.log").read_text()[-3000:]
+        assert driver.wait(300) == ExitCode.INCOMPLETE, (folder / "driver.log").read_text()[-3000:]
     finally:
         if driver.poll() is None:
             os.killpg(driver.pid, signal.SIGKILL)
