@@ -105,8 +105,8 @@ def _cut_off(refused: Refused) -> bool:
 
 def _gone(refused: Refused) -> bool:
     """docs/run.md, "A running restore keeps what it reads": one that was stopped may find objects deleted, unless the
-    point is kept."""
-    return refused.removed and not refused.kept
+    point is kept. An erasure deletes what retention has removed, too, without waiting for the grace."""
+    return (refused.removed or refused.erased) and not refused.kept
 
 
 def _erased(refused: Refused) -> bool:
