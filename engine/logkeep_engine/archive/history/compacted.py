@@ -15,7 +15,7 @@ A topic that is no longer compacted is seen as a log, as far as that is whole: s
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby, takewhile
 from operator import attrgetter
@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from logkeep_engine.archive.catalog.extent import StateExtents
-from logkeep_engine.archive.catalog.facts import Partition, RunEntry
+from logkeep_engine.archive.catalog.facts import Gap, Partition, RunEntry
 from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, generation_of, is_dense
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lines import FOREVER
@@ -35,7 +35,7 @@ from logkeep_engine.archive.catalog.totals import totals_of
 from logkeep_engine.archive.history.archived import PartitionHistory, history_of, lines_in, put_slices
 from logkeep_engine.archive.history.point import Point, States
 from logkeep_engine.archive.history.view import slices_of, state_of, usable
-from logkeep_engine.archive.ranges import add_range, inside, together, without
+from logkeep_engine.archive.ranges import Range, inside, together, without
 from logkeep_engine.contract.names import BACKUP
 
 _NO_ENDS: Mapping[Partition, int] = MappingProxyType({})
@@ -198,9 +198,7 @@ def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
     erasure has taken records. Whether offsets were missing before in a segment that an erasure has rewritten is
     unknown."""
     own = state.own_facts(key)[0]
-    accounted, there = own.accounted, erased_ranges(state, key, end)
-    for gap in own.gaps:
-        add_range(there, gap.start, gap.end)
+    accounted, there = own.accounted, together(erased_ranges(state, key, end), _lost(own.gaps))
     reached = accounted[0][0] if accounted else 0
     for entry in own.table(key):
         if entry.base_offset >= end:
@@ -210,6 +208,10 @@ def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
             return True
         reached = entry.next_offset
     return False
+
+
+def _lost(gaps: Iterable[Gap]) -> Iterator[Range]:
+    return ((gap.start, gap.end) for gap in gaps)
 
 
 class SparseRange(NamedTuple):
@@ -231,9 +233,8 @@ def sparse_ranges(state: ArchiveState, key: Partition) -> Iterator[SparseRange]:
     if entries is None or not state.topics[key[0]].was_compacted:
         return
     accounted, runs = state.accounted_for(*key), _ended(state)
-    there = together(erased_ranges(state, key, accounted[-1][1]), state.removed.get(key, ()))
-    for gap in state.gaps.get(key, ()):
-        add_range(there, gap.start, gap.end)
+    erased, lost = erased_ranges(state, key, accounted[-1][1]), _lost(state.gaps.get(key, ()))
+    there = together(together(erased, state.removed.get(key, ())), lost)
     epochs = [run.epoch for run in runs]
     reached = accounted[0][0]
     last = before = NO_TIME
