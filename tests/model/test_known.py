@@ -253,6 +253,16 @@ COMPACTED_AFTER_LIMITS = history(
     SetPolicy("compact"),
     Backup(),
 )
+# A time whose records lie below all that limits have taken is as exact as its offsets.
+TIME_BELOW_LIMITS = history(
+    Settings("compact,delete", max_age=1),
+    Write("bbd"),
+    Backup(),
+    Write("dcB", hours=48),
+    Backup(),
+    Backup(snapshots=True, retains=True),
+    Backup(),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -293,6 +303,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(MERGED_THEN_REMOVED, id="merged_then_removed"),
         pytest.param(KEPT_BEFORE_SNAPSHOTS, id="kept_before_snapshots"),
         pytest.param(COMPACTED_AFTER_LIMITS, id="compacted_after_limits"),
+        pytest.param(TIME_BELOW_LIMITS, id="time_below_limits"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

@@ -172,11 +172,18 @@ def ends_as_of(
 
     def end(item: tuple[TopicEntry, int]) -> int | None:
         topic, partition = item
-        first = exact_by_snapshots(archived, (topic.topic_id, partition))
-        if first is not None and first.time != NO_TIME and first.time >= moment:
-            told = _told_not_exact(archived, (topic.topic_id, partition), topic.name)
+        key = (topic.topic_id, partition)
+        found = first_in(topic, key)
+        first = exact_by_snapshots(archived, key)
+        is_later = first is not None and first.time != NO_TIME and first.time >= moment
+        # Retention has not touched a point below all that it removed.
+        if is_later and (found is None or found > archived.removed[key][0][0]):
+            told = _told_not_exact(archived, key, topic.name)
             raise SpecError(f"spec.point: {told}", hint="Choose a later point, or leave spec.point out.")
-        for entry in archived.segments.get((topic.topic_id, partition), ()):
+        return found
+
+    def first_in(topic: TopicEntry, key: Partition) -> int | None:
+        for entry in archived.segments.get(key, ()):
             if entry.times.max_timestamp >= moment:
                 found = first_since(storage, topic.name, entry, moment)
                 if found is not None:
