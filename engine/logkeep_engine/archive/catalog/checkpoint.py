@@ -285,7 +285,7 @@ def _load_frames(body: memoryview, head: dict[str, Any], name: str) -> ArchiveSt
     partitions = 0
     for content in contents:
         cut = content.index(b"\n")
-        rows = _FrameRows(memoryview(content)[cut + 1 :])
+        rows = _FrameRows(content, cut + 1)
         for topic_id, partition, *item in documents.loads(content[:cut]):
             if type(partition) is not int or not 0 <= partition < MOST_PARTITIONS:
                 raise ValueError(f"partition {ascii(partition)[:100]}")
@@ -303,9 +303,9 @@ class _FrameRows:
     """The rows of a frame, which are taken from it in their order. Raises ArchiveMismatch for rows with numbers that
     this version does not know."""
 
-    def __init__(self, rows: memoryview) -> None:
-        packed.check_numbers(rows)
-        self._rows = rows
+    def __init__(self, content: bytes, start: int) -> None:
+        packed.check_numbers(content, start)
+        self._rows = memoryview(content)[start:]
         self._at = 0
 
     def take(self, count: int) -> bytes:

@@ -113,11 +113,12 @@ def digests_of(rows: bytes | bytearray) -> dict[str, int]:
     return {name_of(algorithm): numbers.count(number) for algorithm, number in DIGEST_NUMBERS.items()}
 
 
-def check_numbers(rows: bytes | memoryview) -> None:
+def check_numbers(rows: bytes, start: int = 0) -> None:
     """Raises ArchiveMismatch for rows with flags, a layout or a digest that this version does not know."""
     known = (("flags", _KNOWN_FLAGS), ("a layout", range(len(Layout))), ("a digest", _ALGORITHMS.keys()))
     for at, (what, numbers) in enumerate(known, start=ROW_BYTES - len(known)):
-        if unknown := set(bytes(rows[at::ROW_BYTES])).difference(numbers):
+        # A slice of bytes takes a tenth of the time of one of a memoryview.
+        if unknown := set(rows[start + at :: ROW_BYTES]).difference(numbers):
             raise ArchiveMismatch(f"A segment has {what} of number {min(unknown)}.", hint=NEWER)
 
 
