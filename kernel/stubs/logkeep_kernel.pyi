@@ -416,12 +416,13 @@ many they are, their bytes, the time of the first, the highest time, and one pas
 class Divider:
     """Divides the records of a partition among `targets` partitions, and gathers those of each into batches.
 
-    A key goes where Java's default partitioner sends it; a record without a key where the same hash of its offset in
-    the source says. A batch has at most `most` bytes before compression, unless one record has more, and at most
-    `most_records`. What comes out follows from the records and their order alone. ValueError without targets.
+    A key goes where the `partitioner` sends it: "murmur2" is Java's default, "crc32" that of librdkafka. A record
+    without a key, with crc32 also one with an empty key, goes where murmur2 of its offset in the source says. A batch
+    has at most `most` bytes before compression, unless one record has more, and at most `most_records`. What comes out
+    follows from the records and their order alone. ValueError without targets, or for another partitioner.
     """
 
-    def __init__(self, targets: int, most: int, most_records: int) -> None: ...
+    def __init__(self, partitioner: str, targets: int, most: int, most_records: int) -> None: ...
     def feed(
         self, packed: Buffer, header: tuple[int, ...], source: Sequence[tuple[int, int]]
     ) -> tuple[list[Share], bool]:
@@ -541,8 +542,8 @@ class KeyComparison:
     def offsets(self, log_start: int, most: int) -> tuple[list[int], list[int]]:
         """The lowest offsets of stale keys, and those of keys that are missing or differ: at most so many of each."""
 
-def target_of_record(key: Buffer | None, offset: int, targets: int) -> int:
-    """The target to which a `Divider` gives a record. ValueError if `targets` is 0."""
+def target_of_record(partitioner: str, key: Buffer | None, offset: int, targets: int) -> int:
+    """The target to which a `Divider` gives a record. ValueError as of that."""
 
 class SegmentTableReader:
     """Reads the segments of commits into packed rows. `columns` are those of the catalog's `fields.packed_columns`; the

@@ -407,6 +407,8 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             {"topics": {"partitionCount": 3, "partitions": [{"topic": "a", "partition": 0}]}},
             "partitions may not be given with it",
         ),
+        ({"topics": {"partitioner": "crc32"}}, "partitioner has no effect without partitionCount"),
+        ({"topics": {"partitionCount": 3, "partitioner": "fnv1a"}}, 'Unsupported value: "fnv1a"'),
         ({"topics": {"partitionCount": 3}, "offsets": "Same"}, "offsets may not be Same with it"),
         ({"topics": {"partitionCount": 3}, "verify": "Full"}, "verify may only be Counts"),
         ({"topics": {"partitionCount": 3}, "drill": {}}, "partitionCount may not be given with drill"),

@@ -1,4 +1,6 @@
-"""The partition that Java's producers choose for a key, written down from their source and not from the kernel's."""
+"""The partition that producers choose for a key, written down from their source and not from the kernel's."""
+
+import zlib
 
 
 def murmur2(data: bytes) -> int:
@@ -17,7 +19,11 @@ def murmur2(data: bytes) -> int:
     return h ^ h >> 15
 
 
-def target_of(key: bytes | None, offset: int, count: int) -> int:
-    """The partition, of `count`, to which a record goes that is divided: by its key, or without one by its offset."""
-    data = offset.to_bytes(8, "big", signed=True) if key is None else key
+def target_of(key: bytes | None, offset: int, count: int, partitioner: str = "murmur2") -> int:
+    """The partition, of `count`, to which a record goes that is divided: by its key, or by its offset where producers
+    choose any."""
+    if key and partitioner == "crc32":
+        return zlib.crc32(key) % count
+    spread = key is None or partitioner == "crc32"
+    data = offset.to_bytes(8, "big", signed=True) if spread or key is None else key
     return (murmur2(data) & 0x7FFFFFFF) % count

@@ -123,6 +123,33 @@ def test_keys_lie_where_producers_put_them_and_keep_their_order(
         assert min(without_key) > 0.4 * max(without_key) > 0
 
 
+def test_keys_lie_where_librdkafkas_producers_put_them(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    own = {"partitioner": "consistent_random"}
+    keys = [b"key-%d" % number for number in range(80)]
+    create_topic(kafka.bootstrap, unique, 3, NO_RETENTION)
+    produce(kafka.bootstrap, unique, (Record(key, b"v", NOW) for key in [*keys, b"", None]), config=own)
+    back_up(backup_spec(kafka, tmp_path, unique))
+    told = f"records lie by crc32, the default of librdkafka's producers, and are divided so: topic {unique} (of 80"
+    dry = bring_back(spec(kafka, tmp_path, 5, dryRun=True))
+    assert dry.dry_run is not None
+    assert dry.dry_run.refused == 0
+    result = bring_back(spec(kafka, tmp_path, 5))
+    for warnings in (dry.warnings, result.warnings):
+        assert any(told in warning for warning in warnings)
+    create_topic(kafka.bootstrap, f"{unique}-new", 5)
+    produce(kafka.bootstrap, f"{unique}-new", (Record(key, b"", NOW) for key in keys), config=own)
+    after = places_of_keys(read(kafka, f"{unique}-copy", 5))
+    after.pop(b"")
+    assert after == places_of_keys(read(kafka, f"{unique}-new", 5))
+    wrong = spec(kafka, tmp_path, 5, suffix="-wrong")
+    wrong["topics"]["partitioner"] = "murmur2"
+    with pytest.raises(
+        TargetUnsuitable, match=r"spec\.topics\.partitioner is murmur2, and the archived records do not"
+    ):
+        bring_back(wrong, "restore-2")
+    assert f"{unique}-wrong" not in topic_names(kafka.bootstrap)
+
+
 def test_aborted_records_stay_away_and_a_point_holds(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
     create_topic(kafka.bootstrap, unique, 2, NO_RETENTION)
     for partition in range(2):

@@ -87,6 +87,13 @@ class TopicRetention(StrEnum):
     APPLY = "Apply"
 
 
+class Partitioner(StrEnum):
+    """By which hash of a key producers choose the partition. `murmur2`: Java's default. `crc32`: that of librdkafka."""
+
+    MURMUR2 = "murmur2"
+    CRC32 = "crc32"
+
+
 class ChosenPartition(Model):
     """A partition that is restored, by the archived name of its topic, and the partition of the target that it goes
     to; None: the one of the same number.
@@ -105,7 +112,8 @@ class ChosenPartition(Model):
 class RestoreTopics(Model):
     """`replicationFactor` is that of created topics; None: as many replicas as the archived topic had. Of topics that
     `partitions` names, only the partitions that it names are restored. `partitionCount` is the number of partitions of
-    all targets; None: that of the archived topic. `retention`: what becomes of records that a target would delete,
+    all targets; None: that of the archived topic. `partitioner` is the one by which records are divided then; None: the
+    one by which each archived topic lies. `retention`: what becomes of records that a target would delete,
     because they are older, or more, than it keeps.
     """
 
@@ -116,6 +124,7 @@ class RestoreTopics(Model):
     configs: TopicConfigs = TopicConfigs()
     partitions: tuple[ChosenPartition, ...] = ()
     partition_count: Annotated[int, Field(ge=1, le=MAX_PARTITION_COUNT)] | None = None
+    partitioner: Partitioner | None = None
     retention: TopicRetention = TopicRetention.REFUSE
 
     @model_validator(mode="after")
@@ -137,6 +146,12 @@ class RestoreTopics(Model):
                 "partitionCount divides the records of all partitions by their keys: partitions may not be given with "
                 "it"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _partitioner_of_a_count(self) -> RestoreTopics:
+        if self.partitioner is not None and self.partition_count is None:
+            raise ValueError("partitioner has no effect without partitionCount: records stay in their partitions")
         return self
 
     def refuse_with_count(self, *, same: bool, groups: bool, full: bool, drill: bool) -> None:

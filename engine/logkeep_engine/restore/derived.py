@@ -153,6 +153,8 @@ def _derived(
     cut = (archived.segments.cuts((choice.source.topic_id, number)) for number in range(choice.source.partitions))
     if known is not None and any(cut):  # segments that were merged since tell the largest batch of all that they have
         topic = replace(topic, max_batch_bytes=min(topic.max_batch_bytes, known.max_batch_bytes))
+    if known is not None and topic.divided:  # `division.partitioners` looks at what the records say of it
+        topic = replace(topic, partitioner=known.partitioner)
     if known is None or not there:
         return topic
     return replace(topic, max_batch_bytes=known.max_batch_bytes, compacts=known.compacts, target_id=known.target_id)

@@ -17,6 +17,7 @@ from logkeep_engine.archive.catalog.facts import Partition
 from logkeep_engine.archive.reading.salvage import DamageSurvey, UnreadableRange
 from logkeep_engine.contract.everything import SCHEMA_TOPIC
 from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.restored_topics import Partitioner
 from logkeep_engine.contract.run import LossFact
 from logkeep_engine.contract.spec import (
     BatchCompression,
@@ -54,6 +55,7 @@ _TOPIC = {
     "targetId": str,
     "replaces": str,
     "divided": bool,
+    "partitioner": str | None,
     "segments": str,
     "partitions": [(int, int, int, int, int, int | None)],
 }
@@ -150,7 +152,8 @@ class TopicPlan:
     compaction may remove records while the run lasts. `target_id` is the id of an existing topic, empty if the run or
     its brokers do not know it. `replaces` is the id of the topic that a created one takes the place of. `divided`: the
     target has another number of partitions. Then each archived partition that has records stands there once for each of
-    them, in their order. `segments` is a digest of what is restored: a later start must find the same segments.
+    them, in their order, and the `partitioner` says which record goes to which. `segments` is a digest of what is
+    restored: a later start must find the same segments.
     """
 
     source: str
@@ -165,6 +168,7 @@ class TopicPlan:
     target_id: str = ""
     replaces: str = ""
     divided: bool = False
+    partitioner: Partitioner | None = None
     segments: str = ""
 
     @property
@@ -308,6 +312,7 @@ def _topic_to_json(topic: TopicPlan) -> dict[str, Any]:
         "targetId": topic.target_id,
         "replaces": topic.replaces,
         "divided": topic.divided,
+        "partitioner": topic.partitioner,
         "segments": topic.segments,
         "partitions": [
             [part.partition, part.producer_id, part.start, part.log_start, part.log_end, part.to]
@@ -330,6 +335,7 @@ def _topic_from_json(body: Mapping[str, Any]) -> TopicPlan:
         target_id=body["targetId"],
         replaces=body["replaces"],
         divided=body["divided"],
+        partitioner=None if body["partitioner"] is None else Partitioner(body["partitioner"]),
         segments=body["segments"],
     )
 

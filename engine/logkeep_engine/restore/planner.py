@@ -23,6 +23,7 @@ from logkeep_engine.restore import groups, point
 from logkeep_engine.restore.check import ArchiveCheck, Findings
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.derived import derived
+from logkeep_engine.restore.division.partitioners import refuse_other_partitioners, with_partitioners
 from logkeep_engine.restore.division.step import refuse_many_pairs
 from logkeep_engine.restore.emitting import refuse_too_many
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
@@ -166,7 +167,9 @@ class RestorePlanner:
 
     def _loaded(self, known: RestorePlan) -> Planned:
         refuse_other_plan(self._context, known, self._digest)
-        planned, erased = derived(self._context, known, self._context.state.name(PLAN))
+        name = self._context.state.name(PLAN)
+        planned, erased = derived(self._context, known, name)
+        refuse_other_partitioners(self._context, planned, name)
         check_same(self._control, known)
         if erased:
             raise overtaken(known)
@@ -175,7 +178,8 @@ class RestorePlanner:
     def _refuse_strange(self, plan: RestorePlan, name: str) -> None:
         """Raises what `_loaded` does for a plan that this run could not continue, before anything is taken over."""
         refuse_other_plan(self._context, plan, self._digest)
-        _, erased = derived(self._context, plan, name)
+        planned, erased = derived(self._context, plan, name)
+        refuse_other_partitioners(self._context, planned, name)
         if erased:
             raise overtaken(plan)
 
@@ -232,8 +236,10 @@ class RestorePlanner:
         for refuse in (refuse_without_key, refuse_outside, refuse_too_many):
             with refusals:
                 refuse(context, planned)
+        planned, told = with_partitioners(context, planned)
+        plan = replace(planned.plan, warnings=(*plan.warnings, *told))
         if context.dry_run:
-            return planned
+            return replace(planned, plan=plan)
         plan = self._with_producer_ids(plan)
         if spec.offsets is RestoreOffsets.SAME:
             refuse_without_rights(context.connection, plan)

@@ -4,6 +4,7 @@ use crate::header::Header;
 use crate::headers::APPEND_TIME;
 use crate::murmur2;
 use crate::packer::{Packer, repacked_size};
+use crate::partitioner::Partitioner;
 use crate::records::{Odd, Record};
 
 /// The packed records of one batch for one target.
@@ -25,20 +26,19 @@ impl Share {
     }
 }
 
-/// The target of a record, of so many: by its key, as Java's default partitioner chooses it; without a key by its offset.
-pub fn target(key: Option<&[u8]>, offset: i64, targets: u32) -> u32 {
-    match key {
-        Some(key) => murmur2::partition(key, targets),
-        None => murmur2::partition(&offset.to_be_bytes(), targets),
-    }
+/// The target of a record, of so many: by its key, as the partitioner chooses it; by its offset if it chooses any.
+pub fn target(partitioner: Partitioner, key: Option<&[u8]>, offset: i64, targets: u32) -> u32 {
+    let chosen = key.and_then(|key| partitioner.partition(key, targets));
+    chosen.unwrap_or_else(|| murmur2::partition(&offset.to_be_bytes(), targets))
 }
 
 /// Divides the records of a partition among targets, and gathers those of each into batches.
 ///
-/// A key goes where Java's default partitioner sends it; a record without a key goes where the same hash of its offset
-/// in the source says. What comes out follows from the records and their order alone.
+/// A key goes where the partitioner sends it; a record for which it chooses any partition goes where murmur2 of its
+/// offset in the source says. What comes out follows from the records and their order alone.
 #[derive(Debug)]
 pub struct Divider {
+    partitioner: Partitioner,
     shares: Vec<Share>,
     most: usize,
     most_records: i64,
@@ -47,8 +47,9 @@ pub struct Divider {
 impl Divider {
     /// For so many targets, at least one. A batch has at most `most` bytes before compression, unless one record has
     /// more, and at most `most_records`.
-    pub fn new(targets: u32, most: usize, most_records: i64) -> Divider {
-        Divider { shares: (0..targets.max(1) as usize).map(Share::of).collect(), most, most_records }
+    pub fn new(partitioner: Partitioner, targets: u32, most: usize, most_records: i64) -> Divider {
+        let shares = (0..targets.max(1) as usize).map(Share::of).collect();
+        Divider { partitioner, shares, most, most_records }
     }
 
     /// Takes the decompressed records of a batch. `source` are their offsets in the source: (first, how many follow one
@@ -70,7 +71,7 @@ impl Divider {
             let record = Record::at(data, at).ok_or(Odd)?;
             let offset = offsets.next().ok_or(Odd)?;
             let time = append_time.unwrap_or_else(|| header.base_timestamp.wrapping_add(record.time_delta));
-            let target = target(record.key.of(data), offset, targets) as usize;
+            let target = target(self.partitioner, record.key.of(data), offset, targets) as usize;
             let size = repacked_size(record.end - at, 1);
             let (most, most_records) = (self.most, self.most_records);
             let share = &mut self.shares[target];
@@ -106,6 +107,7 @@ mod tests {
     use super::{Divider, target};
     use crate::header::{HEADER_SIZE, Header};
     use crate::murmur2;
+    use crate::partitioner::Partitioner::{Crc32, Murmur2};
 
     const A: Option<&[u8]> = Some(b"a");
 
@@ -133,8 +135,13 @@ mod tests {
     #[test]
     fn keys_and_offsets_say_where_a_record_goes() {
         for targets in [1, 2, 5, 12] {
-            assert_eq!(target(Some(b"foobar"), 3, targets), (-790332482_i32 as u32 & 0x7fff_ffff) % targets);
-            assert_eq!(target(None, 3, targets), murmur2::partition(&3_i64.to_be_bytes(), targets));
+            assert_eq!(target(Murmur2, Some(b"foobar"), 3, targets), (-790332482_i32 as u32 & 0x7fff_ffff) % targets);
+            assert_eq!(target(Crc32, Some(b"foobar"), 3, targets), 0x9ef6_1f95 % targets);
+            let spread = murmur2::partition(&3_i64.to_be_bytes(), targets);
+            for (partitioner, key) in [(Murmur2, None), (Crc32, None), (Crc32, Some(&b""[..]))] {
+                assert_eq!(target(partitioner, key, 3, targets), spread);
+            }
+            assert_eq!(target(Murmur2, Some(b""), 3, targets), murmur2::partition(b"", targets));
         }
     }
 
@@ -142,27 +149,29 @@ mod tests {
     fn every_record_comes_out_once_where_it_belongs() {
         let keys: [Option<&[u8]>; 5] = [A, None, Some(b"b"), A, Some(b"")];
         let (header, data) = packed(&keys);
-        let mut divider = Divider::new(3, 1 << 20, 10);
-        let mut full = Vec::new();
-        divider.feed(&data, &header, &[(10, 2), (20, 3)], &mut full).unwrap();
-        assert!(full.is_empty());
-        let mut counts = [0; 3];
-        for (key, offset) in keys.iter().zip([10, 11, 20, 21, 22]) {
-            counts[target(*key, offset, 3) as usize] += 1;
+        for partitioner in [Murmur2, Crc32] {
+            let mut divider = Divider::new(partitioner, 3, 1 << 20, 10);
+            let mut full = Vec::new();
+            divider.feed(&data, &header, &[(10, 2), (20, 3)], &mut full).unwrap();
+            assert!(full.is_empty());
+            let mut counts = [0; 3];
+            for (key, offset) in keys.iter().zip([10, 11, 20, 21, 22]) {
+                counts[target(partitioner, *key, offset, 3) as usize] += 1;
+            }
+            let left = divider.finish();
+            assert_eq!(left.iter().map(|share| share.packer.count).sum::<i64>(), 5);
+            for share in left {
+                assert_eq!(share.packer.count, counts[share.target]);
+            }
+            assert!(divider.finish().is_empty());
         }
-        let left = divider.finish();
-        assert_eq!(left.iter().map(|share| share.packer.count).sum::<i64>(), 5);
-        for share in left {
-            assert_eq!(share.packer.count, counts[share.target]);
-        }
-        assert!(divider.finish().is_empty());
     }
 
     #[test]
     fn a_share_ends_where_it_is_full() {
         let (header, data) = packed(&[A; 7]);
         for (most, most_records, expected) in [(1 << 20, 3, vec![3, 3, 1]), (1, 10, vec![1; 7])] {
-            let mut divider = Divider::new(1, most, most_records);
+            let mut divider = Divider::new(Murmur2, 1, most, most_records);
             let mut full = Vec::new();
             divider.feed(&data, &header, &[(0, 7)], &mut full).unwrap();
             full.extend(divider.finish());
@@ -184,7 +193,8 @@ mod tests {
             (&header, &data[..], 1),
             (&header, &data[..], 3),
         ] {
-            assert!(Divider::new(2, 1 << 20, 10).feed(data, header, &[(0, offsets)], &mut Vec::new()).is_err());
+            let mut divider = Divider::new(Murmur2, 2, 1 << 20, 10);
+            assert!(divider.feed(data, header, &[(0, offsets)], &mut Vec::new()).is_err());
         }
     }
 }

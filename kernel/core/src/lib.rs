@@ -19,6 +19,7 @@ pub mod murmur2;
 pub mod objects;
 pub mod offset_map;
 pub mod packer;
+pub mod partitioner;
 pub mod records;
 pub mod records_format;
 pub mod rows;

@@ -1,6 +1,7 @@
 //! The division of a partition's records among those of a topic with another number of partitions.
 
 use logkeep_kernel_core::divider::{self, Share};
+use logkeep_kernel_core::partitioner::Partitioner;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -15,8 +16,8 @@ struct Divider(divider::Divider);
 #[pymethods]
 impl Divider {
     #[new]
-    fn new(targets: u32, most: usize, most_records: i64) -> PyResult<Divider> {
-        Ok(Divider(divider::Divider::new(some(targets)?, most, most_records)))
+    fn new(partitioner: &str, targets: u32, most: usize, most_records: i64) -> PyResult<Divider> {
+        Ok(Divider(divider::Divider::new(named(partitioner)?, some(targets)?, most, most_records)))
     }
 
     fn feed<'py>(
@@ -42,9 +43,13 @@ impl Divider {
 
 /// The target to which a divider gives a record.
 #[pyfunction]
-fn target_of_record(key: Option<&Bound<'_, PyAny>>, offset: i64, targets: u32) -> PyResult<u32> {
+fn target_of_record(partitioner: &str, key: Option<&Bound<'_, PyAny>>, offset: i64, targets: u32) -> PyResult<u32> {
     let key = key.map(Bytes::of).transpose()?;
-    Ok(divider::target(key.as_ref().map(Bytes::get), offset, some(targets)?))
+    Ok(divider::target(named(partitioner)?, key.as_ref().map(Bytes::get), offset, some(targets)?))
+}
+
+fn named(partitioner: &str) -> PyResult<Partitioner> {
+    Partitioner::named(partitioner).ok_or_else(|| PyValueError::new_err("there is no such partitioner"))
 }
 
 fn some(targets: u32) -> PyResult<u32> {

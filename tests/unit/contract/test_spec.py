@@ -547,6 +547,12 @@ BAD_RESTORES = [
         "spec.topics",
         "partitions may not be given with it",
     ),
+    (restore(topics={"partitioner": "crc32"}), "spec.topics", "partitioner has no effect without partitionCount"),
+    (
+        restore(topics={"partitionCount": 3, "partitioner": "fnv1a"}),
+        "spec.topics.partitioner",
+        "'murmur2' or 'crc32'",
+    ),
     (restore(topics={"partitionCount": 3}, offsets="Same"), "spec", "offsets may not be Same with it"),
     (restore(topics={"partitionCount": 3}, verify="Full"), "spec", "verify may only be Counts"),
     (restore(topics={"partitionCount": 3}, drill={}), "spec", "may not be given with drill"),

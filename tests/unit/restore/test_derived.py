@@ -213,5 +213,5 @@ def test_every_field_of_a_topic_is_compared() -> None:
     """A field that is new must be derived, or be taken from the stored plan on purpose."""
     assert set(TopicPlan.__dataclass_fields__) == {
         *("source", "topic_id", "target", "created", "partition_count", "replication_factor", "max_batch_bytes"),
-        *("partitions", "compacts", "target_id", "replaces", "divided", "segments"),
+        *("partitions", "compacts", "target_id", "replaces", "divided", "partitioner", "segments"),
     }

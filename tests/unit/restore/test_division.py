@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logkeep_engine.contract.restored_topics import Partitioner
 from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, SpecError, TargetUnsuitable
 from logkeep_engine.kafka.survey import Ended
 from logkeep_engine.log.batch import check_crc, parse_header
@@ -52,6 +53,7 @@ def divided(
     aborted: Spans | None = None,
     max_batch_bytes: int = 1 << 20,
     batching: Batching | None = None,
+    partitioner: Partitioner = Partitioner.MURMUR2,
 ) -> tuple[list[list[Outgoing]], DividedStream]:
     """The batches for each of `count` partitions, and the stream that gave them."""
 
@@ -65,7 +67,7 @@ def divided(
     work = replace(task([], batching), max_batch_bytes=max_batch_bytes)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(division_stream, "stream_of", archive)
-        made = DividedStream(work, [100 + target for target in range(count)])
+        made = DividedStream(work, [100 + target for target in range(count)], partitioner)
         pairs: list[list[Outgoing]] = [[] for _ in range(count)]
         for dealt in made.batches():
             pairs[dealt.target].append(dealt.batch)
@@ -92,12 +94,14 @@ def records_of(items: Sequence[Outgoing], producer_id: int) -> list[Content]:
     return found
 
 
-def expected(batches: Sequence[bytes], count: int) -> list[list[Content]]:
+def expected(
+    batches: Sequence[bytes], count: int, partitioner: Partitioner = Partitioner.MURMUR2
+) -> list[list[Content]]:
     """The records of these batches by partition, in their order."""
     found: list[list[Content]] = [[] for _ in range(count)]
     for data in batches:
         for record in decode(data):
-            found[target_of(record.key, record.offset, count)].append(content(record))
+            found[target_of(record.key, record.offset, count, partitioner)].append(content(record))
     return found
 
 
@@ -108,11 +112,17 @@ _BATCHES = st.tuples(st.sampled_from(list(Codec)), st.lists(_RECORDS, min_size=1
 
 
 @settings(max_examples=scaled(150), deadline=None)
-@given(st.lists(_BATCHES, min_size=1, max_size=12), st.integers(1, 9), st.sampled_from([200, 1000, 1 << 20]))
+@given(
+    st.lists(_BATCHES, min_size=1, max_size=12),
+    st.integers(1, 9),
+    st.sampled_from([200, 1000, 1 << 20]),
+    st.sampled_from(Partitioner),
+)
 def test_the_streams_of_the_pairs_are_the_records_divided_in_their_order(
     history: list[tuple[Codec, list[tuple[int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]], int]],
     count: int,
     max_batch_bytes: int,
+    partitioner: Partitioner,
 ) -> None:
     batches, offset = [], 0
     for codec, rows, gap in history:
@@ -120,16 +130,16 @@ def test_the_streams_of_the_pairs_are_the_records_divided_in_their_order(
         records = [Record(offset + at, *row[:3], tuple(row[3])) for at, row in enumerate(rows)]
         batches.append(encode(records, codec=codec, base_offset=offset))
         offset += len(rows)
-    pairs, made = divided(batches, count, max_batch_bytes=max_batch_bytes)
+    pairs, made = divided(batches, count, max_batch_bytes=max_batch_bytes, partitioner=partitioner)
     found = [records_of(items, 100 + target) for target, items in enumerate(pairs)]
-    assert found == expected(batches, count)
+    assert found == expected(batches, count, partitioner)
     assert made.records == sum(len(rows) for _, rows, _ in history)
     for items in pairs:
         for before, item in pairwise(items):
             assert before.source_end < item.source_end
         for item in items:
             assert item.count == 1 or item.size <= max_batch_bytes
-    again, _ = divided(batches, count, max_batch_bytes=max_batch_bytes)
+    again, _ = divided(batches, count, max_batch_bytes=max_batch_bytes, partitioner=partitioner)
     assert again == pairs
 
 
@@ -138,16 +148,28 @@ def test_keys_go_where_javas_producers_send_them() -> None:
     for key, hashed in ((b"21", -973932308), (b"foobar", -790332482), (b"a-little-bit-long-string", -985981536)):
         assert murmur2(key) == hashed % 2**32
         for count in (1, 2, 5, 12):
-            assert target_of_record(key, 0, count) == target_of(key, 0, count) == (hashed & 0x7FFFFFFF) % count
-    assert target_of_record(b"", 7, 5) == target_of(b"", 7, 5)
+            found = target_of_record("murmur2", key, 0, count)
+            assert found == target_of(key, 0, count) == (hashed & 0x7FFFFFFF) % count
+    assert target_of_record("murmur2", b"", 7, 5) == target_of(b"", 7, 5)
     with pytest.raises(ValueError, match="one partition at least"):
-        target_of_record(b"k", 0, 0)
+        target_of_record("murmur2", b"k", 0, 0)
+
+
+def test_keys_go_where_librdkafkas_producers_send_them() -> None:
+    # From librdkafka's own unit test of its partitioners, which has 17 partitions.
+    for key, hashed in ((b"23456", 0xB1B451D7), (b"foobar", 0x9EF61F95)):
+        for count in (1, 2, 5, 17):
+            assert target_of_record("crc32", key, 0, count) == target_of(key, 0, count, "crc32") == hashed % count
+    for anywhere in (b"", None):
+        assert {target_of_record("crc32", anywhere, offset, 5) for offset in range(100)} == {0, 1, 2, 3, 4}
+    with pytest.raises(ValueError, match="no such partitioner"):
+        target_of_record("fnv1a", b"k", 0, 3)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 8])
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
 def test_records_without_a_key_are_spread_evenly_whatever_offsets_they_have(step: int, count: int) -> None:
-    found = Counter(target_of_record(None, offset, count) for offset in range(0, 4000 * step, step))
+    found = Counter(target_of_record("murmur2", None, offset, count) for offset in range(0, 4000 * step, step))
     assert len(found) == count
     assert max(found.values()) < 1.3 * min(found.values())
 
@@ -324,5 +346,8 @@ def test_the_bounds_of_batches_stay_what_they_are() -> None:
 def test_pairs_without_bytes_take_memory() -> None:
     """So a task does not begin all of many archived partitions with few records at once."""
     archived = task([(100, 1)], None)
-    few, many = (DividedTask(archived, tuple(Pair(at, at, 0) for at in range(count))).memory for count in (1, 401))
+    few, many = (
+        DividedTask(archived, tuple(Pair(at, at, 0) for at in range(count)), Partitioner.CRC32).memory
+        for count in (1, 401)
+    )
     assert many - few >= 400 * (16 << 10)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from logkeep_engine.errors import TargetUnsuitable
 from logkeep_engine.restore.attempt import RestoreTask
 from logkeep_engine.restore.context import Planned, RestoreContext
+from logkeep_engine.restore.division.partitioners import partitioner_of
 from logkeep_engine.restore.division.places import PairPlace, PlacesTask, read_places
 from logkeep_engine.restore.division.summary import DividedSummary
 from logkeep_engine.restore.division.task import DividedTask, Pair
@@ -57,6 +58,7 @@ def divided_tasks(
                 Pair(part.target, part.producer_id, part.start, known.get(part.producer_id))
                 for part in parts[topic.target][archived.partition]
             ),
+            partitioner_of(topic),
         )
         for topic, archived in work
     ]

@@ -1,8 +1,9 @@
 """The streams of batches of one archived partition, one for each partition of the target. Pure.
 
 The batches that a restore without a division would send (`task.stream_of`) are taken apart, record by record, and each
-record goes to the partition that its key says. So points, aborted transactions, damage, old messages and append times
-are dealt with before, and here is one rule only. Which batches come out follows from the records and the plan alone.
+record goes to the partition that the partitioner chooses for its key. So points, aborted transactions, damage, old
+messages and append times are dealt with before, and here is one rule only. Which batches come out follows from the
+records and the plan alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from logkeep_engine.contract.restored_topics import Partitioner
 from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, CorruptBatch
 from logkeep_engine.log.batch import BatchHeader, parse_header
 from logkeep_engine.log.compression import Codec
@@ -50,18 +52,19 @@ def most_bytes(targets: int, max_batch_bytes: int) -> int:
 
 
 class DividedStream:
-    """The batches of the pairs of an archived partition. `producer_ids` are those of the pairs, by target partition.
+    """The batches of the pairs of an archived partition. `producer_ids` are those of the pairs, by target
+    partition, and the `partitioner` says which record goes where.
 
     `records` and `append_times` count what was taken from the archive so far, `left_out` what was not.
     """
 
-    def __init__(self, task: RestoreTask, producer_ids: Sequence[int]) -> None:
+    def __init__(self, task: RestoreTask, producer_ids: Sequence[int], partitioner: Partitioner) -> None:
         self._task = task
         self._producer_ids = producer_ids
         self._index = [0] * len(producer_ids)
         most_records = _MOST_RECORDS if task.batching is None else task.batching.max_records
         most = most_bytes(len(producer_ids), task.max_batch_bytes)
-        self._divider = Divider(len(producer_ids), most, most_records)
+        self._divider = Divider(partitioner, len(producer_ids), most, most_records)
         self.records = 0
         self.append_times = 0
         self.left_out = LeftOut()

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from logkeep_engine.contract.restored_topics import Partitioner
 from logkeep_engine.errors import ObjectMissing, ProduceRefused, TargetChanged
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.limits import Throttle
@@ -50,10 +51,12 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class DividedTask:
     """The work for one archived partition; pickles without secrets. `archived` says what is read, and its target
-    topic. There is a pair for each partition of the target, in their order."""
+    topic. There is a pair for each partition of the target, in their order; the `partitioner` says which record is of
+    which."""
 
     archived: RestoreTask
     pairs: tuple[Pair, ...]
+    partitioner: Partitioner
 
     @property
     def memory(self) -> int:
@@ -212,7 +215,7 @@ class _Pass:
         self._window = _Window(_WINDOW_BYTES)
         self._sums = _PassProgress(task.archived, shared.progress)
         self._outlets = [_Outlet() for _ in task.pairs]
-        self._stream = DividedStream(task.archived, [pair.producer_id for pair in task.pairs])
+        self._stream = DividedStream(task.archived, [pair.producer_id for pair in task.pairs], task.partitioner)
         contested = not fresh and not task.archived.created
         throttle = shared.context.throttle
         self._attempts = [
