@@ -12,6 +12,7 @@ from logkeep_engine.archive.reading.view import ends_of_runs
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, ResourceConfig
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import KafkaBroker
@@ -98,6 +99,32 @@ def test_a_cluster_without_an_authorizer_has_no_acls(kafka: KafkaBroker, unique:
     assert (state.acls, state.authorizer, state.reasons) == ((), False, {})
 
 
+RESET = ResourceConfig(GROUP, "queue", "consumer.session.timeout.ms", "50000")
+METRICS = ResourceConfig(CLIENT_METRICS, "slow", "interval.ms", "60000")
+
+
+def test_configurations_settings_and_features_are_archived(kafka: KafkaBroker, unique: str, tmp_path: Path) -> None:
+    control = control_plane(kafka)
+    configs = [RESET._replace(name=f"{unique}\n"), METRICS._replace(name=unique)]
+    wrong = RESET._replace(name=unique, key="nonsense")
+    late = RESET._replace(name=unique, value="1")
+    assert control.set_resource_configs([wrong, *configs], only_check=True)[0].item == wrong
+    assert not set(configs) & set(control.resource_configs().items or ())
+    refused = control.set_resource_configs([wrong, late, *configs])
+    assert [item.item for item in refused] == [late, wrong]
+    assert all(item.reason.startswith("INVALID_CONFIG") for item in refused)
+    eventually(lambda: set(configs) <= set(control.resource_configs().items or ()))
+    fill(kafka, unique)
+    assert back_up(backup_spec(kafka, tmp_path, unique)).warnings == ()
+    state = newest(tmp_path)
+    assert set(configs) <= {ResourceConfig(*row) for row in state.configs or ()}
+    assert state.settings is not None
+    assert state.settings["auto.create.topics.enable"] == "false"  # as the test bed has set it
+    assert not {"log.segment.delete.delay.ms", "message.max.bytes", "num.io.threads"} & state.settings.keys()
+    assert state.features == control.features()
+    assert state.features["metadata.version"] > 20
+
+
 def test_what_the_user_may_not_see_is_named_and_no_run_fails(
     strict: KafkaBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,12 +137,16 @@ def test_what_the_user_may_not_see_is_named_and_no_run_fails(
     no = "CLUSTER_AUTHORIZATION_FAILED"
     assert warning == (
         f"not archived of the cluster: ACLs ({no}); client quotas ({no}); names of SCRAM users ({no}); the brokers' "
-        f"defaults of retention ({no}): give the user the ACL DESCRIBE and "
-        "DESCRIBE_CONFIGS on the cluster, or set spec.clusterState to Ignore"
+        f"defaults of retention ({no}); configurations of groups and client metrics ({no}); settings of the brokers "
+        f"({no}): give the user the ACL DESCRIBE and DESCRIBE_CONFIGS on the cluster, or set spec.clusterState to "
+        "Ignore"
     )
     state = newest(tmp_path)
     assert (state.acls, state.quotas, state.users) == (None, None, None)
-    assert state.reasons == {"acls": no, "quotas": no, "scramUsers": no, "topicDefaults": no}
+    assert (state.configs, state.settings) == (None, None)
+    assert state.reasons == dict.fromkeys(
+        ("acls", "quotas", "scramUsers", "topicDefaults", "configs", "brokerSettings"), no
+    )
 
     assert back_up({**spec, "clusterState": "Ignore"}, "backup-2").warnings == ()
     archive = Archive.open(open_uri(tmp_path.as_uri()))

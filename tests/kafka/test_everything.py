@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from logkeep_engine.archive.catalog.cluster_state import read_cluster_state, state_path
+from logkeep_engine.archive.catalog.cluster_state import KINDS, read_cluster_state, state_path
 from logkeep_engine.backup import cluster_state
 from logkeep_engine.contract.names import ENV_KAFKA_PASSWORD, ENV_KAFKA_USERNAME
 from logkeep_engine.contract.run import RunResult
@@ -38,6 +38,7 @@ from logkeep_engine.errors import (
     TopicExists,
 )
 from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.resource_configs import CLIENT_METRICS, GROUP, ResourceConfig
 from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.kafka.users import Known
 from logkeep_engine.restore import everything as everything_module
@@ -89,6 +90,13 @@ QUOTAS = [
     Quota((("ip", "10.1.2.3"),), "connection_creation_rate", 50.0),
 ]
 
+RESOURCE_CONFIGS = [
+    ResourceConfig(GROUP, "billing", "consumer.session.timeout.ms", "50000"),
+    ResourceConfig(GROUP, "to-come", "consumer.session.timeout.ms", "51000"),
+    ResourceConfig(CLIENT_METRICS, "slow", "interval.ms", "60000"),
+    ResourceConfig(CLIENT_METRICS, "slow", "metrics", "org.apache.kafka.producer."),
+]
+
 
 def cluster(**more: str) -> KafkaBroker:
     return KafkaBroker(secure=True, overrides={**STEADY, **CHECKS, **more})
@@ -121,7 +129,8 @@ def trusting(trusting_target: KafkaBroker) -> Iterator[KafkaBroker]:
 
 
 def empty(broker: KafkaBroker) -> None:
-    """Take all that a restore brings out of the cluster: it is as it was when it was new."""
+    """Take all that a restore brings out of the cluster, but for configurations of groups and client metrics: it is as
+    it was when it was new."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     delete_topics(broker.bootstrap, topic_names(broker.bootstrap))
     groups = [group.group_id for group in admin.list_consumer_groups().result(30).valid or ()]
@@ -154,6 +163,7 @@ class Seen:
     groups: Mapping[str, Any]
     acls: frozenset[Acl]
     quotas: frozenset[Quota]
+    configs: frozenset[ResourceConfig]
 
 
 def look(broker: KafkaBroker) -> Seen:
@@ -166,7 +176,13 @@ def look(broker: KafkaBroker) -> Seen:
     }
     groups = {name: positions(broker, name) for name in ("billing", "shipping")}
     control = control_plane(broker)
-    return Seen(topics, groups, frozenset(control.acls().items or ()), frozenset(control.quotas().items or ()))
+    return Seen(
+        topics,
+        groups,
+        frozenset(control.acls().items or ()),
+        frozenset(control.quotas().items or ()),
+        frozenset(control.resource_configs().items or ()),
+    )
 
 
 def fill(broker: KafkaBroker) -> None:
@@ -179,6 +195,7 @@ def fill(broker: KafkaBroker) -> None:
     control = control_plane(broker)
     assert control.create_acls(ACLS) == []
     assert control.set_quotas(QUOTAS) == []
+    assert control.set_resource_configs(RESOURCE_CONFIGS) == []
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     wanted: list[UserScramCredentialAlteration] = [
         UserScramCredentialUpsertion(
@@ -192,6 +209,7 @@ def fill(broker: KafkaBroker) -> None:
     eventually(
         lambda: set(control.acls().items or ()) == set(ACLS) and set(control.quotas().items or ()) == set(QUOTAS)
     )
+    eventually(lambda: set(control.resource_configs().items or ()) == set(RESOURCE_CONFIGS))
 
 
 @dataclass(frozen=True)
@@ -258,6 +276,10 @@ def test_a_cluster_that_is_gone_comes_back_with_everything(lost: Lost, broker: K
     document = json.loads(Path(found.report.removeprefix("file://")).read_text())
     assert {row[-2] for row in document["acls"]["rows"] + document["quotas"]["rows"]} == {"added"}
     assert len(document["usersToCreate"]["rows"]) == 2
+    assert [row[:4] for row in document["configs"]["rows"]] == [
+        list(item) for item in RESOURCE_CONFIGS if item.resource == CLIENT_METRICS
+    ]
+    assert {row[4] for row in document["configs"]["rows"]} <= {"added", "there"}
 
     assert bring_back(spec) == result
     assert look(broker) == lost.had
@@ -481,12 +503,13 @@ def test_a_later_start_of_a_restore_does_not_take_the_principals_of_the_archive_
 def test_a_dry_run_tells_all_that_would_come_back_and_changes_nothing(
     lost: Lost, broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    before = stored(lost.root)
+    before, seen = stored(lost.root), look(broker)
     configs = {"override": {"retention.ms": "987654321"}, "ignore": ["max.message.bytes"]}
     state = {"uri": tmp_path.as_uri()}
     spec = everything(broker, lost.root, state=state, topics={"configs": configs})
     result = bring_back({**spec, "dryRun": True}, "dry-1")
-    assert look(broker) == Seen({}, {"billing": {}, "shipping": {}}, frozenset(), frozenset())
+    assert look(broker) == seen
+    assert (seen.topics, seen.groups) == ({}, {"billing": {}, "shipping": {}})
     assert (stored(lost.root), stored(tmp_path)) == (before, {})
     report = result.dry_run
     assert (result.outcome, report is None) == ("DryRun", False)
@@ -535,8 +558,8 @@ def test_a_dry_run_tells_what_is_there_already_and_what_the_cluster_would_not_ta
     assert result.dry_run.refusals == ()
     (kept,) = [text for text in result.warnings if "another value" in text]
     assert "consumer_byte_rate=1048576 of user reader" in kept
-    (refused,) = [text for text in result.warnings if "could not be set" in text]
-    assert refused.startswith("1 client quotas could not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
+    (refused,) = [text for text in result.warnings if "would not be set" in text]
+    assert refused.startswith("1 client quotas would not be set: connection_creation_rate=50 of ip 10.1.2.3 (")
 
 
 def test_a_dry_run_tells_at_once_all_for_which_a_cluster_does_not_come_back(
@@ -564,7 +587,7 @@ def test_a_cluster_without_an_authorizer_is_refused_before_anything_is_written(
 
 RIGHTS = {
     ("TOPIC", "*"): ("CREATE", "WRITE", "READ", "ALTER_CONFIGS"),
-    ("GROUP", "*"): ("READ",),
+    ("GROUP", "*"): ("READ", "ALTER_CONFIGS"),
     ("CLUSTER", "kafka-cluster"): ("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER", "ALTER_CONFIGS"),
 }
 """The rights that docs/install.md names."""
@@ -744,15 +767,15 @@ def test_a_damaged_state_of_the_cluster_is_refused_or_left_out(kafka: KafkaBroke
     assert (result.outcome, result.records) == ("Succeeded", 30)
     (told,) = [text for text in result.warnings if "does not have" in text]
     assert told.startswith(
-        "the archive does not have the ACLs, client quotas, names of SCRAM users, the brokers' defaults of retention "
-        "of run backup-1: "
+        "the archive does not have the ACLs, client quotas, names of SCRAM users, the brokers' defaults of retention, "
+        "configurations of groups and client metrics, settings of the brokers of run backup-1: "
     )
     assert "its SHA-256 is not the one" in told
     found = result.cluster_state
     assert found is not None
     assert (found.acls, found.acls_added, found.quotas, found.quotas_kept, found.users_total) == (None,) * 5
     report = json.loads((tmp_path / "runs/restore-2/cluster-state-restored.json").read_text())
-    assert set(report["notArchived"]) == {"acls", "quotas", "scramUsers", "topicDefaults"}
+    assert report["notArchived"].keys() == KINDS.keys()
 
 
 def test_an_archive_without_the_state_of_its_cluster_is_refused(

@@ -10,7 +10,7 @@ import pytest
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.groups import GroupPosition
+from logkeep_engine.kafka.groups import SHARE_OFF, GroupPosition
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.process import wait_until
@@ -86,9 +86,46 @@ def test_a_broker_that_sets_no_start_offsets_is_told_of_and_nothing_counts_as_se
     assert {row[6] for row in rows(tmp_path)} == {"refused"}
 
 
+def test_where_share_groups_are_switched_off_everything_else_is_done(
+    sharing: KafkaBroker, queue: str, tmp_path: Path
+) -> None:
+    """A cluster that was upgraded has the feature off, and may still list share groups: it is the last of these tests
+    that needs them."""
+    on, off = tmp_path / "on", tmp_path / "off"
+    commit_positions(sharing.bootstrap, "plain", {(queue, 0): 2})
+    assert back_up(backup_spec(sharing, on, queue)).warnings == ()
+    downgrade = ("--bootstrap-server", sharing.bootstrap, "downgrade", "--feature", "share.version=0")
+    sharing.tool("org.apache.kafka.tools.FeatureCommand", *downgrade)
+    control = ControlPlane(KafkaConnection((sharing.bootstrap,)))
+    wait_until(lambda: not control.features().get("share.version"), 60, "the feature to be off")
+    assert control.listed_groups()[queue].is_share
+
+    result = back_up(backup_spec(sharing, off, queue))
+    told = f"1 share group not archived: {queue!r}: {SHARE_OFF}"
+    assert (result.outcome, result.warnings) == ("Succeeded", (told,))
+    archived = Archive.open(open_uri(off.as_uri())).load()
+    assert {(item.group_id, item.offset) for item in archived.groups} == {("plain", 2)}
+
+    spec = restore_spec(sharing, on, suffix="-off", consumerGroups=TRANSLATE)
+    would = f"1 share group would get no start offset: {queue!r}: {SHARE_OFF}"
+    dry = bring_back({**spec, "dryRun": True}, "dry-1")
+    assert dry.dry_run is not None
+    assert (dry.dry_run.refusals, would in dry.warnings) == ((), True)
+    result = bring_back(spec)
+    assert (result.outcome, result.groups, would in result.warnings) == ("Succeeded", 1, True)
+    assert warned(
+        result, f"share group {queue}: 1 position not set", "kafka-features.sh upgrade --feature share.version=1"
+    )
+    assert {row[0]: row[6] for row in rows(on)} == {"plain": "set", queue: "refused"}
+
+    spec = restore_spec(sharing, off, suffix="-of-off", consumerGroups=TRANSLATE)
+    result = bring_back(spec)
+    assert (result.outcome, result.groups, told in result.warnings) == ("Succeeded", 1, True)
+
+
 def test_brokers_without_share_groups_have_none(kafka: KafkaBroker, unique: str) -> None:
     create_topic(kafka.bootstrap, unique)
     commit_positions(kafka.bootstrap, unique, {(unique, 0): 2})
     listed = ControlPlane(KafkaConnection((kafka.bootstrap,))).listed_groups()
-    assert (listed[unique].is_consumer, listed[unique].is_share) == (True, False)
+    assert (listed[unique].commits_positions, listed[unique].is_share) == (True, False)
     assert not any(group.is_share for group in listed.values())

@@ -1,5 +1,5 @@
-"""Archives what a cluster knows beside topics and groups: ACLs, client quotas, names of SCRAM users, and what brokers
-give topics of retention by default.
+"""Archives what a cluster knows beside topics and positions: ACLs, client quotas, names of SCRAM users, configurations
+of groups and client metrics, what brokers give topics and groups by default, and finalized features.
 
 It is read while the run is planned, once for all its attempts, so it belongs to the same moment as the ends of the logs
 and the positions of groups. What the user may not read is named, and no run fails for it.
@@ -8,11 +8,11 @@ and the positions of groups. What the user may not read is named, and no run fai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.cluster_state import KINDS, ClusterState, state_path
+from logkeep_engine.archive.catalog.cluster_state import KINDS, ClusterState, LeftOutRow, state_path
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, ObjectExists, ObjectMissing
 from logkeep_engine.kafka.control import ControlPlane
@@ -26,19 +26,39 @@ _NEEDED = {
     "quotas": "DESCRIBE_CONFIGS",
     "scramUsers": "DESCRIBE",
     "topicDefaults": "DESCRIBE_CONFIGS",
+    "configs": "DESCRIBE_CONFIGS",
+    "brokerSettings": "DESCRIBE_CONFIGS",
 }
 """The operation on the cluster that the user needs, by the key of the kind."""
+_SETTINGS = frozenset(
+    {
+        *("auto.create.topics.enable", "compression.type", "default.replication.factor", "message.max.bytes"),
+        *("log.cleaner.delete.retention.ms", "log.cleaner.enable", "log.cleaner.min.cleanable.ratio"),
+        *("log.cleaner.max.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms"),
+        *("log.local.retention.bytes", "log.local.retention.ms", "log.roll.hours", "log.roll.ms", "log.segment.bytes"),
+        *("log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms"),
+        *("log.message.timestamp.difference.max.ms", "log.message.timestamp.type"),
+        *("min.insync.replicas", "num.partitions", "unclean.leader.election.enable"),
+        *("offsets.retention.minutes", "producer.id.expiration.ms", "transactional.id.expiration.ms"),
+        *("remote.log.storage.system.enable", "transaction.max.timeout.ms"),
+        *BROKER_RETENTION_KEYS,
+    }
+)
+_OF_GROUPS = ("errors.deadletterqueue.", "group.")
+_OF_COORDINATORS = "group.coordinator."  # how brokers do their work, which no group sees
 
 
-def archive_cluster_state(run_id: str, archive: Archive, control: ControlPlane) -> tuple[ClusterStateEntry, list[str]]:
+def archive_cluster_state(
+    run_id: str, archive: Archive, control: ControlPlane, left_out: Callable[[], Sequence[LeftOutRow]]
+) -> tuple[ClusterStateEntry, list[str]]:
     """Read the state of the cluster, unless an earlier attempt of the run has, and store it. Returns the fact for the
-    commit that ends the run, and warnings about what was not told.
+    commit that ends the run, and warnings about what was not told. `left_out` tells the groups that are not archived.
     """
     storage, path = archive.storage, state_path(run_id)
     try:
         data = storage.read(path)
     except ObjectMissing:
-        data = _read(run_id, control).to_json()
+        data = _read(run_id, control, left_out()).to_json()
         try:
             storage.create(path, data)
         except ObjectExists:  # another attempt was faster, or the answer to this very call was lost
@@ -47,12 +67,22 @@ def archive_cluster_state(run_id: str, archive: Archive, control: ControlPlane) 
     return state.entry(data), _warnings(state)
 
 
-def _read(run_id: str, control: ControlPlane) -> ClusterState:
+def _read(run_id: str, control: ControlPlane, left_out: Sequence[LeftOutRow]) -> ClusterState:
     acls, quotas, users = _asked(control.acls), _asked(control.quotas), _asked(control.scram_users)
+    configs = _asked(control.resource_configs)
     defaults = topic_defaults(control.broker_configs(BROKER_RETENTION_KEYS))
+    settings = control.broker_settings(changes_topics)
     # A user who may see quotas may see configurations: brokers that report none then cannot be made to.
-    told = Known(tuple(defaults.items()) or None, REQUEST_UNKNOWN if quotas.items is not None else quotas.reason)
-    found: dict[str, Known[Any]] = {"acls": acls, "quotas": quotas, "scramUsers": users, "topicDefaults": told}
+    hidden = REQUEST_UNKNOWN if quotas.items is not None else quotas.reason
+    found: dict[str, Known[Any]] = {
+        "acls": acls,
+        "quotas": quotas,
+        "scramUsers": users,
+        "topicDefaults": Known(tuple(defaults.items()) or None, hidden),
+        "configs": configs,
+        "brokerSettings": Known(None if settings is None else tuple(settings.items()), hidden),
+    }
+    reasons = {key: known.reason for key, known in found.items() if known.items is None}
     return ClusterState(
         run_id=run_id,
         time=int(time.time() * 1000),
@@ -63,10 +93,19 @@ def _read(run_id: str, control: ControlPlane) -> ClusterState:
             sorted(((item.entity, item.key, item.value) for item in quotas.items if item.value is not None), key=repr)
         ),
         users=None if users.items is None else tuple(sorted(users.items)),
-        reasons={key: known.reason for key, known in found.items() if known.items is None},
+        reasons=reasons | ({"configs": configs.reason} if configs.reason else {}),
         authorizer=not acls.switched_off,
         defaults=defaults or None,
+        configs=None if configs.items is None else tuple(sorted(configs.items)),
+        settings=settings,
+        features=control.features(),
+        left_out=tuple(left_out),
     )
+
+
+def changes_topics(key: str) -> bool:
+    """Whether a setting of the brokers changes what topics and groups do."""
+    return key in _SETTINGS or (key.startswith(_OF_GROUPS) and not key.startswith(_OF_COORDINATORS))
 
 
 def _asked(question: Callable[[], Known[T]]) -> Known[T]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from logkeep_engine.archive.catalog.cluster_state import LeftOutRow, told_left_out
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.backup.selection import select_groups
 from logkeep_engine.contract.spec import ConsumerGroups
@@ -17,17 +19,27 @@ from logkeep_engine.kafka.topics import TopicInfo
 log = logging.getLogger(__name__)
 
 _SHOWN = 5
+_UNKNOWN = "this version knows no groups of this kind"
 
 
-def group_entries(
-    control: ControlPlane, wanted: ConsumerGroups, topics: Iterable[TopicInfo], told: list[str]
-) -> list[GroupEntry]:
-    """The positions of the groups that are wanted in these topics, and the start offsets of share groups. What the user
-    must know of groups that are not archived is added to `told`."""
+@dataclass(frozen=True, slots=True)
+class FoundGroups:
+    """The positions of groups, the start offsets of share groups, and what the user must know of others. `left_out` are
+    groups of kinds that are not archived."""
+
+    entries: tuple[GroupEntry, ...] = ()
+    told: tuple[str, ...] = ()
+    left_out: tuple[LeftOutRow, ...] = ()
+
+
+def find_groups(control: ControlPlane, wanted: ConsumerGroups, topics: Iterable[TopicInfo]) -> FoundGroups:
+    """The groups that are wanted, as far as they stand in these topics."""
     ids = {topic.name: topic.topic_id for topic in topics}
     found: list[GroupPosition] = []
-    groups = control.listed_groups()
-    chosen = select_groups((name for name, group in groups.items() if group.is_consumer), wanted)
+    told: list[str] = []
+    listed = control.listed_groups()
+    groups = {name: listed[name] for name in select_groups(listed, wanted)}
+    chosen = [name for name, group in groups.items() if group.commits_positions]
     if chosen:
         answer = control.group_offsets(chosen)
         found += answer.offsets
@@ -35,12 +47,17 @@ def group_entries(
             log.info("%s", note)
         negative = [_has(item, item.offset) for item in answer.negative if item.topic in ids]
         told += _told(negative, "stood below 0, which clients take for no position: not archived")
-    shared = select_groups((name for name, group in groups.items() if group.is_share), wanted)
+    left_out = [
+        (name, group.kind.lower(), _UNKNOWN)
+        for name, group in groups.items()
+        if not group.commits_positions and not group.is_share
+    ]
+    shared = [name for name, group in groups.items() if group.is_share]
     if shared:
         answer = control.share_starts(shared)
         found += answer.offsets
-        told += answer.notes
-    return [
+        left_out += [(name, "share", answer.why) for name in answer.untold]
+    entries = tuple(
         GroupEntry(
             group_id=item.group_id,
             topic=item.topic,
@@ -53,7 +70,8 @@ def group_entries(
         )
         for item in found
         if item.topic in ids
-    ]
+    )
+    return FoundGroups(entries, (*told, *told_left_out(left_out)), tuple(left_out))
 
 
 def told_of_positions(

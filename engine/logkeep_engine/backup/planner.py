@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from logkeep_engine.archive.catalog.archive import Archive
+from logkeep_engine.archive.catalog.cluster_state import LeftOutRow
 from logkeep_engine.archive.catalog.facts import Partition, TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.plans import backup_plan_files
@@ -21,7 +22,7 @@ from logkeep_engine.archive.reading.beginnings import missing_beginnings
 from logkeep_engine.backup.balance import balance
 from logkeep_engine.backup.divergence import Standings, standings_of
 from logkeep_engine.backup.generations import GenerationPolicy
-from logkeep_engine.backup.groups import group_entries, told_of_positions
+from logkeep_engine.backup.groups import find_groups, told_of_positions
 from logkeep_engine.backup.held_plan import plan_in, refuse_strange
 from logkeep_engine.backup.making import BrokerAnswers, make_plan, unheard_of
 from logkeep_engine.backup.plan import ALL_PARTITIONS, BackupPlan, GoneTopic, TopicPartition
@@ -73,6 +74,7 @@ class BackupPlanner:
         self._next_file = next(self._files)
         self.told: list[str] = []
         """Notes for the user about groups and positions that are not archived, or otherwise."""
+        self._left_out: tuple[LeftOutRow, ...] | None = None
 
     def load_or_make(self, state: ArchiveState) -> BackupPlan:
         """The plan of an earlier attempt of this run, or a new one. Raises ArchiveDamaged for one whose beginning the
@@ -122,6 +124,12 @@ class BackupPlanner:
             return CaughtUp(plan, frozenset() if more.chunks or more.gaps or more.forks else frozenset(answered))
         more = replace(more, groups=(), idle=0, unavailable=plan.unavailable)
         return CaughtUp(plan.extended(self._store(more, state)), frozenset(answered))
+
+    def left_out(self) -> tuple[LeftOutRow, ...]:
+        """The groups that the backup does not archive. If an earlier attempt has made the plan, brokers are asked."""
+        if self._left_out is None:
+            self._left_out = find_groups(self._control, self._spec.consumer_groups, ()).left_out
+        return self._left_out
 
     def _policy(self) -> GenerationPolicy:
         return GenerationPolicy(self._spec.generation_cycle_ms, time.time_ns() // 1_000_000)
@@ -365,7 +373,9 @@ class BackupPlanner:
         check_topic_ids(topics)
         if spec.format is not FormatName.KAFKA:
             check_incarnations(topics, state)
-        groups = group_entries(self._control, spec.consumer_groups, known, self.told)
+        found = find_groups(self._control, spec.consumer_groups, known)
+        groups, self._left_out = found.entries, found.left_out
+        self.told += found.told
         # A partition without a leader is not waited for: it is asked again when all else is done.
         partitions = [
             (topic.name, part.id)

@@ -181,7 +181,7 @@ class BackupRun(ArchivingRun):
             plan = planner.load_or_make(writer.state)
             losses = self._losses_found = LossBook(control, record=self._spec.on_data_loss is OnDataLoss.RECORD)
             self._plan = plan
-            self._archive_cluster_state(writer, control)
+            self._archive_cluster_state(writer, control, planner)
             if attempt > 1:
                 branch_off(writer, plan.branches)
                 self._leave_out(compare_again(control, plan, writer.state))
@@ -217,10 +217,12 @@ class BackupRun(ArchivingRun):
         self._reconciled = report.facts()
         report.raise_if_wrong()
 
-    def _archive_cluster_state(self, writer: Writer, control: ControlPlane) -> None:
+    def _archive_cluster_state(self, writer: Writer, control: ControlPlane, planner: BackupPlanner) -> None:
         """Archive what the cluster knows of its users, at the time of the plan."""
         if self._spec.cluster_state is ClusterStateMode.ARCHIVE:
-            self._cluster_state, warnings = archive_cluster_state(self._run_id, writer.archive, control)
+            self._cluster_state, warnings = archive_cluster_state(
+                self._run_id, writer.archive, control, planner.left_out
+            )
             self._notes += warnings
 
     def _make_digests(self, writer: Writer) -> None:

@@ -219,7 +219,19 @@ def _print_cluster_state(archive: Description) -> None:
     defaults = table("default of topics", "value")
     for key, value in sorted((state.topic_defaults or {}).items()):
         defaults.add_row(key, value)
-    for found in (acls, quotas, users, defaults):
+    configs = table("configuration of", "name", "key", "value")
+    for config in state.configs or ():
+        configs.add_row(*config)
+    settings = table("setting of brokers", "value")
+    for key, value in sorted((state.broker_settings or {}).items()):
+        settings.add_row(key, value)
+    features = table("feature", "level")
+    for feature, level in sorted(state.features.items()):
+        features.add_row(feature, str(level))
+    left_out = table("group left out", "kind", "reason")
+    for group in state.groups_left_out:
+        left_out.add_row(*group)
+    for found in (acls, quotas, users, defaults, configs, settings, features, left_out):
         if found.row_count:
             stdout().print(found)
 

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from logkeep_engine.errors import BrokerRefused, BrokerUnavailable, LogkeepError, TopicGone
 from logkeep_engine.kafka.brokers import ADVERTISED, BrokerPool
 from logkeep_engine.kafka.connection import KafkaConnection
+from logkeep_engine.kafka.features import finalized_features
 from logkeep_engine.kafka.kept_pool import KeptPool, Question, ask_once
 from logkeep_engine.kafka.survey import Survey
 from logkeep_engine.kafka.trouble import BrokerTrouble, Patience
@@ -173,6 +174,18 @@ class Admin:
         4.0, which do not tell.
         """
         return self._ask(lambda survey: survey.registered(), "ask for the registered brokers")
+
+    def features(self) -> dict[str, int]:
+        """The finalized features of the cluster, by name; none if its brokers do not tell them. A feature that is
+        absent has level 0."""
+
+        async def ask(survey: Survey) -> dict[str, int]:
+            node, call = survey.pool.any_node(), finalized_features()
+            if not await survey.pool.speaks(node, call):
+                return {}
+            return dict((await survey.pool.ask(node, call)).levels)
+
+        return self._ask(ask, "ask for finalized features")
 
     # ---- asking
 

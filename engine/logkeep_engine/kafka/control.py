@@ -21,6 +21,7 @@ from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.groups import GroupAdmin
 from logkeep_engine.kafka.protocol import EARLIEST, LATEST
 from logkeep_engine.kafka.queries import Where
+from logkeep_engine.kafka.resource_configs import ConfigAdmin
 from logkeep_engine.kafka.survey import Answers, Ended, Survey
 from logkeep_engine.kafka.topics import TopicAdmin, TopicInfo
 from logkeep_engine.kafka.users import UserAdmin
@@ -45,7 +46,7 @@ class Bounds:
     leader_epoch: int = field(default=-1, compare=False)
 
 
-class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin):
+class ControlPlane(TopicAdmin, GroupAdmin, UserAdmin, ConfigAdmin):
     """Everything that planning asks of a cluster, and orders: see `Admin` for how it asks and what it raises."""
 
     def latest_offsets(self, partitions: Iterable[Where]) -> dict[Where, int]:

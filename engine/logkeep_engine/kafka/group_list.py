@@ -4,7 +4,7 @@ A broker that has just become the coordinator of a group may not know it yet. Th
 error, and the broker before it is dead or lists the group no more. So a list is taken as whole only if all living
 brokers name the same leaders of `__consumer_offsets`, before it and after it.
 
-librdkafka does not look, and leaves out share groups (KIP-932).
+librdkafka does not look, and leaves out share groups (KIP-932) and groups of Kafka Streams (KIP-1071).
 
 Layouts are those of `clients/src/main/resources/common/message/*.json` in Apache Kafka 4.1.
 """
@@ -27,7 +27,7 @@ LIST_GROUPS = 16
 _WITH_STATES, _WITH_KINDS = 4, 5
 _SHARE = "share"
 _NOBODY = frozenset({"Empty", "Dead"})
-_CONSUMER = frozenset({"consumer", ""})
+_COMMITTING = frozenset({"classic", "consumer", "streams"})
 _EVERYTHING = pack_uvarint(1)
 
 
@@ -46,10 +46,10 @@ class ListedGroup:
         return _SHARE in (self.kind.lower(), self.protocol)
 
     @property
-    def is_consumer(self) -> bool:
-        """True for a consumer group, classic or new (KIP-848), and for one that has only committed positions. Others
-        are share groups, and those of Kafka Connect and the like."""
-        return not self.is_share and self.protocol in _CONSUMER
+    def commits_positions(self) -> bool:
+        """True for a group of a kind that commits positions: classic, consumer (KIP-848) or streams (KIP-1071), whoever
+        its members are. Brokers that name no kinds have classic groups only, and their first share groups."""
+        return not self.is_share and (self.kind.lower() in _COMMITTING or not self.kind)
 
     @property
     def has_members(self) -> bool:

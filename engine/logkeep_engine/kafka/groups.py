@@ -10,7 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from logkeep_engine.kafka.admin import UNREACHABLE, Admin, in_a_loop
+from logkeep_engine.kafka.codes import Code
 from logkeep_engine.kafka.encoding import Call
+from logkeep_engine.kafka.features import SHARE_VERSION
 from logkeep_engine.kafka.group_list import ListedGroup, listed_groups
 from logkeep_engine.kafka.positions import (
     ChangeRequest,
@@ -37,6 +39,8 @@ _HAS_MEMBERS = frozenset(
 )
 _ABSENT = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNKNOWN_TOPIC_OR_PART"})
 _TOO_OLD = "the brokers set no start offsets of share groups"
+_NOT_TOLD = "the brokers do not report where share groups begin"
+SHARE_OFF = "share groups are switched off in the cluster: its feature share.version is 0"
 _WHOLE_GROUPS = "a start offset of a share group goes only with the group"
 _NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
 
@@ -58,11 +62,14 @@ class GroupPosition:
 @dataclass(frozen=True, slots=True)
 class GroupPositions:
     """`notes` says which groups vanished or had no positions. `negative` are commits of an offset below 0, which no
-    client takes for a position."""
+    client takes for a position. `untold` are share groups that the cluster does not tell of, and `why` is the
+    reason."""
 
     offsets: tuple[GroupPosition, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     negative: tuple[GroupPosition, ...] = ()
+    untold: tuple[str, ...] = ()
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +104,24 @@ class GroupAdmin(Admin):
         return GroupPositions(tuple(item for item in positions if item.offset >= 0), notes, negative)
 
     def share_starts(self, group_ids: Iterable[str]) -> GroupPositions:
-        """The start offsets of these share groups. Groups whose start offsets brokers do not tell are noted."""
+        """The start offsets of these share groups. Groups whose start offsets the cluster does not tell are `untold`:
+        brokers without the request, and those of a cluster that has share groups switched off."""
+        self._connect()
         groups = sorted(set(group_ids))
         if groups and not self._speaks(fetch_starts(groups[0])):
-            return GroupPositions((), (f"the brokers do not report where share groups begin: {', '.join(groups)}",))
-        found = self._positions(groups, fetch_starts, share=True)
-        return GroupPositions(tuple(item for group in groups for item in found.get(group, ())), ())
+            return GroupPositions((), untold=tuple(groups), why=_NOT_TOLD)
+        off: list[str] = []
+        found = self._positions(groups, fetch_starts, share=True, off=off)
+        positions = tuple(item for group in groups for item in found.get(group, ()))
+        return GroupPositions(positions, untold=tuple(off), why=SHARE_OFF if off else "")
+
+    def share_groups_off(self) -> str:
+        """Why the cluster takes no start offsets of share groups, by its requests and features; "" if it takes them.
+        Unlike `share_starts` it makes no broker create the topic of groups."""
+        if not self._speaks(set_starts("", ())):
+            return _TOO_OLD
+        levels = self.features()
+        return SHARE_OFF if levels and not levels.get(SHARE_VERSION) else ""
 
     def _speaks(self, call: Call[Any]) -> bool:
         return self._ask(lambda survey: survey.pool.speaks(survey.pool.any_node(), call), "ask for versions")
@@ -113,8 +132,10 @@ class GroupAdmin(Admin):
         fetch: Callable[[str], Call[FetchedPositions]] = fetch_positions,
         *,
         share: bool = False,
+        off: list[str] | None = None,
     ) -> dict[str, list[GroupPosition]]:
-        """By group, sorted; without groups that vanished. Negative ones are among them."""
+        """By group, sorted; without groups that vanished. Negative ones are among them. Groups of a kind that the
+        cluster has switched off are added to `off`."""
         deadline = time.monotonic() + self._timeout
         found: dict[str, list[GroupPosition]] = {}
         left = list(groups)
@@ -132,6 +153,8 @@ class GroupAdmin(Admin):
                     ]
                 elif answer.code in UNREACHABLE and time.monotonic() <= deadline:
                     again.append(group)
+                elif off is not None and answer.code == Code.UNSUPPORTED_VERSION:
+                    off.append(group)
                 elif answer.code not in _NO_SUCH_GROUP:
                     kind = "share" if share else "consumer"
                     what = f"read the offsets of {kind} group {group!r} (ACL DESCRIBE on the group and its topics)"
@@ -210,7 +233,7 @@ class GroupAdmin(Admin):
                 if code in passing:
                     again.append(item)
                 else:
-                    refused.append(NotSet(item, _TOO_OLD if code == NOT_DONE else KafkaError(code).name()))
+                    refused.append(NotSet(item, _reason(code, share=item.share)))
             left = again
             if left and time.monotonic() > deadline:
                 first = left[0]
@@ -220,6 +243,12 @@ class GroupAdmin(Admin):
             if left:
                 time.sleep(self._connection.limits.control_pause)
         return refused
+
+
+def _reason(code: int, *, share: bool) -> str:
+    if share and code == Code.UNSUPPORTED_VERSION:
+        return SHARE_OFF
+    return _TOO_OLD if code == NOT_DONE else str(KafkaError(code).name())
 
 
 def _place(position: FetchedPosition) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -32,6 +32,15 @@ log = logging.getLogger(__name__)
 _TOPICS_A_REQUEST = 500
 # The library gives the number, its types say the member. To make a member of each number takes as long as the answer.
 _OWN = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
+_OF_BROKERS = frozenset(
+    number
+    for source in (
+        ConfigSource.DYNAMIC_BROKER_CONFIG,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+        ConfigSource.STATIC_BROKER_CONFIG,
+    )
+    for number in (source, source.value)
+)
 _NO_WAIT_MS = 1000  # brokers may answer before all topics are gone: whoever deletes them looks
 _CONTROLLER_ATTEMPTS = 4  # for a change that only the controller can make, within the time for one question
 
@@ -158,15 +167,33 @@ class TopicAdmin(Admin):
     def broker_configs(self, names: Collection[str]) -> dict[str, str]:
         """The values that a broker has for these keys, and topics by default. Empty if no broker tells: that needs the
         ACL DESCRIBE_CONFIGS on the cluster."""
+        entries = self._broker_entries() or {}
+        found = ((name, entries[name].value) for name in names if name in entries)
+        return {name: value for name, value in found if value is not None}
+
+    def broker_settings(self, wanted: Callable[[str], bool]) -> dict[str, str] | None:
+        """The values that somebody has set for the brokers, of the keys that are wanted, as the first broker has them;
+        None if no broker tells. Secrets are never told."""
+        entries = self._broker_entries()
+        if entries is None:
+            return None
+        return {
+            name: entry.value
+            for name, entry in sorted(entries.items())
+            if wanted(name) and entry.value is not None and not entry.is_sensitive and entry.source in _OF_BROKERS
+        }
+
+    def _broker_entries(self) -> Mapping[str, ConfigEntry] | None:
+        """The configuration of the first broker that tells it, None if none does."""
         for node in sorted(self._cluster().nodes, key=lambda node: int(node.id)):
             broker = ConfigResource(ResourceType.BROKER, str(node.id))
             asked = self._client().describe_configs([broker], request_timeout=self._attempt_timeout())
             entries, problem = self._outcome(asked[broker])
             if problem is None:
-                found = ((name, entries[name].value) for name in names if name in entries)
-                return {name: value for name, value in found if value is not None}
+                found: Mapping[str, ConfigEntry] = entries
+                return found
             log.info("broker %s does not report its configuration: %s", node.id, problem)
-        return {}
+        return None
 
     def create_topics(self, plans: Sequence[NewTopicPlan]) -> dict[str, str]:
         """Create the topics, wait until every partition has a leader, and return their ids.

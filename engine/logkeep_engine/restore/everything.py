@@ -12,20 +12,19 @@ has is changed or deleted, so the step can be done again. SCRAM users are named:
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from logkeep_engine.archive.catalog.cluster_state import KINDS, ClusterState, UserRow, read_cluster_state
 from logkeep_engine.archive.catalog.facts import Commit
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.reading.completeness import topics_of_run
 from logkeep_engine.contract.dry_run import PlannedClusterState
-from logkeep_engine.contract.everything import SCHEMA_TOPIC, RestoredAcls
+from logkeep_engine.contract.everything import SCHEMA_TOPIC
 from logkeep_engine.contract.names import BACKUP
 from logkeep_engine.contract.run import MAX_LIST, ClusterStateFacts
 from logkeep_engine.contract.spec import KafkaRestoreSpec, OnDamagedArchive
@@ -34,16 +33,32 @@ from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, BrokerRefused, ObjectMissing, SpecError, TargetUnsuitable
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.internal import INTERNAL_TOPICS
-from logkeep_engine.kafka.user_requests import Acl, Quota, ScramUser
+from logkeep_engine.kafka.resource_configs import ResourceConfig
+from logkeep_engine.kafka.user_requests import Acl, Quota
 from logkeep_engine.kafka.users import MOST_ACLS, Known, SetRefused
+from logkeep_engine.restore.cluster_settings import ClusterDifferences
+from logkeep_engine.restore.compared import (
+    BroughtItems,
+    ComparedItems,
+    compared_acls,
+    compared_quotas,
+    known_count,
+    names_of,
+    report_of,
+    told_kept,
+    told_of_users,
+    told_refused,
+    turn,
+    users_to_create,
+)
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.point import end_before
+from logkeep_engine.restore.resource_configs import BroughtConfigs, bring_configs, configs_of_metrics, told_configs
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.state import ACLS_SENT, RestoreState
-from logkeep_engine.restore.wide_acls import held_back, known_principals, told_held_back
+from logkeep_engine.restore.wide_acls import told_held_back
 from logkeep_engine.stored import reading
 
-_FORMAT = 1
 _BEFORE_ACLS = StoredDocument(
     "note before ACLs are sent",
     1,
@@ -203,57 +218,6 @@ def _told_gone(context: RestoreContext, archived: ArchiveState, end: Commit) -> 
 # ---- what is to be done
 
 
-@dataclass(frozen=True)
-class _Compared(Generic[T]):
-    """Archived items beside those of the target: all that are wanted, those that are missing, those that the target
-    has with another value, and those that are held back, with the reason."""
-
-    wanted: tuple[T, ...]
-    missing: tuple[T, ...]
-    kept: tuple[T, ...] = ()
-    held: Mapping[T, str] = field(default_factory=dict)
-
-
-def _compared_quotas(state: ClusterState, known: Known[Quota]) -> _Compared[Quota]:
-    wanted = tuple(Quota(*row) for row in state.quotas or ())
-    there = {(item.entity, item.key): item.value for item in known.items or ()}
-    return _Compared(
-        wanted,
-        tuple(item for item in wanted if (item.entity, item.key) not in there),
-        tuple(item for item in wanted if there.get((item.entity, item.key), item.value) != item.value),
-    )
-
-
-def _compared_acls(
-    state: ClusterState, known: Known[Acl], users: Known[ScramUser], consent: RestoredAcls | None
-) -> _Compared[Acl]:
-    wanted, there = tuple(Acl(*row) for row in state.acls or ()), set(known.items or ())
-    lacking = [acl for acl in wanted if acl not in there]
-    held = held_back(lacking, known_principals(there, users.items or ()), consent or RestoredAcls())
-    return _Compared(wanted, tuple(sorted((acl for acl in lacking if acl not in held), key=_turn)), held=held)
-
-
-def _turn(acl: Acl) -> tuple[bool, bool]:
-    """The turn of an ACL. Those of the cluster may take the right to add others: all of them are the last request."""
-    of_cluster = acl.resource == "CLUSTER"
-    return of_cluster, not of_cluster and acl.permission == "DENY"
-
-
-def _users_to_create(state: ClusterState, known: Known[ScramUser]) -> list[UserRow]:
-    """The archived users that the target does not have; all, if it does not tell."""
-    there = {(user.name, user.mechanism) for user in known.items or ()}
-    return [user for user in state.users or () if user[:2] not in there]
-
-
-def _known(kind: Collection[Any] | None, items: Collection[Any]) -> int | None:
-    """The number of these items of an archived kind, None if the archive does not have that kind."""
-    return None if kind is None else len(items)
-
-
-def _names(users: Iterable[UserRow]) -> list[str]:
-    return [f"{name} ({mechanism}, {iterations} iterations)" for name, mechanism, iterations in users]
-
-
 def plan_cluster_state(
     context: RestoreContext, archived: ArchiveState
 ) -> tuple[PlannedClusterState | None, list[str], list[str]]:
@@ -265,31 +229,34 @@ def plan_cluster_state(
     if not context.spec.everything:
         return None, [], []
     state, control = _read(context, _end(context, archived)), context.control
-    quotas, there = _compared_quotas(state, control.quotas()), control.scram_users()
-    acls = _compared_acls(state, control.acls(), there, context.spec.acls)
-    users = _users_to_create(state, there)
+    quotas, there = compared_quotas(state, control.quotas()), control.scram_users()
+    acls = compared_acls(state, control.acls(), there, context.spec.acls, _features(control, state))
+    users = users_to_create(state, there)
     may_set = "ALTER_CONFIGS" in control.cluster_operations()
     refused = control.set_quotas(quotas.missing, only_check=True) if may_set else []
     planned = PlannedClusterState(
         source_run=state.run_id,
-        acls=_known(state.acls, acls.wanted),
-        acls_to_add=_known(state.acls, acls.missing),
-        acls_held_back=_known(state.acls, acls.held),
-        quotas=_known(state.quotas, quotas.wanted),
+        acls=known_count(state.acls, acls.wanted),
+        acls_to_add=known_count(state.acls, acls.missing),
+        acls_held_back=known_count(state.acls, acls.held),
+        quotas=known_count(state.quotas, quotas.wanted),
         quotas_to_add=None if state.quotas is None else len(quotas.missing) - len(refused),
-        quotas_kept=_known(state.quotas, quotas.kept),
-        users=_known(state.users, state.users or ()),
-        users_to_create=_known(state.users, users),
+        quotas_kept=known_count(state.quotas, quotas.kept),
+        users=known_count(state.users, state.users or ()),
+        users_to_create=known_count(state.users, users),
         acls_shown=tuple(map(str, acls.missing)),
         held_back_shown=tuple(map(str, acls.held)),
         quotas_shown=tuple(map(str, quotas.missing)),
-        users_shown=tuple(_names(users)),
+        users_shown=tuple(names_of(users)),
     )
     untried = f"whether the cluster takes each of the {len(acls.missing)} ACLs" if acls.missing else ""
     told = [
         *told_held_back(acls.held, would=True),
-        *_told_refused("client quotas", refused),
-        *_told_kept(quotas),
+        *told_refused("ACLs", acls.strange, would=True),
+        *told_refused("client quotas", refused, would=True),
+        *told_kept(quotas),
+        *told_configs(bring_configs(control, configs_of_metrics(state), only_check=True), would=True),
+        *ClusterDifferences.between(state, control).told(),
     ]
     return planned, told, [untried] if untried else []
 
@@ -298,12 +265,20 @@ def plan_cluster_state(
 
 
 @dataclass(frozen=True)
-class _Brought(Generic[T]):
-    """The outcome of archived items: those that were added, and those that the target does not take."""
+class _Others:
+    """The outcome of client metrics, and differences of the target that no restore changes."""
 
-    compared: _Compared[T]
-    added: tuple[T, ...]
-    refused: tuple[SetRefused[T], ...]
+    metrics: BroughtConfigs
+    differences: ClusterDifferences
+
+    def rows(self) -> dict[str, Any]:
+        """The parts of the document."""
+        columns = [*ResourceConfig._fields, "outcome", "reason"]
+        return {"configs": {"columns": columns, "rows": self.metrics.rows()}, **self.differences.rows()}
+
+    def told(self) -> list[str]:
+        """The warnings."""
+        return [*told_configs(self.metrics), *self.differences.told()]
 
 
 def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[ClusterStateFacts | None, list[str]]:
@@ -319,16 +294,21 @@ def restore_cluster_state(context: RestoreContext, planned: Planned) -> tuple[Cl
     noted = noted_before_acls(context.state)
     try:
         there = control.scram_users()
-        users = _users_to_create(state, there)
+        users = users_to_create(state, there)
+        others = _Others(bring_configs(control, configs_of_metrics(state)), ClusterDifferences.between(state, control))
         quotas = _bring_quotas(state, control)
 
-        def note(acls: _Brought[Acl]) -> None:
-            facts, warnings = _written(context, state, quotas, acls, users)
+        def written(acls: BroughtItems[Acl]) -> tuple[ClusterStateFacts, list[str]]:
+            return _written(context, state, quotas, acls, users, others)
+
+        def note(acls: BroughtItems[Acl]) -> None:
+            facts, warnings = written(acls)
             document = _BEFORE_ACLS.dumps({"facts": asdict(facts), "warnings": warnings})
             context.state.storage.put(context.state.file(ACLS_SENT), document)
 
-        compare = partial(_compared_acls, state, users=there, consent=context.spec.acls)
-        return _written(context, state, quotas, _bring_acls(state, control, compare, note), users)
+        features = _features(control, state)
+        compare = partial(compared_acls, state, users=there, consent=context.spec.acls, features=features)
+        return written(_bring_acls(state, control, compare, note))
     except BrokerRefused as error:
         if noted is None:  # brokers have refused what this start has asked for: it has sent nothing of it
             nothing = _BEFORE_ACLS.dumps({"facts": None, "warnings": []})
@@ -359,50 +339,60 @@ def noted_before_acls(state: RestoreState) -> tuple[ClusterStateFacts, list[str]
 
 
 def _written(
-    context: RestoreContext, state: ClusterState, quotas: _Brought[Quota], acls: _Brought[Acl], users: list[UserRow]
+    context: RestoreContext,
+    state: ClusterState,
+    quotas: BroughtItems[Quota],
+    acls: BroughtItems[Acl],
+    users: list[UserRow],
+    others: _Others,
 ) -> tuple[ClusterStateFacts, list[str]]:
     """Write the document that names what became of each item. Returns the facts, and warnings."""
     document = context.state.name(REPORT)
-    context.state.storage.put(context.state.file(REPORT), _report(state, quotas, acls, users))
+    context.state.storage.put(context.state.file(REPORT), report_of(state, quotas, acls, users, others.rows()))
     facts = ClusterStateFacts(
         source_run=state.run_id,
-        acls=_known(state.acls, acls.compared.wanted),
-        acls_added=_known(state.acls, acls.added),
-        acls_refused=_known(state.acls, acls.refused),
-        acls_held_back=_known(state.acls, acls.compared.held),
+        acls=known_count(state.acls, acls.compared.wanted),
+        acls_added=known_count(state.acls, acls.added),
+        acls_refused=known_count(state.acls, acls.refused),
+        acls_held_back=known_count(state.acls, acls.compared.held),
         held_back=tuple(map(str, acls.compared.held))[:MAX_LIST],
-        quotas=_known(state.quotas, quotas.compared.wanted),
-        quotas_added=_known(state.quotas, quotas.added),
-        quotas_refused=_known(state.quotas, quotas.refused),
-        quotas_kept=_known(state.quotas, quotas.compared.kept),
-        users_total=_known(state.users, users),
-        users=tuple(_names(users)[:MAX_LIST]),
+        quotas=known_count(state.quotas, quotas.compared.wanted),
+        quotas_added=known_count(state.quotas, quotas.added),
+        quotas_refused=known_count(state.quotas, quotas.refused),
+        quotas_kept=known_count(state.quotas, quotas.compared.kept),
+        users_total=known_count(state.users, users),
+        users=tuple(names_of(users)[:MAX_LIST]),
         report=document,
     )
-    return facts, list(_warnings(quotas, acls, _names(users), document))
+    return facts, [*told_of_users(quotas, acls, names_of(users), document), *others.told()]
 
 
-def _bring_quotas(state: ClusterState, control: ControlPlane) -> _Brought[Quota]:
+def _features(control: ControlPlane, state: ClusterState) -> Mapping[str, int]:
+    """The finalized features of the target, as far as an archived ACL depends on them."""
+    return control.features() if state.acls else {}
+
+
+def _bring_quotas(state: ClusterState, control: ControlPlane) -> BroughtItems[Quota]:
     look = _look(control.quotas, state.quotas)
-    compared = _compared_quotas(state, look())
+    compared = compared_quotas(state, look())
     return _added(compared, control.set_quotas(compared.missing), look)
 
 
 def _bring_acls(
     state: ClusterState,
     control: ControlPlane,
-    compare: Callable[[Known[Acl]], _Compared[Acl]],
-    note: Callable[[_Brought[Acl]], None],
-) -> _Brought[Acl]:
+    compare: Callable[[Known[Acl]], ComparedItems[Acl]],
+    note: Callable[[BroughtItems[Acl]], None],
+) -> BroughtItems[Acl]:
     """Add the missing ACLs that are not held back. Before those of the cluster, `note` is told what comes of it if it
     takes these."""
     look = _look(control.acls, state.acls)
     compared = compare(look())
-    refused: list[SetRefused[Acl]] = []
-    for (of_cluster, _), acls in groupby(compared.missing, key=_turn):
+    refused = list(compared.strange)
+    for (of_cluster, _), acls in groupby(compared.missing, key=turn):
         if of_cluster:
             no = {item.item for item in refused}
-            note(_Brought(compared, tuple(acl for acl in compared.missing if acl not in no), tuple(refused)))
+            note(BroughtItems(compared, tuple(acl for acl in compared.missing if acl not in no), tuple(refused)))
         # Behind a part of those of the cluster, the user might not send the rest.
         refused += control.create_acls(list(acls), at_once=MOST_ACLS if of_cluster else None)
     return _added(compared, refused, look)
@@ -423,14 +413,16 @@ def _look(question: Callable[[], Known[T]], wanted: Collection[Any] | None) -> C
     return look
 
 
-def _added(compared: _Compared[T], refused: Sequence[SetRefused[T]], look: Callable[[], Known[T]]) -> _Brought[T]:
+def _added(
+    compared: ComparedItems[T], refused: Sequence[SetRefused[T]], look: Callable[[], Known[T]]
+) -> BroughtItems[T]:
     """The outcome of the missing items, once brokers show those that the cluster has taken."""
     no = {item.item for item in refused}
     taken = [item for item in compared.missing if item not in no]
     hidden = _not_shown(taken, look)
     late = [SetRefused(item, "it was set, and the brokers do not show it") for item in taken if item in hidden]
     added = tuple(item for item in taken if item not in hidden)
-    return _Brought(compared, added, (*refused, *late))
+    return BroughtItems(compared, added, (*refused, *late))
 
 
 def _not_shown(taken: Collection[T], look: Callable[[], Known[T]]) -> set[T]:
@@ -445,56 +437,3 @@ def _not_shown(taken: Collection[T], look: Callable[[], Known[T]]) -> set[T]:
             return hidden
         time.sleep(_PAUSE)
     return set()
-
-
-# ---- telling
-
-
-def _report(state: ClusterState, quotas: _Brought[Quota], acls: _Brought[Acl], users: Sequence[UserRow]) -> bytes:
-    """The document that names every item and what became of it."""
-
-    def rows(brought: _Brought[Any]) -> list[list[object]]:
-        refused = {item.item: item.reason for item in brought.refused}
-        reasons = {**brought.compared.held, **refused}
-        outcomes = dict.fromkeys(brought.added, "added") | dict.fromkeys(brought.compared.kept, "kept")
-        outcomes |= dict.fromkeys(brought.compared.held, "held back") | dict.fromkeys(refused, "refused")
-        return [[*item, outcomes.get(item, "there"), reasons.get(item, "")] for item in brought.compared.wanted]
-
-    document = {
-        "format": _FORMAT,
-        "sourceRun": state.run_id,
-        "acls": {"columns": [*Acl._fields, "outcome", "reason"], "rows": rows(acls)},
-        "quotas": {"columns": [*Quota._fields, "outcome", "reason"], "rows": rows(quotas)},
-        "usersToCreate": {"columns": list(ScramUser._fields), "rows": users},
-        "notArchived": dict(state.reasons),
-    }
-    return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
-
-
-def _warnings(quotas: _Brought[Quota], acls: _Brought[Acl], users: Sequence[str], document: str) -> Iterator[str]:
-    where = f" ({document})"
-    yield from told_held_back(acls.compared.held, where)
-    yield from _told_refused("ACLs", acls.refused, where)
-    yield from _told_refused("client quotas", quotas.refused, where)
-    yield from _told_kept(quotas.compared, where)
-    if users:
-        yield f"create these SCRAM users with new passwords, which no archive has: {_first(users, MAX_LIST)}"
-
-
-def _told_refused(what: str, refused: Sequence[SetRefused[T]], where: str = "") -> Iterator[str]:
-    if refused:
-        listed = _first([f"{item.item} ({item.reason})" for item in refused])
-        yield f"{len(refused)} {what} could not be set: {listed}: set them by hand{where}"
-
-
-def _told_kept(quotas: _Compared[Quota], where: str = "") -> Iterator[str]:
-    if quotas.kept:
-        yield (
-            f"{len(quotas.kept)} client quotas have another value in the cluster, which is left as it is; archived "
-            f"are {_first([str(item) for item in quotas.kept])}{where}"
-        )
-
-
-def _first(items: Sequence[str], most: int = _SHOWN) -> str:
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return "; ".join(items[:most]) + more

@@ -80,11 +80,18 @@ def select_and_rename(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> li
     Raises SpecError for a rename that makes an empty name, or that brings two groups together: one of them would lose
     its positions.
     """
-    found = select(groups, wanted)
+    found = list(groups)
+    names = target_names({entry.group_id for entry in found}, wanted)
+    return [replace(entry, group_id=names[entry.group_id]) for entry in found if entry.group_id in names]
+
+
+def target_names(group_ids: Iterable[str], wanted: RestoreGroups) -> dict[str, str]:
+    """The names in the target of the groups among these that are wanted. Raises as `select_and_rename`."""
+    patterns = NamePatterns(wanted.include, wanted.exclude)
+    rules = [rename.rule() for rename in wanted.rename]
     names: dict[str, str] = {}
     taken: dict[str, str] = {}
-    rules = [rename.rule() for rename in wanted.rename]
-    for group_id in sorted({entry.group_id for entry in found}):
+    for group_id in sorted(filter(patterns.chooses, set(group_ids))):
         names[group_id] = target = _rename(group_id, rules)
         other = taken.setdefault(target, group_id)
         if other != group_id:
@@ -92,10 +99,7 @@ def select_and_rename(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> li
                 f"spec.consumerGroups.rename: groups {other!r} and {group_id!r} would both become {target!r}",
                 hint="Change the rules, or exclude one of the groups: positions of two groups are never mixed.",
             )
-    return [
-        entry if names[entry.group_id] == entry.group_id else replace(entry, group_id=names[entry.group_id])
-        for entry in found
-    ]
+    return names
 
 
 def chosen_names(groups: Iterable[GroupEntry], wanted: RestoreGroups) -> set[str]:

@@ -92,21 +92,24 @@ def preview_groups(
     moves = translate(entries, planned.plan.topics, maps, archived_end(planned))
     names = {move.group.group_id for move in moves}
     there = positions_of(context.control, (move.position for move in moves)) if target else {}
-    members = set(with_members(context.control, names)) if target else set()
+    refusing = set(with_members(context.control, names)) if target else set()
+    shared = {move.group.group_id for move in moves if move.group.share}
+    if target and shared:
+        refusing.update(context.control.share_starts(shared).untold)
     reader = _RecordReader(_tasks(context, planned)) if records else None
     found = []
     for move in moves:
         now = there.get(key_of(move.position))
-        outcome = _outcome(move, None if now is None else now.offset, members=move.group.group_id in members)
+        outcome = _outcome(move, None if now is None else now.offset, refused=move.group.group_id in refusing)
         record = None if reader is None else reader.at(move)
         found.append(PreviewedPosition(move, record, None if now is None else now.offset, outcome))
     return found
 
 
-def _outcome(move: Move, now: int | None, *, members: bool) -> PositionOutcome:
+def _outcome(move: Move, now: int | None, *, refused: bool) -> PositionOutcome:
     if now is not None:
         return PositionOutcome.SET if now == move.offset else PositionOutcome.KEPT
-    return PositionOutcome.REFUSED if members else PositionOutcome.SET
+    return PositionOutcome.REFUSED if refused else PositionOutcome.SET
 
 
 Tasks = dict[tuple[str, int], RestoreTask]

@@ -9,6 +9,7 @@ from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import ConsumerGroups
 from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import PositionsDiffer
+from logkeep_engine.kafka.groups import SHARE_OFF
 from logkeep_engine.restore.group_changes import key_of
 from logkeep_engine.restore.group_moves import Moved, PositionOutcome, select
 from logkeep_engine.restore.offset_map import OffsetPlace
@@ -48,8 +49,14 @@ def warnings(moved: Sequence[Moved], document: str) -> list[str]:
         f"the group has members, and only they may commit for it; when its consumers are stopped, {_RESET}",
         document,
     )
+    refused = [item for item in moved if item.outcome is PositionOutcome.REFUSED and not item.members]
     found += _by_group(
-        (item for item in moved if item.outcome is PositionOutcome.REFUSED and not item.members),
+        (item for item in refused if item.reason == SHARE_OFF),
+        f"switch them on with `kafka-features.sh upgrade --feature share.version=1`; then {_RESET}",
+        document,
+    )
+    found += _by_group(
+        (item for item in refused if item.reason != SHARE_OFF),
         f"the cluster refuses it; with the right to, {_RESET}",
         document,
     )

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import GroupRestore, KafkaRestoreSpec
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import GroupsHaveMembers, StateAltered
 from logkeep_engine.kafka.control import ControlPlane
-from logkeep_engine.kafka.groups import GroupPosition, NotSet
+from logkeep_engine.kafka.groups import GroupPosition, GroupPositions, NotSet
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.group_changes import ChangeLog, PositionChange, PositionKey, key_of
 from logkeep_engine.restore.group_moves import Move, Moved, PositionOutcome, select_and_rename, translate
@@ -22,6 +24,7 @@ from logkeep_engine.restore.group_report import GROUPS, nothing_to_move, raise_i
 from logkeep_engine.restore.offset_lookup import OffsetFinder, StoredOffsetMap, open_offset_map
 from logkeep_engine.restore.offset_map import FoundOffset, OffsetMap
 from logkeep_engine.restore.plan import PartitionPlan, TopicPlan
+from logkeep_engine.restore.resource_configs import bring_group_configs
 from logkeep_engine.restore.selection import shown
 from logkeep_engine.restore.state import ALTERED, OFFSET_MAPS, RestoreState
 
@@ -33,8 +36,30 @@ def moves_groups(spec: KafkaRestoreSpec) -> bool:
     return spec.everything or spec.consumer_groups.restore is GroupRestore.TRANSLATE
 
 
+def check_groups(
+    control: ControlPlane, chosen: Collection[GroupEntry], topic_ids: Collection[str], *, unseen: bool
+) -> list[str]:
+    """Look at the groups whose positions are to be set: those that may not even be looked at stop the restore now, not
+    when all records are there. Returns the warning about share groups of these topics that the cluster does not take.
+
+    `unseen`: the cluster has never had a group, and must not make a topic for them now. Raises BrokerRefused.
+    """
+    shared = sorted({entry.group_id for entry in chosen if entry.share and entry.topic_id in topic_ids})
+    if unseen:
+        why, lacking = (control.share_groups_off(), shared) if shared else ("", [])
+    else:
+        control.group_offsets(entry.group_id for entry in chosen if not entry.share)
+        told = control.share_starts(shared) if shared else GroupPositions(())
+        why, lacking = told.why, list(told.untold)
+    if not why:
+        return []
+    names = shown([*map(repr, lacking)])
+    return [f"{so_many(len(lacking), 'share group')} would get no start offset: {names}: {why}"]
+
+
 def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved], list[str]]:
-    """Set the positions of groups if the spec says so, and report them; returns them with the warnings.
+    """Set the configurations and positions of groups if the spec says so, and report them; returns the positions with
+    the warnings.
 
     Raises PositionsDiffer if the cluster has other positions than were set.
     """
@@ -43,11 +68,12 @@ def move_groups(context: RestoreContext, planned: Planned) -> tuple[list[Moved],
     state, archived, wanted = context.state, planned.archived, context.spec.consumer_groups
     entries = select_and_rename(archived.groups, wanted)
     moves = translate(entries, planned.plan.topics, opener(state, planned.plan.topics), archived_end(planned))
+    told = bring_group_configs(context, archived, {topic.topic_id for topic in planned.plan.topics})
     log = ChangeLog(state, context.cluster_id)
     moved = commit(moves, context.control, log.keep_for_restore, log.drop)
     state.storage.put(state.file(GROUPS), b"".join(report(moved)))
     raise_if_different(moved, state.name(GROUPS))
-    found = warnings(moved, state.name(GROUPS))
+    found = [*told, *warnings(moved, state.name(GROUPS))]
     if moved:
         return moved, found
     return moved, [*found, nothing_to_move(archived.groups, wanted, at_point=planned.plan.point is not None)]

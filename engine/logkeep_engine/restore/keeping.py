@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from logkeep_engine.archive.catalog.archive import Archive
-from logkeep_engine.archive.catalog.cluster_state import read_cluster_state
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.archive.catalog.facts import TopicEntry
 from logkeep_engine.archive.catalog.state import ArchiveState
@@ -32,8 +31,8 @@ from logkeep_engine.log.cleanup import (
     topic_defaults,
 )
 from logkeep_engine.restore.plan import PointPlan, TopicPlan
-from logkeep_engine.restore.point import end_before
 from logkeep_engine.restore.selection import Choice, shown
+from logkeep_engine.restore.source_state import source_state
 from logkeep_engine.restore.topics import ExistingTopic, own_configs
 
 _SHOWN = 5
@@ -213,9 +212,8 @@ def source_defaults(
 ) -> tuple[Mapping[str, str], list[str]]:
     """The values of RETENTION_KEYS that topics of the source had by default, as far as the archive has them; and a
     warning if what it has cannot be read."""
-    end = end_before(archive, archived, point)
     try:
-        state = None if end is None else read_cluster_state(archive, end)
+        state = source_state(archive, archived, point)
     except ArchiveDamaged as error:
         return {}, [f"how long the source kept records by default is unknown: {error.message}"]
     return (state.defaults if state is not None else None) or {}, []

@@ -47,6 +47,7 @@ from logkeep_engine.restore.replacing import (
     stand_in,
     told_of_the_topic,
 )
+from logkeep_engine.restore.resource_configs import look_at_groups
 from logkeep_engine.restore.resuming import take_over
 from logkeep_engine.restore.rights import refuse_unreadable, refuse_without_rights
 from logkeep_engine.restore.same import Extent, filling_of, refuse_far, told_filling
@@ -278,8 +279,10 @@ class RestorePlanner:
             # Groups that may not even be looked at stop the restore now, not when all records are there.
             with refusals:
                 chosen = select_and_rename(archived.groups, self._spec.consumer_groups)
-                if not (self._context.dry_run and self._has_no_groups()):
-                    self._control.group_offsets(entry.group_id for entry in chosen)
+                restored = {choice.source.topic_id for choice in choices}
+                unseen = self._context.dry_run and self._has_no_groups()
+                warnings += groups.check_groups(self._control, chosen, restored, unseen=unseen)
+                warnings += look_at_groups(self._context, archived, restored)
         with refusals:
             self._check_created([choice for choice in choices if choice.target not in existing], replaced)
         if self._spec.verify is RestoreVerification.FULL or self._context.drill is not None:

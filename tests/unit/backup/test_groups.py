@@ -1,7 +1,15 @@
-"""Backups tell of positions of consumer groups that it does not archive as they are."""
+"""Backups archive groups of every kind, and tell of positions that they do not archive as they are."""
 
+from collections.abc import Iterable
+from typing import cast
+
+from logkeep_engine.archive.catalog.cluster_state import told_left_out
 from logkeep_engine.archive.catalog.facts import GroupEntry
-from logkeep_engine.backup.groups import told_of_positions
+from logkeep_engine.backup.groups import FoundGroups, find_groups, told_of_positions
+from logkeep_engine.contract.spec import ConsumerGroups
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.group_list import ListedGroup
+from logkeep_engine.kafka.groups import SHARE_OFF, GroupPosition, GroupPositions
 from logkeep_engine.kafka.topics import PartitionInfo, TopicInfo
 
 TOPIC = TopicInfo("orders", "id", tuple(PartitionInfo(number, 1, (1,)) for number in range(3)), 1, internal=False)
@@ -45,3 +53,75 @@ def test_positions_in_partitions_that_no_topic_has_are_told() -> None:
     )
     assert "group 'g' has 1 in topic orders partition 7; and 2 more" in note
     assert "partition 8" not in note
+
+
+class Cluster:
+    """A cluster whose groups all stand at 7 in partition 0, and that has share groups switched off if `off`."""
+
+    def __init__(self, *listed: ListedGroup, off: bool = False) -> None:
+        self._listed = {group.group_id: group for group in listed}
+        self._off = off
+
+    def listed_groups(self) -> dict[str, ListedGroup]:
+        return self._listed
+
+    def group_offsets(self, names: Iterable[str]) -> GroupPositions:
+        return GroupPositions(tuple(GroupPosition(name, "orders", 0, 7, -1, "time") for name in names))
+
+    def share_starts(self, names: Iterable[str]) -> GroupPositions:
+        if self._off:
+            return GroupPositions((), untold=tuple(sorted(names)), why=SHARE_OFF)
+        return GroupPositions(tuple(GroupPosition(name, "orders", 0, 7, -1, "", share=True) for name in names))
+
+    def found(self, **wanted: tuple[str, ...]) -> FoundGroups:
+        return find_groups(cast(ControlPlane, self), ConsumerGroups(**wanted), [TOPIC])
+
+
+def of_kind(kind: str, *names: str, protocol: str | None = None) -> list[ListedGroup]:
+    return [ListedGroup(name, kind if protocol is None else protocol, "Empty", kind) for name in names]
+
+
+def test_groups_of_every_kind_are_archived() -> None:
+    cluster = Cluster(
+        *of_kind("classic", "old", protocol="consumer"),
+        *of_kind("classic", "simple", protocol=""),
+        *of_kind("classic", "workers", protocol="connect"),
+        *of_kind("consumer", "new"),
+        *of_kind("streams", "counting"),
+        *of_kind("share", "queue"),
+    )
+    found = cluster.found()
+    assert {item.group_id: item.share for item in found.entries} == {
+        **dict.fromkeys(("old", "simple", "workers", "new", "counting"), False),
+        "queue": True,
+    }
+    assert {item.metadata for item in found.entries if not item.share} == {"time"}
+    assert (found.told, found.left_out) == ((), ())
+
+
+def test_share_groups_of_a_cluster_that_has_them_switched_off_are_told_and_the_others_are_archived() -> None:
+    shared = of_kind("share", *(f"queue-{number}" for number in range(7)))
+    found = Cluster(*shared, *of_kind("classic", "old"), off=True).found()
+    assert [item.group_id for item in found.entries] == ["old"]
+    names = ", ".join(f"'queue-{number}'" for number in range(5))
+    assert found.told == (f"7 share groups not archived: {names} and 2 more: {SHARE_OFF}",)
+    assert found.left_out == tuple((f"queue-{number}", "share", SHARE_OFF) for number in range(7))
+
+
+def test_groups_of_a_kind_that_is_unknown_are_told_if_they_are_wanted() -> None:
+    cluster = Cluster(*of_kind("mesh", "a\n", "b"), *of_kind("Fabric", "c"), *of_kind("classic", "old"))
+    found = cluster.found()
+    assert [item.group_id for item in found.entries] == ["old"]
+    why = "this version knows no groups of this kind"
+    assert list(found.told) == [
+        f"1 fabric group not archived: 'c': {why}",
+        f"2 mesh groups not archived: 'a\\n', 'b': {why}",
+    ]
+    assert told_left_out(found.left_out) == list(found.told)
+    fewer = cluster.found(exclude=("a.*", "c"))
+    assert (fewer.entries, fewer.left_out) == (found.entries, (("b", "mesh", why),))
+
+
+def test_a_group_id_with_a_line_break_is_chosen_by_a_dot() -> None:
+    found = Cluster(*of_kind("classic", "from-secret\n", "plain")).found(include=("from.*", "p.*"))
+    assert [item.group_id for item in found.entries] == ["from-secret\n", "plain"]

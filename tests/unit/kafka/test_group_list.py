@@ -129,17 +129,20 @@ def test_a_cluster_in_which_nobody_has_committed_is_asked_once(names: str, asked
 
 
 @pytest.mark.parametrize(
-    ("protocol", "kind", "consumer", "share"),
+    ("protocol", "kind", "commits", "share"),
     [
         ("consumer", "classic", True, False),
         ("consumer", "consumer", True, False),
         ("", "classic", True, False),
         ("consumer", "", True, False),
-        ("connect", "classic", False, False),
+        ("streams", "streams", True, False),
+        ("streams", "Streams", True, False),
+        ("connect", "classic", True, False),
         ("share", "share", False, True),
         ("share", "", False, True),
+        ("mesh", "mesh", False, False),
     ],
 )
-def test_of_which_kind_a_group_is(protocol: str, kind: str, consumer: bool, share: bool) -> None:
+def test_of_which_kind_a_group_is(protocol: str, kind: str, commits: bool, share: bool) -> None:
     group = ListedGroup("g", protocol, "Empty", kind)
-    assert (group.is_consumer, group.is_share) == (consumer, share)
+    assert (group.commits_positions, group.is_share) == (commits, share)

@@ -1,6 +1,6 @@
 """Requests about share groups as they are on the wire, with answers that a broker of Kafka 4.1 gave."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import pytest
@@ -119,7 +119,7 @@ def test_groups_are_listed_with_states_and_kinds() -> None:
 
 
 class Unreachable(ControlPlane):
-    """A cluster whose coordinators do not answer."""
+    """A cluster whose coordinators are asked through what a test puts in their place."""
 
     def _connect(self) -> None:
         pass
@@ -141,3 +141,56 @@ def test_a_coordinator_that_does_not_answer_is_told_with_the_kind_of_the_group(m
     ):
         with pytest.raises(BrokerUnavailable, match=told):
             control.set_group_offsets([GroupPosition("g", "t", 0, 5, -1, "", share)])
+
+
+def test_a_cluster_that_has_share_groups_switched_off_tells_nothing_of_them_and_the_others_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kafka 4.4 with share.version=0 still lists share groups and knows the request."""
+
+    async def answer(connection: object, wanted: Sequence[str], *more: object) -> dict[str, FetchedPositions]:
+        begun = FetchedPositions(Code.NONE, 0, (FetchedPosition("t", 0, 5, -1, ""),))
+        off = FetchedPositions(Code.UNSUPPORTED_VERSION)
+        return {group: begun if group == "on" else off for group in wanted}
+
+    monkeypatch.setattr(groups, "committed_positions", answer)
+    found = Unreachable(KafkaConnection(("127.0.0.1:1",))).share_starts(["off", "on", "off-2"])
+    assert [(item.group_id, item.offset, item.share) for item in found.offsets] == [("on", 5, True)]
+    assert (found.untold, found.why) == (("off", "off-2"), groups.SHARE_OFF)
+
+
+def test_start_offsets_that_a_cluster_with_share_groups_switched_off_does_not_take_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(
+        connection: object, wanted: Mapping[str, Sequence[FetchedPosition]], *more: object
+    ) -> dict[str, dict[tuple[str, int], int]]:
+        return {
+            group: {(item.topic, item.partition): int(Code.UNSUPPORTED_VERSION) for item in items}
+            for group, items in wanted.items()
+        }
+
+    monkeypatch.setattr(groups, "change_positions", refuse)
+    control = Unreachable(KafkaConnection(("127.0.0.1:1",)))
+    shared, other = (GroupPosition("g", "t", 0, 5, -1, "", share) for share in (True, False))
+    reasons = {item.position: item.error for item in control.set_group_offsets([shared, other])}
+    assert reasons == {shared: groups.SHARE_OFF, other: "UNSUPPORTED_VERSION"}
+    assert not control.changed
+
+
+@pytest.mark.parametrize(
+    ("levels", "why"),
+    [
+        ({"metadata.version": 33}, groups.SHARE_OFF),
+        ({"metadata.version": 33, "share.version": 0}, groups.SHARE_OFF),
+        ({"metadata.version": 33, "share.version": 1}, ""),
+        ({}, ""),  # brokers that tell no features may take them
+    ],
+)
+def test_features_say_whether_a_cluster_takes_share_groups(
+    levels: dict[str, int], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Unreachable, "features", lambda _: levels)
+    assert Unreachable(KafkaConnection(("127.0.0.1:1",))).share_groups_off() == why
+    monkeypatch.setattr(Unreachable, "_speaks", lambda _, call: False)
+    assert "the brokers set no start offsets" in Unreachable(KafkaConnection(("127.0.0.1:1",))).share_groups_off()

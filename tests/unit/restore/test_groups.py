@@ -1,13 +1,18 @@
 """Which position a consumer group gets after a restore, and what the restore says about it."""
 
 import json
+from collections.abc import Iterable
+from typing import cast
 
 import pytest
 
 from logkeep_engine.archive.catalog.facts import GroupEntry
 from logkeep_engine.contract.spec import ConsumerGroups
+from logkeep_engine.kafka.control import ControlPlane
+from logkeep_engine.kafka.groups import SHARE_OFF, GroupPositions
 from logkeep_engine.restore import group_moves, group_report
 from logkeep_engine.restore.group_moves import Move, Moved, PositionOutcome
+from logkeep_engine.restore.groups import check_groups
 from logkeep_engine.restore.offset_map import OffsetMap, OffsetPlace, PartitionSummary
 from logkeep_engine.restore.plan import NO_TASK, PartitionPlan, TopicPlan
 
@@ -166,3 +171,51 @@ def test_the_report_has_a_row_for_every_position() -> None:
         "rows": [["g", "copy", 0, 10, 40, "record", "set", ""], ["é", "copy", 0, 10, 40, "gap", "kept", "why"]],
     }
     assert json.loads(b"".join(group_report.report([])))["rows"] == []
+
+
+class Cluster:
+    """A cluster that has share groups switched off."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, list[str]]] = []
+
+    def group_offsets(self, names: Iterable[str]) -> GroupPositions:
+        self.asked.append(("positions", list(names)))
+        return GroupPositions(())
+
+    def share_starts(self, names: Iterable[str]) -> GroupPositions:
+        self.asked.append(("starts", list(names)))
+        return GroupPositions((), untold=tuple(names), why=SHARE_OFF)
+
+    def share_groups_off(self) -> str:
+        return SHARE_OFF
+
+    def told(self, *entries: GroupEntry, unseen: bool = False) -> list[str]:
+        return check_groups(cast(ControlPlane, self), entries, {TOPIC_ID}, unseen=unseen)
+
+
+def share(group_id: str, topic_id: str = TOPIC_ID) -> GroupEntry:
+    return GroupEntry(group_id, "orders", topic_id, 0, 5, share=True)
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_share_groups_that_the_target_does_not_take_are_told_before_anything_is_written(unseen: bool) -> None:
+    cluster = Cluster()
+    told = cluster.told(at(10), share("b"), share("a\n"), share("other", "x" * 22), unseen=unseen)
+    assert told == [f"2 share groups would get no start offset: 'a\\n', 'b': {SHARE_OFF}"]
+    assert cluster.asked == ([] if unseen else [("positions", ["g"]), ("starts", ["a\n", "b"])])
+
+
+def test_without_share_groups_nobody_asks_for_them() -> None:
+    cluster = Cluster()
+    assert cluster.told(at(10)) == []
+    assert cluster.asked == [("positions", ["g"])]
+    assert cluster.told(at(10), unseen=True) == []
+
+
+def test_a_share_group_that_was_refused_is_told_what_switches_it_on() -> None:
+    move = Move(share("queue"), "copy", 5, OffsetPlace.RECORD, beyond=False)
+    (told,) = group_report.warnings([Moved(move, PositionOutcome.REFUSED, SHARE_OFF)], "the document")
+    assert told.startswith(f"share group queue: 1 position not set, first topic copy partition 0 ({SHARE_OFF}): ")
+    assert "kafka-features.sh upgrade --feature share.version=1" in told
+    assert "logkeep groups reset" in told

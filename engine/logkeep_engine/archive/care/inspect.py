@@ -208,14 +208,21 @@ class ClusterStateInfo(AsJson):
     quotas: tuple[tuple[Any, ...], ...] | None
     scram_users: tuple[tuple[Any, ...], ...] | None
     topic_defaults: dict[str, str] | None
+    configs: tuple[tuple[str, ...], ...] | None
+    broker_settings: dict[str, str] | None
+    features: dict[str, int]
+    groups_left_out: tuple[tuple[str, ...], ...]
     not_archived: dict[str, str]
 
     @classmethod
     def of(cls, state: ClusterState) -> ClusterStateInfo:
         """From the archived object."""
         defaults = None if state.defaults is None else dict(state.defaults)
-        kinds = state.acls, state.quotas, state.users, defaults
-        return cls(state.run_id, state.time, moment(state.time), state.authorizer, *kinds, dict(state.reasons))
+        settings = None if state.settings is None else dict(state.settings)
+        kinds = state.acls, state.quotas, state.users, defaults, state.configs, settings, dict(state.features)
+        return cls(
+            state.run_id, state.time, moment(state.time), state.authorizer, *kinds, state.left_out, dict(state.reasons)
+        )
 
 
 @dataclass(frozen=True)

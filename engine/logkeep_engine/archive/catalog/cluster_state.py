@@ -1,4 +1,5 @@
-"""The state of a cluster as a run has archived it: its ACLs, client quotas and names of SCRAM users. Format 1.
+"""The state of a cluster as a run has archived it: its ACLs, client quotas and names of SCRAM users, configurations of
+groups and client metrics, what brokers and features are set to, and the groups without archived positions. Format 1.
 
 It is one object of the run, `runs/<run id>/cluster-state.json`, written while the run is planned. The commit that ends
 the run has its SHA-256; without that it is not in the archive.
@@ -8,16 +9,20 @@ the run has its SHA-256; without that it is not in the archive.
      "quotas":{"columns":["entity","key","value"],"rows":[[[["user","alice"]],"producer_byte_rate",1000000.0]]},
      "scramUsers":{"columns":["name","mechanism","iterations"],"rows":[[…]]},
      "topicDefaults":{"cleanup.policy":"delete","retention.bytes":"-1","retention.ms":"604800000"},
+     "configs":{"columns":["resource","name","key","value"],"rows":[["GROUP","queue","share.auto.offset.reset","earliest"]]},
+     "brokerSettings":{"log.retention.hours":"720"},"features":{"metadata.version":33,"share.version":1},
+     "groupsLeftOut":{"columns":["group","kind","reason"],"rows":[[…]]},
      "notArchived":{"quotas":"CLUSTER_AUTHORIZATION_FAILED: …"}}
 
 A kind that the cluster did not give is absent, and its reason is under `notArchived`. `topicDefaults` is what topics
-have by the configuration of the brokers, of the keys that say which records Kafka deletes.
+have by the configuration of the brokers, of the keys that say which records Kafka deletes. `brokerSettings` is what
+somebody has set for the brokers, of the keys that change what topics and groups do.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +30,7 @@ from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.documents import FORMAT, building, damaged, dumps, know, parse, rows_of
 from logkeep_engine.archive.catalog.facts import ClusterStateEntry, Commit
 from logkeep_engine.archive.names import run_file
+from logkeep_engine.contract.values import so_many
 from logkeep_engine.errors import ArchiveDamaged, ObjectMissing
 from logkeep_engine.log.cleanup import POLICY, RETENTION_BYTES, RETENTION_KEYS, RETENTION_MS, limits_of
 
@@ -34,15 +40,23 @@ KINDS = {
     "quotas": "client quotas",
     "scramUsers": "names of SCRAM users",
     "topicDefaults": "the brokers' defaults of retention",
+    "configs": "configurations of groups and client metrics",
+    "brokerSettings": "settings of the brokers",
 }
 """The kinds by their keys in the object, in words for people."""
 
+_SHOWN = 5
 _MOST_BYTES = 2**15 - 1  # of a string in Kafka's protocol
 _ACLS = ["resource", "name", "pattern", "principal", "host", "operation", "permission"]
 _QUOTAS = ["entity", "key", "value"]
 _USERS = ["name", "mechanism", "iterations"]
 _ANY = {RETENTION_MS: "-1", RETENTION_BYTES: "-1", POLICY: "delete"}
-_KEYS = {"format", "runId", "time", "authorizer", "acls", "quotas", "scramUsers", "topicDefaults", "notArchived"}
+_CONFIGS = ["resource", "name", "key", "value"]
+_LEFT_OUT = ["group", "kind", "reason"]
+_KEYS = {
+    *("format", "runId", "time", "authorizer", "acls", "quotas", "scramUsers", "topicDefaults", "notArchived"),
+    *("configs", "brokerSettings", "features", "groupsLeftOut"),
+}
 
 AclRow = tuple[str, str, str, str, str, str, str]
 """An ACL in the words of Kafka's own tools: resource, name, pattern, principal, host, operation, permission."""
@@ -50,12 +64,18 @@ QuotaRow = tuple[tuple[tuple[str, str | None], ...], str, float]
 """(types and names of the entity, key, value); the name None is the default."""
 UserRow = tuple[str, str, int]
 """(name, mechanism, iterations)"""
+ConfigRow = tuple[str, str, str, str]
+"""(GROUP or CLIENT_METRICS, its name, key, value)"""
+LeftOutRow = tuple[str, str, str]
+"""(group, its kind, why its positions are not archived)"""
 
 
 @dataclass(frozen=True)
 class ClusterState:
     """The users of a cluster at `time` (ms since the epoch). A kind is None if the cluster did not tell it: `reasons`
-    has the reason by its key. Without an `authorizer` a cluster has no ACLs. `defaults` are values of RETENTION_KEYS.
+    has the reason by its key, also where only a part was told. Without an `authorizer` a cluster has no ACLs.
+    `defaults` are values of RETENTION_KEYS, `settings` those that were set for the brokers, `features` the levels of
+    the finalized ones, none if the brokers tell none. `left_out` are groups that no backup archives.
     """
 
     run_id: str
@@ -66,6 +86,10 @@ class ClusterState:
     reasons: Mapping[str, str] = field(default_factory=dict)
     authorizer: bool = True
     defaults: Mapping[str, str] | None = None
+    configs: tuple[ConfigRow, ...] | None = None
+    settings: Mapping[str, str] | None = None
+    features: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[LeftOutRow, ...] = ()
 
     def entry(self, data: bytes) -> ClusterStateEntry:
         """The fact of the commit that ends the run. `data` is the object."""
@@ -76,12 +100,19 @@ class ClusterState:
         """The object."""
         document: dict[str, Any] = {"format": FORMAT, "runId": self.run_id, "time": self.time}
         document["authorizer"] = self.authorizer
-        tables = (("acls", _ACLS, self.acls), ("quotas", _QUOTAS, self.quotas), ("scramUsers", _USERS, self.users))
+        tables = (
+            *(("acls", _ACLS, self.acls), ("quotas", _QUOTAS, self.quotas), ("scramUsers", _USERS, self.users)),
+            *(("configs", _CONFIGS, self.configs), ("groupsLeftOut", _LEFT_OUT, self.left_out or None)),
+        )
         for key, columns, rows in tables:
             if rows is not None:
                 document[key] = {"columns": columns, "rows": rows}
         if self.defaults is not None:
             document["topicDefaults"] = dict(sorted(self.defaults.items()))
+        if self.settings is not None:
+            document["brokerSettings"] = dict(sorted(self.settings.items()))
+        if self.features:
+            document["features"] = dict(sorted(self.features.items()))
         return dumps(document | {"notArchived": dict(self.reasons)})
 
     @classmethod
@@ -95,6 +126,7 @@ class ClusterState:
 
         def build() -> ClusterState:
             acls, quotas, users = rows("acls", _ACLS), rows("quotas", _QUOTAS), rows("scramUsers", _USERS)
+            configs, left_out = rows("configs", _CONFIGS), rows("groupsLeftOut", _LEFT_OUT)
             return cls(
                 run_id=document["runId"],
                 time=document["time"],
@@ -104,6 +136,10 @@ class ClusterState:
                 reasons=document["notArchived"],
                 authorizer=document["authorizer"],
                 defaults=_defaults(document["topicDefaults"]) if "topicDefaults" in document else None,
+                configs=None if configs is None else tuple(_config(*row) for row in configs),
+                settings=_settings(document["brokerSettings"]) if "brokerSettings" in document else None,
+                features=_features(document.get("features", {})),
+                left_out=tuple(_left_out(*row) for row in left_out or ()),
             )
 
         return building(build, name)
@@ -128,6 +164,34 @@ def _acl(*row: str) -> AclRow:
     return resource, name, pattern, principal, host, operation, permission
 
 
+def _config(*row: str) -> ConfigRow:
+    _check_words(row)
+    resource, name, key, value = row
+    if resource not in ("GROUP", "CLIENT_METRICS"):
+        raise ValueError("a configuration is neither of a group nor of client metrics")
+    return resource, name, key, value
+
+
+def _left_out(*row: str) -> LeftOutRow:
+    _check_words(row)
+    group, kind, reason = row
+    return group, kind, reason
+
+
+def _settings(values: Mapping[str, Any]) -> dict[str, str]:
+    found = dict(values)
+    _check_words([*found, *found.values()])
+    return found
+
+
+def _features(values: Mapping[str, Any]) -> dict[str, int]:
+    found = dict(values)
+    _check_words(list(found))
+    if not all(type(level) is int for level in found.values()):
+        raise ValueError("the level of a feature is not a number")
+    return found
+
+
 def _defaults(values: Mapping[str, Any]) -> dict[str, str]:
     """The defaults. Raises ValueError for what no broker has."""
     found = dict(values)
@@ -135,6 +199,22 @@ def _defaults(values: Mapping[str, Any]) -> dict[str, str]:
     if not found.keys() <= set(RETENTION_KEYS) or (found and limits_of({**_ANY, **found}) is None):
         raise ValueError("a default is not one of retention")
     return found
+
+
+def told_left_out(rows: Iterable[LeftOutRow]) -> list[str]:
+    """The warnings about groups that are not archived, by kind."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, kind, why in rows:
+        found.setdefault((kind, why), []).append(name)
+    return [
+        f"{so_many(len(names), f'{kind} group')} not archived: {_first(names)}: {why}"
+        for (kind, why), names in sorted(found.items())
+    ]
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
 
 
 def state_path(run_id: str) -> str:

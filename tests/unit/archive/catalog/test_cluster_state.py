@@ -26,6 +26,13 @@ STATE = ClusterState(
     users=None,
     reasons={"scramUsers": "CLUSTER_AUTHORIZATION_FAILED: no"},
     defaults={"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "604800000"},
+    configs=(
+        ("CLIENT_METRICS", "slow", "interval.ms", "60000"),
+        ("GROUP", "queue", "share.auto.offset.reset", "earliest"),
+    ),
+    settings={"log.retention.hours": "720"},
+    features={"metadata.version": 33, "share.version": 1},
+    left_out=(("queue\n", "share", "switched off"),),
 )
 
 
@@ -46,6 +53,10 @@ def archive(storage: Storage) -> Archive:
 
 def test_a_state_is_read_as_it_was_written() -> None:
     assert ClusterState.from_json(STATE.to_json(), "x") == STATE
+    bare = ClusterState("run-1", 1, configs=(), settings={})
+    assert ClusterState.from_json(bare.to_json(), "x") == bare
+    nothing = ClusterState("run-1", 1)
+    assert ClusterState.from_json(nothing.to_json(), "x") == nothing
     everything = replace(STATE, users=(("alice", "SCRAM-SHA-512", 4096),), reasons={}, authorizer=False)
     assert ClusterState.from_json(everything.to_json(), "x") == everything
 
@@ -58,6 +69,8 @@ def test_a_state_is_read_as_it_was_written() -> None:
         {"acls": [["TOPIC", "o" * 40_000, "LITERAL", "User:a", "*", "READ", "ALLOW"]]},
         {"quotas": [[[["user", 7]], "producer_byte_rate", 1.0]]},
         {"quotas": [[[["user", None]], None, 1.0]]},
+        {"configs": [["GROUP", "queue", "share.auto.offset.reset", None]]},
+        {"groupsLeftOut": [["queue", 7, "no"]]},
     ],
 )
 def test_words_that_are_none_are_damage(change: dict[str, list[object]]) -> None:
@@ -85,6 +98,25 @@ def test_words_that_are_none_are_damage(change: dict[str, list[object]]) -> None
 def test_defaults_that_no_broker_has_are_damage(defaults: object) -> None:
     document = json.loads(STATE.to_json())
     document["topicDefaults"] = defaults
+    with pytest.raises(ArchiveDamaged):
+        ClusterState.from_json(json.dumps(document).encode(), "x")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("brokerSettings", {"log.retention.hours": 7}),
+        ("brokerSettings", {"log.retention.hours": None}),
+        ("brokerSettings", [1]),
+        ("features", {"metadata.version": "33"}),
+        ("features", {"metadata.version": True}),
+        ("features", None),
+        ("configs", {"columns": ["resource", "name", "key", "value"], "rows": [["TOPIC", "t", "retention.ms", "1"]]}),
+    ],
+)
+def test_what_no_cluster_has_is_damage(key: str, value: object) -> None:
+    document = json.loads(STATE.to_json())
+    document[key] = value
     with pytest.raises(ArchiveDamaged):
         ClusterState.from_json(json.dumps(document).encode(), "x")
 
@@ -143,9 +175,14 @@ def test_inspect_shows_it(archive: Archive, storage: Storage) -> None:
     assert "PREFIXED" in shown.output
     assert "user alice, client-id <default>" in shown.output
     assert "not archived: scramUsers: CLUSTER_AUTHORIZATION_FAILED: no" in shown.output
-    assert "604800000" in shown.output
+    for word in ("604800000", "share.auto.offset.reset", "log.retention.hours", "share.version", "switched off"):
+        assert word in shown.output
     found = json.loads(CliRunner().invoke(app, ["inspect", storage.uri, "--output", "json"]).stdout)
     assert found["clusterState"]["topicDefaults"]["retention.ms"] == "604800000"
+    assert found["clusterState"]["configs"][1] == ["GROUP", "queue", "share.auto.offset.reset", "earliest"]
+    assert found["clusterState"]["features"] == {"metadata.version": 33, "share.version": 1}
+    assert found["clusterState"]["brokerSettings"] == {"log.retention.hours": "720"}
+    assert found["clusterState"]["groupsLeftOut"] == [["queue\n", "share", "switched off"]]
     assert found["clusterState"]["acls"] == [["TOPIC", "orders", "PREFIXED", "User:alice", "*", "READ", "ALLOW"]]
     storage.delete([state_path("run-1")])
     without = CliRunner().invoke(app, ["inspect", storage.uri], env={"COLUMNS": "200"})
