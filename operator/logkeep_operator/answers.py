@@ -6,6 +6,7 @@ Whatever is wrong with an answer becomes one of the classes of `errors.ApiError`
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import urllib3
@@ -21,6 +22,7 @@ from logkeep_operator.errors import (
     ApiUnavailable,
     Conflict,
     NotFound,
+    NotStored,
 )
 
 _PAGE = 500
@@ -79,6 +81,29 @@ def checked_page(kind: str, namespace: str | None, path: str, page: dict[str, An
     except OtherObject as error:
         raise AnswerWrong(f"GET {path}: {error}") from error
     return page
+
+
+def check_stored(method: str, path: str, sent: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+    """Raises NotStored if the status in the answer to a write is not the one that was sent. The API server drops fields
+    that its CRD does not have, and says nothing."""
+    lost = sorted(_differences("status", sent, answer.get("status")))
+    if lost:
+        raise NotStored(
+            f"{method} {path}: the API server has not stored {', '.join(lost[:5])}"
+            f"{f' and {len(lost) - 5} more' if len(lost) > 5 else ''} as sent. Apply the CRDs of this version, or find "
+            "out what else changes the status."
+        )
+
+
+def _differences(path: str, sent: Any, stored: Any) -> Iterator[str]:
+    if isinstance(sent, Mapping) and isinstance(stored, Mapping):
+        for name, value in sent.items():
+            yield from _differences(f"{path}.{name}", value, stored.get(name))
+    elif isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
+        for value, found in zip(sent, stored, strict=True):
+            yield from _differences(f"{path}[]", value, found)
+    elif sent != stored:
+        yield path
 
 
 def too_long(method: str, path: str, most: int) -> AnswerTooLong:

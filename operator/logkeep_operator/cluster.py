@@ -35,6 +35,7 @@ from logkeep_engine.contract.spec import GROUP, VERSION
 from logkeep_operator.answers import (
     MAX_PAGE_BYTES,
     api_error,
+    check_stored,
     checked_page,
     page_bytes,
     page_size,
@@ -44,6 +45,7 @@ from logkeep_operator.answers import (
 )
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
 from logkeep_operator.api.asked import ASKED_KIND, AskedRun, AskedStatus
+from logkeep_operator.api.fields import Fields, served_fields
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.bounds import MAX_CHILDREN_BYTES, MemoryBound, own_child
 from logkeep_operator.errors import AlreadyExists, AnswerTooLong, AnswerWrong, ApiUnavailable, Conflict, NotFound
@@ -128,8 +130,19 @@ class KubernetesCluster:
         names = {item["name"] for item in listed.get("resources", ())}
         return all(plural in names and f"{plural}/status" in names for plural in PLURALS.values())
 
+    def served_fields(self) -> dict[str, Fields]:
+        """The fields that the CRDs have, by kind, as the API server publishes them."""
+        path = f"/openapi/v3/apis/{GROUP}/{VERSION}"
+        try:
+            return served_fields(self._call("GET", path))
+        except NotFound as error:  # a moment after the CRDs were made
+            raise ApiUnavailable(f"GET {path}: the API server has not published the CRDs of {GROUP} yet") from error
+        except ValueError as error:
+            raise AnswerWrong(f"GET {path}: the answer is not an OpenAPI document: {error}") from error
+
     def write_status(self, resource: Resource, status: Status) -> None:
-        """Replace the whole status. Raises Conflict when the resource is not what was read any more."""
+        """Replace the whole status. Raises Conflict when the resource is not what was read any more, and NotStored if
+        fields were dropped."""
         path = _path(resource.key.kind, resource.key.namespace, resource.key.name, "status")
         self._replace_status(path, resource.body, status.to_dict())
 
@@ -363,7 +376,8 @@ class KubernetesCluster:
             {"op": "replace", "path": "/metadata/resourceVersion", "value": read["metadata"]["resourceVersion"]},
             {"op": "add", "path": "/status", "value": status},
         ]
-        self._call("PATCH", path, body=patch, query=_AS_OPERATOR, content_type="application/json-patch+json")
+        answer = self._call("PATCH", path, body=patch, query=_AS_OPERATOR, content_type="application/json-patch+json")
+        check_stored("PATCH", path, status, answer)
 
     def _call(
         self,

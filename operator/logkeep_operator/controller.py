@@ -21,7 +21,8 @@ from logkeep_operator.api import Key, Resource
 from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.asking import AskedRuns
 from logkeep_operator.cluster import KubernetesCluster
-from logkeep_operator.errors import ApiError, ApiRefused, Conflict, NameTaken
+from logkeep_operator.crds import Crds
+from logkeep_operator.errors import ApiError, ApiRefused, Conflict, NameTaken, NotStored
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.places import DriverPlaces
 from logkeep_operator.reconcile import (
@@ -44,6 +45,7 @@ from logkeep_operator.reconcile import (
     holds_place,
     is_at_rest,
     job_state,
+    outdated,
     own_config_maps,
     own_jobs,
     own_pods,
@@ -60,6 +62,8 @@ from logkeep_operator.sharing import SharedArchives
 from logkeep_operator.snapshot import ResourceReader, ResourceSnapshot
 
 log = logging.getLogger(__name__)
+
+OUTDATED_LOOK_SECONDS = 30.0
 
 
 class Controller:
@@ -82,12 +86,17 @@ class Controller:
         self.seen = Seen()
         self.sharing = SharedArchives()
         self.asked = AskedRuns(cluster)
+        self.crds = Crds(cluster, metrics)
 
     def reconcile(self, key: Key) -> float | None:
         """Do what is to be done. Returns the seconds until the resource must be looked at again, None to wait for an
         event. Raises ApiError."""
         try:
             return self._look(key)
+        except NotStored:
+            self.crds.doubt()
+            self.places.stand_back(key)
+            raise
         except Exception:
             self.places.stand_back(key)
             raise
@@ -105,9 +114,10 @@ class Controller:
             resource = self._cluster.resource(key) if is_name(key.name) else None
             now = self._cluster.now()
             asked = self.asked.of(key, now)
+            problem = self.crds.problem()
             try:
                 if resource is None:
-                    self._look_in_vain(key, asked, now)
+                    self._look_in_vain(key, asked if not problem else (), now)
                     return None
                 self._metrics.seen(key, resource.status, resource.created)
                 self.seen.note(resource)
@@ -115,6 +125,8 @@ class Controller:
                 if not asked and is_at_rest(resource, now):
                     self.places.leave(key)
                     return wake_after_rest(resource, now)
+                if problem:
+                    return self._tell_outdated(resource, problem, now)
                 plan = self._decide(replace(self.observe(resource, now), asked=asked), now)
                 return self._carry_out(resource, plan)
             except Conflict as conflict:
@@ -128,6 +140,19 @@ class Controller:
         self.sharing.forget(key)
         self.places.forget(key)
         self.asked.carry_out(key.namespace, answers_without_backup(asked, key, now))
+
+    def _tell_outdated(self, resource: Resource, problem: str, now: datetime) -> float:
+        """Say in the status, or in an Event alone, why nothing is done about a resource. A write of the status would
+        delete for good what a newer CRD has let in and this one hides: a value that was answered, or `dryRun`."""
+        key = resource.key
+        self.places.leave(key)
+        if (plan := outdated(resource, problem, now)).status is None:
+            return OUTDATED_LOOK_SECONDS
+        body = self._cluster.find(key.kind, key.namespace, key.name)
+        if body is not None:
+            status = None if self.crds.would_lose(key.kind, body) else plan.status
+            self._finish(resource, replace(plan, status=status))
+        return OUTDATED_LOOK_SECONDS
 
     def _decide(self, observed: Observed, now: datetime) -> Plan:
         """The plan for a resource. One that begins a driver has taken a place before."""
@@ -152,6 +177,7 @@ class Controller:
     def unsettled(self, namespace: str | None) -> list[tuple[Key, float]]:
         """The resources that need a look, now or later, each with the seconds until then. Namespace None stands for the
         whole cluster."""
+        self.crds.problem()  # looked at, logged and counted also where there is no resource
         mark = self.places.mark()
         asked = self.asked.all(namespace, self._cluster.now())
         snapshot = ResourceSnapshot(

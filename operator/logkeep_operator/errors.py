@@ -29,6 +29,10 @@ class AnswerTooLong(ApiError):
     """An answer has more bytes than the operator reads at once."""
 
 
+class NotStored(ApiError):
+    """The API server has taken a write, and has not stored all of it: its CRDs are older than this operator."""
+
+
 class NotFound(ApiError):
     """There is no such object."""
 

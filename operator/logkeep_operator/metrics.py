@@ -67,6 +67,10 @@ class Metrics:
             "1 if all that the operator needs to read in the namespace can be read, else 0; * for the whole cluster.",
             "namespace",
         )
+        self._crds_outdated = self._gauge(
+            "logkeep_crds_outdated",
+            "1 if the CRDs lack fields that this operator needs, so that it does nothing, else 0.",
+        )
         self._leader = self._gauge(
             "logkeep_leader", "1 in the replica of the operator that acts, 0 in those that wait."
         )
@@ -124,6 +128,10 @@ class Metrics:
     def event_failed(self, key: Key, reason: str) -> None:
         """An Event could not be written; it is lost."""
         self._events_failed.labels(key.namespace, reason).inc()
+
+    def crds_outdated(self, outdated: bool) -> None:
+        """Whether the CRDs are those of an earlier version."""
+        self._crds_outdated.set(1 if outdated else 0)
 
     def leading(self, acts: bool) -> None:
         """Whether this replica acts."""

@@ -1,5 +1,5 @@
-"""The command `python -m logkeep_operator.selfcheck`, for `helm test`. It checks that the CRDs are served, and that
-this ServiceAccount may do what the operator does."""
+"""The command `python -m logkeep_operator.selfcheck`, for `helm test`. It checks that the CRDs are served with
+all their fields, and that this ServiceAccount may do what the operator does."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from logkeep_engine.contract.visible import print_line, say
 from logkeep_operator.api import GROUP, KINDS
 from logkeep_operator.api.asked import ASKED_PLURAL
 from logkeep_operator.cluster import KubernetesCluster, Right, connect
+from logkeep_operator.crds import HOW, problem_of
 from logkeep_operator.errors import ApiError, SettingsInvalid
 from logkeep_operator.resources.access import DRIVER_BINDING
 from logkeep_operator.settings import LeaseSettings, Settings, from_environ
@@ -54,7 +55,9 @@ def needed_for_lease(lease: LeaseSettings) -> Iterator[Right]:
 def missing(cluster: KubernetesCluster, settings: Settings) -> Iterator[str]:
     """Sentences that say what the operator lacks."""
     if not cluster.serves_kinds():
-        yield f"the CRDs of {GROUP} are not installed"
+        yield f"the CRDs of {GROUP} are not installed: {HOW}"
+    elif problem := problem_of(cluster.served_fields()):
+        yield problem
     asked = [(right, namespace) for namespace in settings.namespaces or (None,) for right in needed(settings)]
     if settings.lease is not None:
         asked += [(right, settings.lease.namespace) for right in needed_for_lease(settings.lease)]
@@ -74,7 +77,7 @@ def main() -> int:
     for problem in problems:
         say(f"logkeep: {problem}")
     if not problems:
-        print_line("logkeep: the CRDs are served and all permissions are there")
+        print_line("logkeep: the CRDs have all fields and all rights are there")
     return 1 if problems else 0
 
 

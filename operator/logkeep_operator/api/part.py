@@ -18,14 +18,14 @@ class StatusPart:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
         written = {f.name: _encode(getattr(self, f.name)) for f in fields(self)}
-        return {_camel(name): value for name, value in written.items() if value is not None and value != []}
+        return {camel(name): value for name, value in written.items() if value is not None and value != []}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Reads what is there and has the right shape; the rest is left at its default."""
         known: dict[str, Any] = {}
-        for name, kind in _hints(cls).items():
-            item = value.get(_camel(name))
+        for name, kind in hints(cls).items():
+            item = value.get(camel(name))
             if item is not None:
                 decoded = _decode(kind, item)
                 if decoded is not None:
@@ -33,7 +33,8 @@ class StatusPart:
         return cls(**known)
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """The name of a field as it stands in JSON."""
     head, *tail = name.split("_")
     return head + "".join(part.capitalize() for part in tail)
 
@@ -51,7 +52,8 @@ def _encode(value: Any) -> Any:
 _HINTS: dict[type, dict[str, Any]] = {}
 
 
-def _hints(cls: type) -> dict[str, Any]:
+def hints(cls: type) -> dict[str, Any]:
+    """The types of the fields of a part, by their names."""
     if cls not in _HINTS:
         _HINTS[cls] = typing.get_type_hints(cls)
     return _HINTS[cls]

@@ -32,7 +32,7 @@ from logkeep_operator.reconcile.plan import (
     SuspendJob,
     TellBackup,
 )
-from logkeep_operator.reconcile.reconcile import is_at_rest, reconcile, refused, wake_after_rest
+from logkeep_operator.reconcile.reconcile import is_at_rest, outdated, reconcile, refused, wake_after_rest
 from logkeep_operator.reconcile.schedule import wake_after
 from logkeep_operator.reconcile.turns import Turns, Waiter, due, holds_place, place_of
 
@@ -66,6 +66,7 @@ __all__ = [
     "holds_place",
     "is_at_rest",
     "job_state",
+    "outdated",
     "own_config_maps",
     "own_jobs",
     "own_pods",

@@ -45,7 +45,7 @@ from logkeep_operator.reconcile.risk import risk_changes_after, risk_has_turned
 from logkeep_operator.reconcile.runs import inputs_of, wanted_run
 from logkeep_operator.reconcile.schedule import scheduled_times, wake_after, with_times
 from logkeep_operator.reconcile.starting import STUCK_JOB_AFTER, WAIT_SECONDS, Spec, Starting
-from logkeep_operator.reconcile.step import INVALID_SPEC, NOT_ALLOWED, Step, last_turn, soonest
+from logkeep_operator.reconcile.step import CRDS_OUTDATED, INVALID_SPEC, NOT_ALLOWED, Step, last_turn, soonest
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
 from logkeep_operator.reconcile.turns import Turns
 from logkeep_operator.reconcile.waiting import Waiting
@@ -92,8 +92,8 @@ def _rests(resource: Resource, now: datetime) -> bool:
     if status.observed_generation != resource.generation or resource.deleting:
         return False
     ready = status.condition("Ready")
-    if ready is not None and ready.reason == NOT_ALLOWED:
-        return False  # the installation may allow it meanwhile
+    if ready is not None and ready.reason in (NOT_ALLOWED, CRDS_OUTDATED):
+        return False  # the installation may allow it meanwhile, or have other CRDs
     run = status.run
     if status.phase is Phase.INVALID and run is None:
         return True
@@ -120,6 +120,11 @@ def refused(resource: Resource, reason: str, message: str, now: datetime) -> Pla
     """Tell that something which the run needs was not made: the API refused it (a quota, an admission webhook, a
     missing permission), or its name is taken."""
     return Step(Observed(resource), now).refused(reason, message)
+
+
+def outdated(resource: Resource, message: str, now: datetime) -> Plan:
+    """Tell that nothing is done, since the CRDs lack fields."""
+    return Step(Observed(resource), now).outdated(message)
 
 
 def _has_restored(resource: Resource) -> bool:
@@ -222,7 +227,9 @@ class _Reconciliation(Starting):
         failed = self.before.condition("Stalled")
         reason = (
             failed.reason
-            if failed is not None and failed.status == "True" and failed.reason not in (INVALID_SPEC, NOT_ALLOWED)
+            if failed is not None
+            and failed.status == "True"
+            and failed.reason not in (INVALID_SPEC, NOT_ALLOWED, CRDS_OUTDATED)
             else "RunFailed"
         )
         return self._failed(reason, message)
@@ -280,6 +287,10 @@ class _Reconciliation(Starting):
             return self._finish(known, outcome)  # it ran, and the status was lost
         if self.spec.suspend and self.job(self.wanted.id) is None:
             return self._suspended("No run is started while spec.suspend is true.")
+        if self._may_lack_fields():
+            message = retry.hint_compare(self.resource)
+            self.trouble_event(CRDS_OUTDATED, message)
+            return self.done(Phase.PENDING, conditions.stalled(CRDS_OUTDATED, message))
         try:
             self.create(self.wanted)
         except Waiting as waiting:
@@ -302,6 +313,15 @@ class _Reconciliation(Starting):
         return self.done(
             Phase.PENDING, self.on_its_way("RunStarted", "The driver's pod is on its way."), RESYNC_SECONDS
         )
+
+    def _may_lack_fields(self) -> bool:
+        """Whether a restore was made while its CRD lacked fields, and nobody has looked at it since. Without its
+        `dryRun` it would write."""
+        ready = self.before.condition("Ready")
+        if not self.resource.key.is_restore or self.before.run is not None or self.resource.run_again is not None:
+            return False
+        told = ready is not None and ready.reason == CRDS_OUTDATED
+        return told and ready is not None and ready.observed_generation == self.resource.generation
 
     def _wait(self, waiting: Waiting) -> Plan:
         if waiting.warn:

@@ -46,6 +46,16 @@ def hint_again(resource: Resource) -> str:
     return f". To restore once more: {asks}"
 
 
+def hint_compare(resource: Resource) -> str:
+    """The message for a restore that was made while its CRD lacked fields: how it is looked at, and how it begins."""
+    _, namespace, name = resource.key
+    return (
+        "This KafkaRestore was made while its CRD lacked fields, and the API server may have dropped some of its spec, "
+        f"such as dryRun. Compare it with yours: kubectl -n {namespace} get krst {name} -o yaml. To begin, apply what "
+        f"is missing, or: kubectl -n {namespace} annotate krst {name} {ANNOTATION_RUN_AGAIN}=<a new value>"
+    )
+
+
 def hint_begin(resource: Resource) -> str:
     """A sentence that says how the run begins of which a dry run has told."""
     _, namespace, name = resource.key

@@ -38,6 +38,7 @@ from logkeep_operator.resources import ROLE_DRIVER, NotAllowed
 
 INVALID_SPEC, NOT_ALLOWED = "InvalidSpec", "NotAllowed"
 API_REFUSED, NAME_TAKEN = "ApiRefused", "NameTaken"
+CRDS_OUTDATED = "CrdsOutdated"
 _SAID_MAX = 256  # of a run in the history
 _STATES = ("Ready", "Reconciling", "Stalled", conditions.SCHEDULED_RUN)
 _REPLACED = "Another run was asked for before this one was over; what it had committed stays."
@@ -136,6 +137,11 @@ class Step:
         self.trouble_event(reason, message)
         phase = self.before.phase if self.before.phase in (Phase.RUNNING, Phase.SUSPENDED) else Phase.PENDING
         return self.done(phase, conditions.reconciling(reason, message))
+
+    def outdated(self, message: str) -> Plan:
+        """Plan for a resource whose CRD lacks fields: nothing happens to it, nor to its run."""
+        self.trouble_event(CRDS_OUTDATED, message)
+        return self.done(self.before.phase or Phase.PENDING, conditions.stalled(CRDS_OUTDATED, message))
 
     def stop_unfinished(self) -> None:
         """End the run that is still running and is not wanted any more. Its Job is deleted; what it committed stays."""

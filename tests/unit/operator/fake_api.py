@@ -5,19 +5,38 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
 
+import yaml
 from kubernetes import client
 
+from logkeep_engine.contract.names import PLURALS
 from logkeep_engine.contract.objects import api_path
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
 from tests.unit.operator.test_cluster_calls import KINDS_BY_PLURAL, listed
 from tests.unit.operator.world import ENGINE
+
+OPENAPI = "/openapi/v3/apis/logkeep.dev/v1alpha1"
+CRDS = Path(__file__).parents[3] / "crds"
+
+
+@cache
+def published() -> bytes:
+    """The document that an API server publishes of our CRDs."""
+    schemas: dict[str, Any] = {}
+    for kind, plural in PLURALS.items():
+        crd = yaml.load((CRDS / f"{plural}.yaml").read_text(), yaml.CSafeLoader)
+        schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        named = {"group": "logkeep.dev", "kind": kind, "version": "v1alpha1"}
+        schemas[f"dev.logkeep.v1alpha1.{kind}"] = {**schema, "x-kubernetes-group-version-kind": [named]}
+    return json.dumps({"openapi": "3.0.0", "components": {"schemas": schemas}}).encode()
 
 
 class Write(NamedTuple):
@@ -36,7 +55,7 @@ class FakeApi:
         self.objects: dict[str, dict[str, Any]] = {}
         self.writes: list[Write] = []
         self.asked: list[str] = []
-        self.instead: dict[str, bytes] = {}  # answers to GETs, by path
+        self.instead: dict[str, bytes] = {OPENAPI: published()}  # answers to GETs, by path
         self.refused: dict[str, tuple[int, dict[str, Any]]] = {}  # answers to PATCHes, by path
         self.comes_back: dict[str, Callable[[], object]] = {}  # what makes an object just before it is created, by path
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))

@@ -1,0 +1,157 @@
+"""CRDs of an earlier version on a real API server, which drops what they lack without a word: nothing runs twice, no
+dry run becomes a restore, and everybody is told."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.apiserver.conftest import install_crds
+from tests.apiserver.operator import ROOT, Namespace, Operator, result, run_id_of, wait_for
+from tests.apiserver.test_operator import selfcheck
+from tests.cluster import system
+from tests.cluster.apiserver import ApiServer
+from tests.unit.operator.world import backup_spec, restore_spec
+
+pytestmark = pytest.mark.timeout(300)
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+OPENAPI = "/openapi/v3/apis/logkeep.dev/v1alpha1"
+LACKED = {
+    "kafkabackups": ("status.lastHandledBackupRuns", "status.nextScheduleTime", "spec.dryRun"),
+    "kafkarestores": ("status.lastHandledRunAgain", "spec.dryRun"),
+}
+OPEN_RESTORE = restore_spec(source={"storage": {"uri": "s3://bucket/prefix"}})
+
+
+def published(api: ApiServer, plural: str, path: str) -> bool:
+    """Whether the API server publishes a field of a CRD."""
+    kind = {"kafkabackups": "KafkaBackup", "kafkarestores": "KafkaRestore"}[plural]
+    part, field = path.split(".")
+    schema = (api.connection.get(OPENAPI) or {})["components"]["schemas"][f"dev.logkeep.v1alpha1.{kind}"]
+    return field in schema["properties"][part]["properties"]
+
+
+@pytest.fixture
+def old_crds(api: ApiServer) -> Iterator[Callable[[], None]]:
+    """Replaces the CRDs by those of an earlier version; after the test they are ours again."""
+
+    def replace() -> None:
+        for plural, paths in LACKED.items():
+            crd = yaml.safe_load((ROOT / "crds" / f"{plural}.yaml").read_text())
+            properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+            for path in paths:
+                part, field = path.split(".")
+                del properties[part]["properties"][field]
+                for rule in list(properties[part].get("x-kubernetes-validations", ())):
+                    if field in rule["rule"]:
+                        properties[part]["x-kubernetes-validations"].remove(rule)
+            api.kubectl("replace", "-f", "-", stdin=json.dumps(crd))
+            wait_for("the old CRD", lambda plural=plural, paths=paths: not published(api, plural, paths[0]))
+
+    yield replace
+    new_crds(api)
+
+
+def new_crds(api: ApiServer) -> None:
+    """As docs/run.md says."""
+    api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
+    install_crds(api)
+    wait_for(
+        "our CRDs", lambda: all(published(api, plural, path) for plural, paths in LACKED.items() for path in paths)
+    )
+
+
+def make(namespace: Namespace, kind: str, name: str, spec: dict[str, Any], **annotations: str) -> None:
+    """Make a resource as a client without strict validation does."""
+    metadata = {"name": name, "annotations": annotations}
+    body = {"apiVersion": "logkeep.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+    namespace.kubectl("create", "--validate=false", "-f", "-", stdin=json.dumps(body))
+
+
+def end(namespace: Namespace, job: dict[str, Any], kind: str) -> None:
+    namespace.write(job, result=result(run_id_of(job), kind=kind))
+    namespace.job_ends(job, "Complete")
+
+
+def metric(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        (line,) = (text for text in answer.read().decode().splitlines() if text.startswith("logkeep_crds_outdated "))
+    return str(line.rpartition(" ")[2])
+
+
+def test_with_old_crds_nothing_begins_and_everybody_is_told(
+    api: ApiServer,
+    namespace: Namespace,
+    operator_kubeconfig: Path,
+    old_crds: Callable[[], None],
+    tmp_path: Path,
+) -> None:
+    old_crds()
+    (port,) = system.free_ports(1)
+    with Operator(
+        operator_kubeconfig, namespace.name, tmp_path / "operator.log", LOGKEEP_METRICS_PORT=str(port)
+    ) as operator:
+        make(namespace, "KafkaBackup", "nightly", backup_spec())
+        make(namespace, "KafkaBackupRun", "ask", {"backupRef": {"name": "nightly"}})
+        make(namespace, "KafkaRestore", "dry", OPEN_RESTORE | {"dryRun": True})
+        make(namespace, "KafkaRestore", "again", OPEN_RESTORE, **{"logkeep.dev/run-again": "1"})
+        for kind, name in (("kbak", "nightly"), ("krst", "dry"), ("krst", "again")):
+            told = namespace.reason(kind, name, "CrdsOutdated")["message"]
+            assert "kafkabackups.logkeep.dev lacks spec.dryRun, status." in told
+            assert "kafkarestores.logkeep.dev lacks spec.dryRun, status.lastHandledRunAgain" in told
+            assert "kubectl apply --server-side --force-conflicts -f charts/logkeep/crds/" in told
+            assert namespace.condition(kind, name, "Stalled")["status"] == "True"
+        assert metric(port) == "1"
+        assert operator.log.read_text().count("ERROR") == 1
+        code, said = selfcheck(operator_kubeconfig, "")
+        assert code == 1
+        assert "The CRDs in this cluster are older than this operator" in said
+        assert namespace.items("jobs") == []
+        assert "status" not in namespace.get("kafkabackuprun", "ask")
+
+        new_crds(api)
+        job = namespace.job("nightly-")
+        end(namespace, job, "KafkaBackup")
+        namespace.phase("kbak", "nightly", "Succeeded")
+        wait_for("the asked run", lambda: namespace.get("kafkabackuprun", "ask").get("status", {}).get("runId"))
+        namespace.job("again-")
+        wait_for(
+            "a word of what is missing",
+            lambda: "such as dryRun" in namespace.condition("krst", "dry", "Ready")["message"],
+        )
+        assert not [job for job in namespace.items("jobs") if job["metadata"]["name"].startswith("dry-")]
+        assert metric(port) == "0"
+        assert selfcheck(operator_kubeconfig, "")[0] == 0
+        namespace.patch("krst", "dry", {"spec": {"dryRun": True}})
+        begun = namespace.job("dry-")
+        request = namespace.get("configmap", f"{begun['metadata']['name']}-request")["data"]["request.json"]
+        assert json.loads(request)["spec"]["dryRun"] is True
+
+
+def test_what_old_crds_hide_is_there_again_with_the_new_ones_and_no_restore_runs_twice(
+    api: ApiServer, namespace: Namespace, operator: Operator, old_crds: Callable[[], None]
+) -> None:
+    make(namespace, "KafkaRestore", "again", OPEN_RESTORE, **{"logkeep.dev/run-again": "1"})
+    end(namespace, namespace.job("again-"), "KafkaRestore")
+    namespace.phase("krst", "again", "Succeeded")
+    assert namespace.status("krst", "again")["lastHandledRunAgain"] == "1"
+    operator.kill()
+    old_crds()
+    assert "lastHandledRunAgain" not in namespace.status("krst", "again")
+    operator.start()
+    wait_for("an Event", lambda: "CrdsOutdated" in namespace.events("again"))
+    new_crds(api)
+    operator.kill()
+    operator.start()
+    make(namespace, "KafkaBackup", "nightly", backup_spec())
+    namespace.job("nightly-")  # it works again
+    assert namespace.status("krst", "again")["lastHandledRunAgain"] == "1"
+    assert len([job for job in namespace.items("jobs") if job["metadata"]["name"].startswith("again-")]) == 1
+    assert namespace.condition("krst", "again", "Ready")["reason"] == "RunSucceeded"
