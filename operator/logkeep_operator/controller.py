@@ -307,7 +307,7 @@ class Controller:
                 try:
                     cluster.delete("Pod", namespace, action.name, action.uid)
                 except ApiRefused as error:  # it is in nobody's way, and the next look tries again
-                    log.warning("%s/%s: this executor is not needed and stays: %s", namespace, action.name, error)
+                    log.warning("%s/%s: this pod is not needed and stays: %s", namespace, action.name, error)
 
     def _compare(self, wanted: dict[str, Any]) -> None:
         """Raises NameTaken if the object that has the name of a run's child is another one."""

@@ -1,7 +1,9 @@
-"""Executor pods that have no work any more. Their driver made them and cannot delete them, so the operator does."""
+"""Pods that have no work any more: executors, since their driver made them and cannot delete them, and drivers that
+have ended and whose pod others keep."""
 
 from __future__ import annotations
 
+from logkeep_engine.contract.names import NEVER_RETRIED
 from logkeep_operator.reconcile.observed import Observed, PodState
 from logkeep_operator.reconcile.plan import DeletePod
 from logkeep_operator.resources import ROLE_DRIVER, ROLE_EXECUTOR
@@ -10,7 +12,23 @@ from logkeep_operator.resources import ROLE_DRIVER, ROLE_EXECUTOR
 DELETE_ON_TERMINATION = "spark.kubernetes.executor.deleteOnTermination"
 
 
-def useless_executors(observed: Observed) -> list[DeletePod]:
+def useless_pods(observed: Observed) -> list[DeletePod]:
+    """The pods to be deleted."""
+    return [*_held_drivers(observed), *_useless_executors(observed)]
+
+
+def _held_drivers(observed: Observed) -> list[DeletePod]:
+    """The pods whose driver has failed while containers beside it run on, as a mesh's do. The Job begins no other
+    attempt before. Where it would begin none, the run ends, and the pod goes with its Job."""
+
+    def is_over(pod: PodState) -> bool:
+        return pod.exit_code == 0 or pod.exit_code in NEVER_RETRIED
+
+    held = [pod for pod in observed.pods if pod.role == ROLE_DRIVER and pod.held and not pod.deleting]
+    return [DeletePod(pod.name, pod.uid) for pod in held if not is_over(pod)]
+
+
+def _useless_executors(observed: Observed) -> list[DeletePod]:
     """The executors to be deleted: those that have ended, those whose driver has ended, and those that have not begun
     although their driver does the work itself. They would wait for a node, ask for quota or run on for nobody, until
     the driver's pod goes with its Job.

@@ -35,6 +35,9 @@ from logkeep_operator.resources import (
     topics_name,
 )
 
+_ENDED = ("Succeeded", "Failed")
+_STARTING = ("", "ContainerCreating", "PodInitializing")
+
 
 @dataclass(frozen=True)
 class RunOrigin:
@@ -101,8 +104,11 @@ class JobState:
 
 @dataclass(frozen=True)
 class PodState:
-    """A pod. `waiting` has reason and message why a container does not start, `unschedulable` the scheduler's message.
-    `owner` is the uid of the object that made it."""
+    """A pod, judged by the container of its role: others, such as a mesh's, may run on, fail or wait. `phase` is that
+    container's, and `held` says that it has ended while others of the pod run on. `waiting` has reason and message why
+    it does not start, `init_failure` which init container has failed before it, `unschedulable` the scheduler's
+    message. `disrupted`: the cluster has ended the pod, and its Job does not count that. `owner` is the uid of the
+    object that made it."""
 
     name: str
     run_id: str
@@ -119,10 +125,13 @@ class PodState:
     uid: str = ""
     owner: str = ""
     deleting: bool = False
+    held: bool = False
+    disrupted: bool = False
+    init_failure: str = ""
 
     @property
     def alive(self) -> bool:
-        return self.phase not in ("Succeeded", "Failed")
+        return self.phase not in _ENDED
 
 
 @dataclass(frozen=True)
@@ -202,17 +211,17 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
     it started."""
     metadata, status = body["metadata"], body.get("status") or {}
     labels = metadata.get("labels") or {}
-    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    states = [container.get("state") or {} for container in containers]
-    waiting = next((state["waiting"] for state in states if "waiting" in state), None)
-    ended = next((state["terminated"] for state in reversed(states) if "terminated" in state), None)
-    scheduled: dict[str, Any] = next((c for c in status.get("conditions") or () if c["type"] == "PodScheduled"), {})
+    role, phase = labels.get(LABEL_ROLE, ""), status.get("phase", "Pending")
+    own = next((state for name, state in _states(status, "containerStatuses") if name == role), {})
+    waiting, ended = _waiting(status, own), own.get("terminated")
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    scheduled: dict[str, Any] = conditions.get("PodScheduled", {})
     unschedulable = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
     return PodState(
         name=metadata["name"],
         run_id=labels.get(LABEL_RUN, ""),
-        role=labels.get(LABEL_ROLE, ""),
-        phase=status.get("phase", "Pending"),
+        role=role,
+        phase=_phase(phase, own),
         created=parse_timestamp(metadata.get("creationTimestamp")),
         waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
         unschedulable=scheduled.get("message", "Unschedulable") if unschedulable else None,
@@ -224,7 +233,41 @@ def pod_state(body: Mapping[str, Any]) -> PodState:
         uid=metadata.get("uid", ""),
         owner=next((str(owner.get("uid", "")) for owner in _owners(body)), ""),
         deleting="deletionTimestamp" in metadata,
+        held=ended is not None and phase not in _ENDED,
+        disrupted=conditions.get("DisruptionTarget", {}).get("status") == "True",
+        init_failure=_init_failure(status) if not own.keys() & {"running", "terminated"} else "",
     )
+
+
+def _states(status: Mapping[str, Any], which: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for container in status.get(which) or ():
+        yield container.get("name", ""), container.get("state") or {}
+
+
+def _phase(phase: str, own: Mapping[str, Any]) -> str:
+    """The phase that the pod would have without other containers."""
+    if "terminated" in own:
+        return "Succeeded" if own["terminated"].get("exitCode") == 0 else "Failed"
+    if "running" in own and phase == "Pending":
+        return "Running"
+    return "Pending" if "waiting" in own and phase == "Running" else phase
+
+
+def _waiting(status: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The state of the container that does not start, or of the init container that it waits for."""
+    if own.keys() & {"running", "terminated"}:
+        return None
+    before = (state["waiting"] for _, state in _states(status, "initContainerStatuses") if "waiting" in state)
+    return next((found for found in before if found.get("reason", "") not in _STARTING), own.get("waiting"))
+
+
+def _init_failure(status: Mapping[str, Any]) -> str:
+    """The init container that has failed, and how; empty if none has."""
+    for name, state in _states(status, "initContainerStatuses"):
+        ended = state.get("terminated")
+        if ended and ended.get("exitCode"):
+            return f"init container {name} ended with exit code {ended['exitCode']} ({ended.get('reason') or 'Error'})"
+    return ""
 
 
 def own_jobs(bodies: Iterable[Mapping[str, Any]], resource: Resource) -> list[Mapping[str, Any]]:

@@ -70,9 +70,13 @@ def decide(job: JobState | None, documents: Documents, drivers: Sequence[PodStat
         if result is not None and result.exit_code in NEVER_RETRIED:
             return _failed(result, "", "", drivers, documents.unreadable)
         return None
-    if job.complete:
+    # The Job waits for the whole pod: a container beside the driver may hold it for ever.
+    held = drivers[-1] if drivers and drivers[-1].held else None
+    if job.complete or (held is not None and held.exit_code == 0):
         ended = _dry_run if is_dry_run(job.origin.key) else _succeeded
         return ended(None, documents.unreadable)
+    if held is not None and held.exit_code in NEVER_RETRIED:
+        return _failed(result, "PodFailurePolicy", "", drivers, documents.unreadable)
     if job.failure is not None and not _is_speaking(job, drivers, now):
         return _failed(result, *job.failure, drivers, documents.unreadable)
     return None
@@ -161,4 +165,6 @@ def _pod_failure(drivers: Sequence[PodState]) -> str:
     if pod.exit_code is not None:
         how = f"exit code {pod.exit_code} ({pod.exit_reason or 'Error'})"
         return f"driver pod {pod.name} ended with {how} without a report"
+    if pod.init_failure:
+        return f"driver pod {pod.name}: {pod.init_failure}"
     return f"driver pod {pod.name} failed before its container ran"

@@ -24,7 +24,7 @@ from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import conditions, retry
 from logkeep_operator.reconcile.asked import with_answers
 from logkeep_operator.reconcile.drill import with_told_backup
-from logkeep_operator.reconcile.executors import useless_executors
+from logkeep_operator.reconcile.executors import useless_pods
 from logkeep_operator.reconcile.observed import JobState, Observed, PodState
 from logkeep_operator.reconcile.outcome import (
     DRY_RUN_DONE,
@@ -63,7 +63,7 @@ def reconcile(observed: Observed, now: datetime, engine: EngineSettings, turns: 
     if observed.resource.deleting:
         return Plan()  # the garbage collector takes the children
     plan = _decide(observed, now, engine, turns)
-    plan = replace(plan, actions=(*plan.actions, *useless_executors(observed)))
+    plan = replace(plan, actions=(*plan.actions, *useless_pods(observed)))
     return with_told_backup(observed, with_answers(observed, plan, now), now)
 
 
@@ -125,6 +125,11 @@ def refused(resource: Resource, reason: str, message: str, now: datetime) -> Pla
 def outdated(resource: Resource, message: str, now: datetime) -> Plan:
     """Tell that nothing is done, since the CRDs lack fields."""
     return Step(Observed(resource), now).outdated(message)
+
+
+def _is_left_out(pod: PodState) -> bool:
+    """Whether the Job does not count the failure of the pod."""
+    return pod.disrupted or pod.exit_code == ExitCode.INTERRUPTED
 
 
 def _has_restored(resource: Resource) -> bool:
@@ -426,7 +431,7 @@ class _Reconciliation(Starting):
         """Whether the Job will start no other attempt after the one that failed."""
         if result is not None and result.exit_code in NEVER_RETRIED:
             return True
-        failed = [pod for pod in drivers if pod.phase == "Failed" and pod.exit_code != ExitCode.INTERRUPTED]
+        failed = [pod for pod in drivers if pod.phase == "Failed" and not _is_left_out(pod)]
         return len(failed) > self.spec.run_policy.backoff_limit
 
     def _say(self, run: RunStatus, phase: Phase, reason: str, message: str) -> Plan:

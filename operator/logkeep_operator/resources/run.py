@@ -168,7 +168,7 @@ def executor_template(run: RunToStart) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "containers": [
             {
-                "name": "executor",
+                "name": ROLE_EXECUTOR,
                 "env": [*parts.env, *signing.env],
                 "securityContext": _container_security(),
                 "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *parts.mounts, *signing.mounts],

@@ -38,6 +38,8 @@ def spark_conf(key: Key, run_id: str, spark: SparkSpec, engine: EngineSettings) 
         "spark.kubernetes.authenticate.executor.serviceAccountName": executor_account(spark),
         "spark.kubernetes.container.image": spark.image or engine.image,
         "spark.kubernetes.container.image.pullPolicy": engine.pull_policy,
+        # With this name Spark judges a pod by this container. Its own default is another name than the template's.
+        "spark.kubernetes.executor.podTemplateContainerName": ROLE_EXECUTOR,
         "spark.kubernetes.executor.podTemplateFile": EXECUTOR_TEMPLATE_PATH,
         "spark.kubernetes.namespace": key.namespace,
         **{
