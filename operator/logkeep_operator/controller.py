@@ -55,7 +55,7 @@ from logkeep_operator.reconcile import (
 )
 from logkeep_operator.reconcile.step import API_REFUSED, NAME_TAKEN
 from logkeep_operator.reconcile.trouble import STUCK_AFTER, stuck_pods
-from logkeep_operator.resources import ROLE_DRIVER, access_objects, difference, network_policy
+from logkeep_operator.resources import ROLE_DRIVER, access_objects, difference, is_earlier_binding, network_policy
 from logkeep_operator.seen import Seen
 from logkeep_operator.settings import Concurrency, EngineSettings
 from logkeep_operator.sharing import SharedArchives
@@ -87,6 +87,7 @@ class Controller:
         self.sharing = SharedArchives()
         self.asked = AskedRuns(cluster)
         self.crds = Crds(cluster, metrics)
+        self._bound: set[str] = set()
 
     def reconcile(self, key: Key) -> float | None:
         """Do what is to be done. Returns the seconds until the resource must be looked at again, None to wait for an
@@ -245,6 +246,7 @@ class Controller:
 
     def _carry_out(self, resource: Resource, plan: Plan) -> float | None:
         key = resource.key
+        self._renew_access(resource)
         for action in plan.actions:
             try:
                 self._act(key.namespace, action)
@@ -333,20 +335,50 @@ class Controller:
                 self._bind(body)
 
     def _bind(self, body: dict[str, Any]) -> None:
-        """Apply a RoleBinding. Its subjects become ours, and the API lets nobody change the role of one."""
+        """Apply a RoleBinding. Its subjects become ours. The API lets nobody change the role of one, so one that an
+        installation under another name, or with other namespaces, has left is made again."""
+        metadata = body["metadata"]
         try:
             self._cluster.apply(body)
         except ApiRefused as error:
             if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise
-            metadata = body["metadata"]
-            raise NameTaken(
-                f"RoleBinding {metadata['name']} is there already and binds another role than "
-                f"{body['roleRef']['name']}, so drivers would have other rights: {error} Nothing is started. Find out "
-                f"who has made it, and delete it: kubectl -n {metadata['namespace']} delete rolebinding "
-                f"{metadata['name']}",
-                error.status,
-            ) from error
+            found = self._cluster.find("RoleBinding", metadata["namespace"], metadata["name"])
+            if found is not None and not is_earlier_binding(found):
+                raise NameTaken(
+                    f"RoleBinding {metadata['name']} is there already and binds another role than "
+                    f"{body['roleRef']['name']}, so drivers would have other rights: {error} Nothing is started. Find "
+                    f"out who has made it, and delete it: kubectl -n {metadata['namespace']} delete rolebinding "
+                    f"{metadata['name']}",
+                    error.status,
+                ) from error
+            self._bind_again(body, found)
+
+    def _bind_again(self, body: dict[str, Any], found: dict[str, Any] | None) -> None:
+        """Replace a RoleBinding that is ours. After a crash between both steps, the next look makes it."""
+        metadata = body["metadata"]
+        if found is not None:
+            role = found["roleRef"]
+            log.warning(
+                "%s: RoleBinding %s binds %s %s, of another installation: it is made again for %s %s",
+                metadata["namespace"], metadata["name"], role["kind"], role["name"],
+                body["roleRef"]["kind"], body["roleRef"]["name"],
+            )  # fmt: skip
+            self._cluster.delete("RoleBinding", metadata["namespace"], metadata["name"], found["metadata"]["uid"])
+        if not self._cluster.create(body):
+            raise Conflict(f"RoleBinding {metadata['name']} was made again by somebody else")
+
+    def _renew_access(self, resource: Resource) -> None:
+        """Let a driver that is running have its rights from this installation, if it had them from another one. The
+        role that the operator binds changes with its process only, so each namespace is looked at once."""
+        run, namespace = resource.status.run, resource.key.namespace
+        if run is None or run.outcome is not None or namespace in self._bound:
+            return
+        *_, body = access_objects(namespace, self._engine.driver_role)
+        found = self._cluster.find("RoleBinding", namespace, body["metadata"]["name"])
+        if found is not None and found["roleRef"] != body["roleRef"] and is_earlier_binding(found):
+            self._bind_again(body, found)
+        self._bound.add(namespace)
 
 
 def _backup_of(resource: Resource) -> str | None:

@@ -41,7 +41,7 @@ def needed(settings: Settings) -> Iterator[Right]:
     """The rights that the operator needs in each namespace."""
     for group, resource, subresource, verbs in NEEDED:
         yield from (Right(verb, group, resource, subresource) for verb in verbs)
-    yield Right("patch", RBAC, "rolebindings", name=DRIVER_BINDING)
+    yield from (Right(verb, RBAC, "rolebindings", name=DRIVER_BINDING) for verb in ("get", "patch", "delete"))
     role = settings.engine.driver_role
     yield Right("bind", RBAC, f"{role.kind.lower()}s", name=role.name)
 

@@ -185,3 +185,19 @@ def test_the_operator_deletes_executors_that_are_not_needed_and_nobody_elses_pod
         return {p["metadata"]["name"] for p in namespace.items("pods") if "deletionTimestamp" not in p["metadata"]}
 
     wait_for("the executors of the driver to go", lambda: left() == {"driver", "kafka-0"})
+
+
+def test_a_binding_of_another_installation_is_made_again_and_the_run_begins(
+    namespace: Namespace, operator: Operator
+) -> None:
+    """The release had another name, or `watchNamespaces` was set since."""
+    subject = {"kind": "ServiceAccount", "name": "logkeep-engine", "namespace": namespace.name}
+    metadata = {"name": "logkeep-driver", "labels": {"app.kubernetes.io/managed-by": "logkeep"}}
+    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "old-logkeep-driver"}
+    body = {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": metadata, "roleRef": role}
+    namespace.kubectl("apply", "-f", "-", stdin=json.dumps({**body, "subjects": [subject]}))
+    start(namespace)
+    made = namespace.get("rolebinding", "logkeep-driver")
+    assert made["roleRef"]["name"] == "logkeep-system-logkeep-driver"
+    assert made["subjects"] == [subject]
+    assert "of another installation: it is made again" in operator.log.read_text()

@@ -122,13 +122,14 @@ cannot say "only your own". */}}
   resources: [{{ include "logkeep.driverRoleKind" . | lower }}s]
   resourceNames: [{{ include "logkeep.driverRole" . }}]
   verbs: [bind]
+# Nobody can change the role of a RoleBinding: one of another installation is deleted, and made again.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings]
   verbs: [create]
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings]
   resourceNames: [logkeep-driver]
-  verbs: [get, patch]
+  verbs: [get, patch, delete]
 # Who may connect to drivers and executors.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]

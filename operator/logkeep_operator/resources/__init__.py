@@ -1,6 +1,6 @@
 """Pure builders of everything the operator creates: access objects of a namespace, ConfigMaps and Job of a run."""
 
-from logkeep_operator.resources.access import access_objects, needs_access_objects, network_policy
+from logkeep_operator.resources.access import access_objects, is_earlier_binding, needs_access_objects, network_policy
 from logkeep_operator.resources.allowed import NotAllowed, check_allowed
 from logkeep_operator.resources.names import (
     ANNOTATION_PREVIOUS_RUN,
@@ -64,6 +64,7 @@ __all__ = [
     "config_map_names",
     "config_maps",
     "difference",
+    "is_earlier_binding",
     "is_progress_name",
     "job",
     "job_name",

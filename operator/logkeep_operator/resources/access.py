@@ -10,6 +10,7 @@ nothing of the API and get no token.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from logkeep_engine.contract.pods import PodTemplate
@@ -21,6 +22,7 @@ DRIVER_ACCOUNT = "logkeep-engine"
 EXECUTOR_ACCOUNT = "logkeep-executor"
 DRIVER_BINDING = "logkeep-driver"
 NETWORK_POLICY = "logkeep-runs"
+_DRIVER_ROLE = "-driver"  # how the names of the chart's roles end, whatever the release is called
 
 
 def driver_account(spark: SparkSpec) -> str:
@@ -57,6 +59,20 @@ def network_policy(namespace: str) -> dict[str, Any]:
     }
 
 
+def is_earlier_binding(found: Mapping[str, Any]) -> bool:
+    """Whether a RoleBinding is what an operator of another installation has made for drivers here. Its label alone says
+    little, since anybody can write it. It must bind a role of the chart's drivers, and to their account only, so that
+    nobody else loses rights with it."""
+    metadata = found["metadata"]
+    labelled = (metadata.get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGED_BY
+    role = str((found.get("roleRef") or {}).get("name"))
+    return labelled and role.endswith(_DRIVER_ROLE) and found.get("subjects") == _subjects(metadata["namespace"])
+
+
+def _subjects(namespace: str) -> list[dict[str, str]]:
+    return [{"kind": "ServiceAccount", "name": DRIVER_ACCOUNT, "namespace": namespace}]
+
+
 def access_objects(namespace: str, role: RoleName) -> list[dict[str, Any]]:
     """ServiceAccounts and RoleBinding, in the order in which they are to be made."""
 
@@ -76,6 +92,6 @@ def access_objects(namespace: str, role: RoleName) -> list[dict[str, Any]]:
             "kind": "RoleBinding",
             "metadata": metadata(DRIVER_BINDING),
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role.kind, "name": role.name},
-            "subjects": [{"kind": "ServiceAccount", "name": DRIVER_ACCOUNT, "namespace": namespace}],
+            "subjects": _subjects(namespace),
         },
     ]

@@ -61,6 +61,7 @@ KINDS_BY_PLURAL = {
     "kafkabackups": ("logkeep.dev/v1alpha1", "KafkaBackup"),
     "kafkarestores": ("logkeep.dev/v1alpha1", "KafkaRestore"),
     "pods": ("v1", "Pod"),
+    "rolebindings": ("rbac.authorization.k8s.io/v1", "RoleBinding"),
 }
 
 

@@ -249,6 +249,12 @@ def test_spark_conf_of_executors() -> None:
     assert made["spark.kubernetes.executor.podTemplateFile"] == "/etc/logkeep/run/executor-pod.yaml"
 
 
+def test_spark_and_the_operator_know_the_executors_container_by_the_name_in_the_template() -> None:
+    made = run(backup_spec())
+    named = request_of(made).spark_conf["spark.kubernetes.executor.podTemplateContainerName"]
+    assert [c["name"] for c in template_of(made)["spec"]["containers"]] == [named] == [contract.ROLE_EXECUTOR]
+
+
 @pytest.mark.parametrize(("memory", "heap"), [("1Gi", 512), ("768Mi", 512), ("2Gi", 819), ("10Gi", 4096)])
 def test_memory_of_a_pod_is_what_the_spec_says(memory: str, heap: int) -> None:
     assert split(memory, 1).heap == heap

@@ -13,11 +13,11 @@ from logkeep_engine.contract.request_files import hash_of_config_map, hash_of_jo
 from logkeep_engine.contract.run import RunResult
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Key, Resource
-from logkeep_operator.errors import NameTaken
+from logkeep_operator.errors import ApiUnavailable, NameTaken
 from logkeep_operator.reconcile.runs import wanted_run
 from logkeep_operator.resources import job_name, progress_name, request_name
 from tests.unit.operator.fake_api import FakeApi
-from tests.unit.operator.world import World, backup_spec
+from tests.unit.operator.world import ENGINE, World, backup_spec
 
 KEY = Key("KafkaBackup", "team", "nightly")
 EVIL = {"request.json": json.dumps({"spec": {"cluster": {"bootstrapServers": ["attacker:9092"]}}})}
@@ -231,16 +231,89 @@ def test_a_run_that_only_a_configmap_tells_of_is_none(name: str) -> None:
         assert name in api.names("ConfigMap", "team"), "it is not the operator's to delete"
 
 
-def test_a_binding_that_binds_something_else_is_told_and_nothing_is_started() -> None:
+OURS = {"app.kubernetes.io/managed-by": "logkeep"}
+DRIVER = {"kind": "ServiceAccount", "name": "logkeep-engine", "namespace": "team"}
+
+
+def bound(api: FakeApi, role: str, labels: dict[str, str], *subjects: dict[str, str]) -> None:
+    """A RoleBinding with the name of the operator's is there, and its role cannot be changed."""
+    api.put(
+        *("RoleBinding", "team", "logkeep-driver"),
+        metadata={"labels": labels},
+        roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        subjects=list(subjects),
+    )
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/team/rolebindings/logkeep-driver"
+    api.refused[path] = (422, {"reason": "Invalid", "message": "roleRef: cannot change roleRef"})
+
+
+@pytest.mark.parametrize("role", ["old-logkeep-driver", "logkeep-driver"])
+def test_a_binding_of_another_installation_is_made_again(role: str) -> None:
     with FakeApi() as api:
         here = Squatted(api)
-        path = "/apis/rbac.authorization.k8s.io/v1/namespaces/team/rolebindings/logkeep-driver"
-        api.refused[path] = (422, {"reason": "Invalid", "message": "roleRef: cannot change roleRef"})
+        bound(api, role, OURS, DRIVER)
+        here.looks()
+        assert len(api.names("Job", "team")) == 1
+        made = api.get("RoleBinding", "team", "logkeep-driver")
+        assert made["roleRef"]["name"] == ENGINE.driver_role.name
+        (deleted,) = (w for w in api.writes if w.verb == "DELETE" and "rolebindings" in w.path)
+        assert deleted.body["preconditions"] == {"uid": "uid-team-logkeep-driver"}, "no other one of this name"
+
+
+@pytest.mark.parametrize(
+    ("role", "labels", "subjects"),
+    [
+        ("admin", OURS, [DRIVER]),
+        ("old-logkeep-driver", {}, [DRIVER]),
+        ("old-logkeep-driver", OURS, [DRIVER, {**DRIVER, "name": "another"}]),
+        ("old-logkeep-driver", OURS, [{**DRIVER, "namespace": "elsewhere"}]),
+    ],
+)
+def test_a_binding_that_binds_something_else_is_told_and_nothing_is_started(
+    role: str, labels: dict[str, str], subjects: list[dict[str, str]]
+) -> None:
+    with FakeApi() as api:
+        here = Squatted(api)
+        bound(api, role, labels, *subjects)
         with pytest.raises(NameTaken, match="RoleBinding logkeep-driver is there already and binds another role than"):
             here.looks()
         assert api.names("Job", "team") == []
         status = api.get("KafkaBackup", "team", "nightly")["status"]
         assert {c["reason"] for c in status["conditions"]} == {"NameTaken"}
+        assert not [w for w in api.writes if w.verb == "DELETE"]
+
+
+def test_a_driver_that_is_running_gets_its_rights_back_from_the_new_installation() -> None:
+    with FakeApi() as api:
+        here = Squatted(api)
+        here.looks()
+        bound(api, "old-logkeep-driver", OURS, DRIVER)
+        del api.writes[:]
+        here.controller = api.controller()  # an operator that has just begun
+        here.looks()
+        assert api.get("RoleBinding", "team", "logkeep-driver")["roleRef"]["name"] == ENGINE.driver_role.name
+        asked = len([path for path in api.asked if "rolebindings" in path])
+        here.looks()
+        assert len([path for path in api.asked if "rolebindings" in path]) == asked, "once in each namespace"
+
+
+def test_a_binding_that_was_deleted_by_an_operator_that_died_is_made_by_the_next_look() -> None:
+    with FakeApi() as api:
+        here = Squatted(api)
+        bound(api, "old-logkeep-driver", OURS, DRIVER)
+        path = "/apis/rbac.authorization.k8s.io/v1/namespaces/team/rolebindings/logkeep-driver"
+
+        def dies() -> None:
+            raise ConnectionAbortedError
+
+        api.comes_back[path] = dies
+        with pytest.raises(ApiUnavailable):
+            here.looks()
+        assert "logkeep-driver" not in api.names("RoleBinding", "team")
+        del api.comes_back[path]
+        api.objects.pop(path, None)
+        here.looks()
+        assert len(api.names("Job", "team")) == 1
 
 
 def test_the_binding_is_applied_whole_whatever_its_subjects_were() -> None:
