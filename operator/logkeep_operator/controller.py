@@ -251,8 +251,10 @@ class Controller:
             try:
                 self._act(key.namespace, action)
             except ApiRefused as error:
-                # The status must say why nothing happens; the work queue tries again, later and later.
                 self.places.leave(key)
+                if _has_made_room(plan, action) and not isinstance(error, NameTaken):
+                    raise Conflict(f"{error}: a quota counts what was just deleted for a moment longer") from error
+                # The status must say why nothing happens; the work queue tries again, later and later.
                 reason = NAME_TAKEN if isinstance(error, NameTaken) else API_REFUSED
                 self._finish(resource, refused(resource, reason, str(error), self._cluster.now()))
                 raise
@@ -379,6 +381,13 @@ class Controller:
         if found is not None and found["roleRef"] != body["roleRef"] and is_earlier_binding(found):
             self._bind_again(body, found)
         self._bound.add(namespace)
+
+
+def _has_made_room(plan: Plan, refused: Action) -> bool:
+    """Whether the plan has deleted ConfigMaps before the object that the API has refused. The next look has none left
+    to delete."""
+    before = plan.actions[: plan.actions.index(refused)]
+    return isinstance(refused, Create) and any(isinstance(action, DeleteConfigMap) for action in before)
 
 
 def _backup_of(resource: Resource) -> str | None:

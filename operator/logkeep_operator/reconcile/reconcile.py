@@ -325,8 +325,7 @@ class _Reconciliation(Starting):
         ready = self.before.condition("Ready")
         if not self.resource.key.is_restore or self.before.run is not None or self.resource.run_again is not None:
             return False
-        told = ready is not None and ready.reason == CRDS_OUTDATED
-        return told and ready is not None and ready.observed_generation == self.resource.generation
+        return ready is not None and ready.reason == CRDS_OUTDATED
 
     def _wait(self, waiting: Waiting) -> Plan:
         if waiting.warn:

@@ -51,8 +51,9 @@ def hint_compare(resource: Resource) -> str:
     _, namespace, name = resource.key
     return (
         "This KafkaRestore was made while its CRD lacked fields, and the API server may have dropped some of its spec, "
-        f"such as dryRun. Compare it with yours: kubectl -n {namespace} get krst {name} -o yaml. To begin, apply what "
-        f"is missing, or: kubectl -n {namespace} annotate krst {name} {ANNOTATION_RUN_AGAIN}=<a new value>"
+        f"such as dryRun. Compare it with yours: kubectl -n {namespace} get krst {name} -o yaml. If it lacks "
+        "something, delete it and create it again. To begin as it is: "
+        f"kubectl -n {namespace} annotate krst {name} {ANNOTATION_RUN_AGAIN}=<a new value> --overwrite"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,6 +29,7 @@ from logkeep_operator.resources import (
     RunToStart,
     config_map_names,
     config_maps,
+    is_topics_name,
     job,
     needs_access_objects,
     request_name,
@@ -88,6 +90,7 @@ class Starting(Step):
         found = self.job(wanted.id)
         if found is None:
             self.take_turn()
+        self.actions += [DeleteConfigMap(name) for name in self._told_config_maps(wanted.id)]
         if needs_access_objects(self.spec.spark):
             self.actions.append(EnsureAccess(self.resource.key.namespace))
         if self.engine.network_policies:
@@ -100,11 +103,23 @@ class Starting(Step):
             bodies = [body for body in config_maps(run) if body["metadata"]["name"] not in kept]
             self.actions += [DeleteConfigMap(name) for name in old]
             self.actions += [Create(body) for body in (*bodies, job(run))]
+        self.actions += [DeleteConfigMap(name) for name in self._emitted_config_maps(wanted.id)]
+
+    def _earlier_config_maps(self, run_id: str) -> Iterator[str]:
+        """The ConfigMaps of all other runs whose end is told."""
         told = {entry.run_id for entry in self.before.history}
-        for run_id, documents in self.observed.documents.items():
+        for other, documents in self.observed.documents.items():
             # A report that the history does not know is of a run that a newer status tells of: this one is old.
-            if run_id != wanted.id and (run_id in told or documents.result is None):
-                self.actions += [DeleteConfigMap(name) for name in documents.config_maps]
+            if other != run_id and (other in told or documents.result is None):
+                yield from documents.config_maps
+
+    def _told_config_maps(self, run_id: str) -> list[str]:
+        """Those that go before a run gets its own: where a quota counts them, there is room for no more."""
+        return [name for name in self._earlier_config_maps(run_id) if not is_topics_name(name)]
+
+    def _emitted_config_maps(self, run_id: str) -> list[str]:
+        """Those with what a restore has written for its user. They stay until the next run has all that it needs."""
+        return [name for name in self._earlier_config_maps(run_id) if is_topics_name(name)]
 
     def _useless_config_maps(self, run_id: str) -> list[str]:
         """The ConfigMaps of a run without a Job that are not for the Job which is made now. Driver and executors get

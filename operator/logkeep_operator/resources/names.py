@@ -59,6 +59,11 @@ def topics_name(resource_name: str, run_id: str) -> str:
     return f"{job_name(resource_name, run_id)}-topics"
 
 
+def is_topics_name(name: str) -> bool:
+    """Whether a ConfigMap of a run is the one that the driver writes the KafkaTopics of a restore to."""
+    return name.endswith("-topics")
+
+
 def resource_labels(key: Key) -> dict[str, str]:
     """The labels of every child of a resource. Names that are too long for a label are cut and end in a hash."""
     name = key.name

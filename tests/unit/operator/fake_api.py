@@ -17,6 +17,7 @@ from kubernetes import client
 
 from logkeep_engine.contract.names import PLURALS
 from logkeep_engine.contract.objects import api_path
+from logkeep_operator.api.fields import Fields, served_fields
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
@@ -37,6 +38,11 @@ def published() -> bytes:
         named = {"group": "logkeep.dev", "kind": kind, "version": "v1alpha1"}
         schemas[f"dev.logkeep.v1alpha1.{kind}"] = {**schema, "x-kubernetes-group-version-kind": [named]}
     return json.dumps({"openapi": "3.0.0", "components": {"schemas": schemas}}).encode()
+
+
+def our_fields() -> dict[str, Fields]:
+    """The fields of our CRDs, for clusters that are no `FakeApi`."""
+    return served_fields(json.loads(published()))
 
 
 class Write(NamedTuple):

@@ -9,11 +9,13 @@ import pytest
 
 from logkeep_operator.api import Key, Phase, Resource
 from logkeep_operator.api.asked import AskedPhase, AskedRun
+from logkeep_operator.api.fields import Fields
 from logkeep_operator.asking import AskedRuns
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import AnswerAskedRun, Create, DeleteAskedRun, answers_without_backup, is_at_rest
+from tests.unit.operator.fake_api import our_fields
 from tests.unit.operator.world import ENGINE, START, World
 
 
@@ -253,6 +255,9 @@ class OneBackup:
         self.world = world
         self.reads = 0
         self.answered: list[str] = []
+
+    def served_fields(self) -> dict[str, Fields]:
+        return our_fields()
 
     def now(self) -> Any:
         return self.world.now

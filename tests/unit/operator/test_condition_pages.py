@@ -37,7 +37,7 @@ OTHER_WORDS = {
     "kinds": {"Job", "Pod"},
     "types of events": {"Normal", "Warning"},
     "events": {"ConfigMapRecreated", "DrillFailed", "DriverStuck", "MissSchedule", "Resumed"},
-    "of pods": {"PodScheduled", "Unschedulable"},
+    "of pods": {"DisruptionTarget", "PodScheduled", "Unschedulable"},
     "of containers": {
         "ContainerCreating",
         "CreateContainerConfigError",

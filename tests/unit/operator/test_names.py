@@ -15,7 +15,7 @@ from logkeep_operator.api.asked import AskedRun
 from logkeep_operator.errors import AnswerTooLong, AnswerWrong
 from logkeep_operator.handlers import owner_key
 from tests.unit.contract.test_objects import TRAPS
-from tests.unit.operator.fake_api import FakeApi
+from tests.unit.operator.fake_api import OPENAPI, FakeApi
 from tests.unit.operator.world import backup_spec
 
 ELSEWHERE = "../../team-b/kafkabackups/nightly"
@@ -70,7 +70,7 @@ def test_who_may_create_runs_starts_none_in_another_namespace(name: str) -> None
         status, reason, message = stalled(told)
         assert (status, reason) == ("True", "InvalidSpec")
         assert message.startswith(f"spec.backupRef.name: {name!r} is not a name in Kubernetes")
-        assert {path.partition("?")[0] for path in api.asked} == {f"{LOGKEEP}/team-a/kafkabackupruns"}
+        assert {path.partition("?")[0] for path in api.asked} == {f"{LOGKEEP}/team-a/kafkabackupruns", OPENAPI}
         api.writes.clear()
         one = AskedRun.from_object(told)
         controller.asked.note(one)

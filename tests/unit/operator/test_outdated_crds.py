@@ -117,7 +117,7 @@ def test_nothing_is_done_but_saying_so_until_the_crds_are_applied() -> None:
 
 def test_a_status_is_not_written_over_fields_that_the_crd_hides() -> None:
     with FakeApi() as api:
-        written = {"f:status": {".": {}, "f:run": {"f:id": {}}, "f:lastHandledRun": {}}}
+        written: dict[str, Any] = {"f:status": {".": {}, "f:run": {"f:id": {}}, "f:lastHandledRun": {}}}
         metadata = {"managedFields": [{"manager": "logkeep-operator", "fieldsV1": written}]}
         api.put("KafkaBackup", "team", "nightly", spec=backup_spec(), metadata=metadata)
         api.instead[OPENAPI] = json.dumps(without("status.lastHandledRun")).encode()

@@ -10,11 +10,13 @@ import pytest
 from logkeep_operator import controller
 from logkeep_operator.api import Key, Resource
 from logkeep_operator.api.asked import AskedRun
+from logkeep_operator.api.fields import Fields
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
 from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import Observed, Plan, Turns, reconcile
 from logkeep_operator.settings import EngineSettings
+from tests.unit.operator.fake_api import our_fields
 from tests.unit.operator.world import ENGINE, START, backup_spec
 
 
@@ -23,6 +25,9 @@ class Lists:
 
     def __init__(self, *names: str) -> None:
         self.names = list(names)
+
+    def served_fields(self) -> dict[str, Fields]:
+        return our_fields()
 
     def now(self) -> datetime:
         return START

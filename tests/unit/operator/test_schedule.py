@@ -14,6 +14,7 @@ from logkeep_engine.contract.parsing import SpecInvalid
 from logkeep_engine.contract.spec import parse_backup
 from logkeep_operator.api import Key, Phase, Resource, Status
 from logkeep_operator.api.asked import AskedRun
+from logkeep_operator.api.fields import Fields
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.cluster import KubernetesCluster
 from logkeep_operator.controller import Controller
@@ -21,6 +22,7 @@ from logkeep_operator.metrics import Metrics
 from logkeep_operator.reconcile import Turns, is_at_rest, wake_after
 from logkeep_operator.settings import Concurrency
 from tests.examples import number
+from tests.unit.operator.fake_api import our_fields
 from tests.unit.operator.world import ENGINE, World, backup_spec
 
 
@@ -102,6 +104,9 @@ def test_the_controller_and_the_resync_come_back_for_a_backup_at_rest() -> None:
     world.pass_time(minutes=11)
 
     class AtRest:
+        def served_fields(self) -> dict[str, Fields]:
+            return our_fields()
+
         def now(self) -> datetime:
             return world.now
 
