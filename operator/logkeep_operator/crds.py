@@ -30,7 +30,7 @@ HOW = "kubectl apply --server-side --force-conflicts -f charts/logkeep/crds/"
 
 
 class Crds:
-    """What is known of the CRDs. Safe to use from several threads."""
+    """The knowledge about the CRDs. Safe to use from several threads."""
 
     def __init__(
         self, cluster: KubernetesCluster, metrics: Metrics, clock: Callable[[], float] = time.monotonic
@@ -44,7 +44,7 @@ class Crds:
         self._asked: float | None = None
 
     def problem(self) -> str:
-        """What the CRDs lack and what to do, empty if they lack nothing. Raises ApiError while it is unknown."""
+        """Say what the CRDs lack and what to do, empty if they lack nothing. Raises ApiError while it is unknown."""
         with self._lock:
             now = self._clock()
             lasts = OUTDATED_SECONDS if self._problem else FRESH_SECONDS
