@@ -181,7 +181,8 @@ def asked_for(bootstrap: str, point: int) -> Iterator[Document]:
     yield named("same", offsets="Same", verify="Full", spark=small(1))
     yield restore("drill", bootstrap, "saved", spark={}, topics={}, drill={})
     yield named("as-of", point={"asOf": iso(point)})
-    divided: Document = {"topics": {"partitionCount": DIVIDED}, "consumerGroups": {"restore": "None"}}
+    topics = {"partitionCount": DIVIDED, "partitioner": "murmur2"}
+    divided: Document = {"topics": topics, "consumerGroups": {"restore": "None"}}
     yield named("by-time", point={"timestamp": iso(point)}, **divided)
     yield named("part", topics={"partitions": [{"topic": TOPIC, "partition": 1, "target": 0}]})
 

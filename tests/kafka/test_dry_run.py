@@ -133,7 +133,7 @@ class TestWhatWouldBeDone:
         if kind == "same":
             spec["offsets"] = "Same"
         elif kind == "divided":
-            spec["topics"]["partitionCount"] = 3
+            spec["topics"] |= {"partitionCount": 3, "partitioner": "murmur2"}
         _, report = find_out(kafka, tmp_path, spec, unique)
         assert (report.records, report.aborted_records) == (20, 16)
         done = bring_back(spec)

@@ -55,7 +55,7 @@ class Shape:
         if self.everything:
             return {**common, "everything": True}
         if self.divided:
-            topics = {"rename": rename, "partitionCount": self.partitions}
+            topics = {"rename": rename, "partitionCount": self.partitions, "partitioner": "murmur2"}
             return {**common, "topics": topics, "limits": {"bytesPerSecond": _DIVIDED_RATE}}
         groups = {"restore": "Translate", "include": [group]}
         return {**common, "topics": {"rename": rename}, "consumerGroups": groups}

@@ -32,7 +32,7 @@ WANTED: list[Any] = [
     {"point": {"offsets": [{"topic": "orders", "partition": 0, "offset": 7}]}},
     {"point": {"run": "backup-1"}},
     {"point": {"run": "backup-0"}},
-    {"topics": {"partitionCount": 3}},
+    {"topics": {"partitionCount": 3, "partitioner": "murmur2"}},
     {"topics": {"rename": [{"from": "(.*)", "to": r"copy.\1"}]}},
     {"topics": {"partitions": [{"topic": "orders", "partition": 0, "target": 1}]}},
     {"consumerGroups": {"restore": "Translate"}},
