@@ -40,7 +40,7 @@ def measure(here: Bed, archived: int, targets: int) -> dict[str, Any]:
         worker("engine", kind="KafkaBackup", spec=backup_spec(here.bootstrap, _TOPIC, storage)), env=environment()
     )
     spec = restore_spec(here.bootstrap, storage)
-    spec["topics"] = {**spec["topics"], "partitionCount": targets}
+    spec["topics"] = {**spec["topics"], "partitionCount": targets, "partitioner": "murmur2"}
     broker = here.broker_cpu()
     usage = process.run(worker("engine", kind="KafkaRestore", spec=spec, processes=2), env=environment())
     said = json.loads(usage.output.strip().splitlines()[-1])

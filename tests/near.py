@@ -147,6 +147,7 @@ PACKAGES: Mapping[str, Near] = {
         _unit("restore/*"),
         (
             *_broker(
+                "cold_objects",
                 "drill",
                 "dry_run",
                 "everything",
@@ -171,7 +172,7 @@ PACKAGES: Mapping[str, Near] = {
     "storage": Near(
         _engine("storage*"),
         _unit("storage/*"),
-        _broker("archive_s3", "policies", "storage*", "toolbox_s3"),
+        _broker("archive_s3", "cold_objects", "policies", "storage*", "toolbox_s3"),
     ),
     "tests": Near(
         ("tests",),

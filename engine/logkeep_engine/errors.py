@@ -342,6 +342,12 @@ class ListUnreliable(StorageRefused):
     """The object store's lists cannot be believed: they do not end, or do not have what was asked for."""
 
 
+class ObjectCold(Refused):
+    """An object lies in a storage class from which it cannot be read before the store has retrieved it."""
+
+    code = "ObjectCold"
+
+
 class StateRefused(Refused):
     """A restore may not write where it keeps its state. Nothing was written anywhere."""
 

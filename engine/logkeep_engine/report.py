@@ -139,6 +139,7 @@ class _State:
     samples: deque[_Sample] = field(default_factory=deque)
     executors: int | None = None
     point: str | None = None
+    waits: str | None = None
     version: int = 0
 
 
@@ -169,8 +170,8 @@ class Reporter:
             self._thread.start()
 
     def phase(self, phase: str, *, attempt: int | None = None) -> None:
-        """Begin a phase: Starting, Planning, Checking, Running, Snapshotting, Verifying or Finishing. `attempt` counts
-        the starts of the driver for this run, from 1."""
+        """Begin a phase: Starting, Planning, Retrieving, Checking, Running, Snapshotting, Verifying or Finishing.
+        `attempt` counts the starts of the driver for this run, from 1."""
         with self._lock:
             self._state.phase = phase
             if attempt is not None:
@@ -187,6 +188,12 @@ class Reporter:
         """Tell what the point of a restore gives."""
         with self._lock:
             self._state.point = text
+            self._state.version += 1
+
+    def waits(self, text: str | None) -> None:
+        """Tell what the run waits for; None: for nothing any more."""
+        with self._lock:
+            self._state.waits = text
             self._state.version += 1
 
     def planned(self, ranges: Iterable[ProgressRange], *, topics: int, idle: int = 0) -> None:
@@ -294,6 +301,7 @@ class Reporter:
                 seconds_left=seconds_left,
                 executors=state.executors,
                 point=state.point,
+                waits=state.waits,
             )
 
     def _rate(self, now: float) -> tuple[int | None, int | None]:

@@ -407,6 +407,16 @@ def test_the_format_of_an_archive_cannot_be_changed_but_how_it_is_written_and_ke
             {"topics": {"partitionCount": 3, "partitions": [{"topic": "a", "partition": 0}]}},
             "partitions may not be given with it",
         ),
+        (
+            {"source": {"storage": {"uri": "file:///a", "volume": {"claimName": "c"}}, "retrieval": {}}},
+            "retrieval has no effect with a file:// uri",
+        ),
+        (
+            {"drill": {}, "source": {"storage": {"uri": S3}, "retrieval": {}}},
+            "source.retrieval has no effect with drill",
+        ),
+        ({"source": {"storage": {"uri": S3}, "retrieval": {"tier": "Fast"}}}, 'Unsupported value: "Fast"'),
+        ({"source": {"storage": {"uri": S3}, "retrieval": {"days": 0}}}, "greater than or equal to 1"),
         ({"topics": {"partitioner": "crc32"}}, "partitioner has no effect without partitionCount"),
         ({"topics": {"partitionCount": 3, "partitioner": "fnv1a"}}, 'Unsupported value: "fnv1a"'),
         ({"topics": {"partitionCount": 3}, "offsets": "Same"}, "offsets may not be Same with it"),

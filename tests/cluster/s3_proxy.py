@@ -48,6 +48,11 @@ class Exchange:
         kept = [line for line in head.split(b"\r\n") if not line.lower().startswith(self.proxy.hides)]
         return b"\r\n".join(kept) + separator + body
 
+    @property
+    def body(self) -> bytes:
+        """The body of the request."""
+        return self._request.partition(b"\r\n\r\n")[2]
+
     def send(self, data: bytes) -> None:
         self._client.sendall(data)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logkeep_engine.errors import ObjectExists, ObjectMissing
-from logkeep_engine.storage import ObjectInfo, Storage
+from logkeep_engine.storage import ColdObject, ObjectInfo, Storage
 from logkeep_engine.storage.base import ANYTHING, ObjectWriter, UnseenObject
 from tests.unit.erasure.erasing import Killed
 
@@ -89,6 +89,12 @@ class MemoryStore(Storage):
         for path in paths:
             self.step()
             self.objects.pop(path, None)
+
+    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+        return ()
+
+    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
+        raise NotImplementedError
 
     def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
         return tuple(UnseenObject(path, path) for path in sorted(self.hidden) if path.startswith(prefix))

@@ -15,7 +15,16 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from logkeep_engine.errors import ObjectExists, StorageUnavailable
-from logkeep_engine.storage import ANYTHING, Buffer, LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
+from logkeep_engine.storage import (
+    ANYTHING,
+    Buffer,
+    ColdObject,
+    LockedObject,
+    ObjectInfo,
+    ObjectWriter,
+    Storage,
+    UnseenObject,
+)
 from tests.simulation.process import Process, current
 
 T = TypeVar("T")
@@ -121,6 +130,12 @@ class ProcessStorage(Storage):
     def delete(self, paths: Iterable[str]) -> None:
         wanted = list(paths)
         self._do("delete", "", lambda: self._inner.delete(wanted))
+
+    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+        return self._inner.cold(listed)
+
+    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
+        self._inner.retrieve(cold, days, tier)
 
     def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
         return self._do("list", prefix, lambda: self._inner.unseen(prefix))

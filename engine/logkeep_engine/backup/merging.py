@@ -28,11 +28,12 @@ COMMIT_SEGMENTS = 20_000
 @dataclass(slots=True)
 class Merged:
     """How many segments were merged or copied into how many others, and the `faults` of those that are not whole: they
-    stay as they are."""
+    stay as they are, and so do those whose objects are `cold`."""
 
     segments: int = 0
     into: int = 0
     faults: tuple[str, ...] = ()
+    cold: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if not self.segments:
@@ -41,10 +42,14 @@ class Merged:
 
     @property
     def notes(self) -> list[str]:
-        if not self.faults:
-            return []
-        count = so_many(len(self.faults), "damaged segment")
-        return [f"{count} could not be merged, logkeep verify tells of them: first {self.faults[0]}"]
+        notes = []
+        if self.faults:
+            count = so_many(len(self.faults), "damaged segment")
+            notes.append(f"{count} could not be merged, logkeep verify tells of them: first {self.faults[0]}")
+        if self.cold:
+            count = so_many(len(self.cold), "merge")
+            notes.append(f"{count} of small segments left out, since objects are cold: first {self.cold[0]}")
+        return notes
 
 
 def merge_segments(
@@ -68,6 +73,7 @@ def merge_segments(
 
     def on_result(index: int, done: MoveDone) -> None:
         merged.faults += done.faults
+        merged.cold += done.cold
         waiting.extend(done.exchanges)
         if len(waiting) >= COMMIT_SEGMENTS:
             commit()

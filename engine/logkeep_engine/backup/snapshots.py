@@ -59,7 +59,7 @@ from logkeep_engine.compaction.spreading import (
 )
 from logkeep_engine.contract.compacted import CompactedTopics, Snapshots
 from logkeep_engine.contract.spec import KafkaBackupSpec
-from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, LogkeepError
+from logkeep_engine.errors import ArchiveDamaged, BatchTooLarge, LogkeepError, ObjectCold
 from logkeep_engine.limits import NO_LIMITS
 from logkeep_engine.log.cleanup import delete_retention
 from logkeep_engine.report import ProgressRange, Reporter
@@ -277,5 +277,5 @@ def do_or_tell(setting: CompactionSetting, task: Task, context: TaskContext) -> 
                 return copy_range(setting, task, context)
             case _:
                 return compact_partition(setting, task, context)
-    except (ArchiveDamaged, BatchTooLarge, TooManyKeys) as error:
+    except (ArchiveDamaged, BatchTooLarge, ObjectCold, TooManyKeys) as error:
         return error.with_traceback(None)  # which would hold what the task has in memory

@@ -83,6 +83,8 @@ class RunShown(AbstractContextManager["RunShown"]):
             say(self._line(progress))
 
     def _line(self, progress: RunProgress) -> str:
+        if progress.waits:
+            return f"{progress.phase.lower()}: {progress.waits}"
         if progress.phase in ("Starting", "Planning"):
             return progress.phase.lower()
         return (
@@ -93,7 +95,7 @@ class RunShown(AbstractContextManager["RunShown"]):
     def _show_bars(self, bars: Progress, progress: RunProgress) -> None:
         """The bar of the whole run, and below it those of the topics on which tasks work now."""
         done = f"{progress.partitions_done} of {progress.partitions} partitions{_speed(progress)}"
-        whole = f"[bold]{progress.phase}[/bold] {done}"
+        whole = f"[bold]{progress.phase}[/bold] {escape(visible(progress.waits)) if progress.waits else done}"
         self._bar(bars, _WHOLE, whole, progress.offsets_done, progress.offsets_total)
         moving = {topic.topic: topic for topic in progress.moving}
         for name in [name for name in self._tasks if name not in moving and name != _WHOLE]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from logkeep_engine.contract.anchor import Anchor
     from logkeep_engine.kafka.connection import KafkaConnection
     from logkeep_engine.toolbox.against import AgainstReport
+
+
+_SHOWN = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -118,13 +122,14 @@ def _verify(
 
         live = compare(archive, connection)
     whole = report.whole and (live is None or live.whole)
+    fault = bool(report.faults) or (live is not None and not live.whole)
     if output is Output.JSON:
         print_json({**report.to_json(), "whole": whole, **({} if live is None else {"against": live.to_json()})})
     else:
         _print_report(report)
         if live is not None:
             _print_against(live)
-    if not whole:
+    if fault:
         raise typer.Exit(int(ExitCode.FAILED))
 
 
@@ -133,14 +138,16 @@ def _print_report(report: VerifyReport) -> None:
         print_line(fault)
     for disagreement in report.disagreements:
         print_line(f"note: {disagreement}")
-    whole = "whole" if report.unread is None else "no fault in what was read"
-    word = whole if report.whole else f"{len(report.faults)} {'fault' if len(report.faults) == 1 else 'faults'}"
+    whole = "whole" if report.unread is None and not report.cold else "no fault in what was read"
+    word = whole if not report.faults else f"{len(report.faults)} {'fault' if len(report.faults) == 1 else 'faults'}"
     print_line(
         f"{word}: {report.objects} objects, {report.segments} segments, {report.records} records, "
         f"{human_bytes(report.bytes)} without fault; {len(report.orphans)} objects that no commit names"
     )
     if report.unread is not None:
         _print_unread(report.unread)
+    if report.cold:
+        _print_cold(report.cold)
 
 
 def _print_unread(unread: Unread) -> None:
@@ -149,6 +156,14 @@ def _print_unread(unread: Unread) -> None:
         f"not read: {so_many(unread.segments, 'segment')}, {human_bytes(unread.bytes)}, whose objects are there in "
         f"their sizes or named above. This was verification {unread.done} of {unread.parts} of a cycle, which read "
         f"{commits}; after all of them each object was read"
+    )
+
+
+def _print_cold(cold: Sequence[str]) -> None:
+    more = f" and {len(cold) - _SHOWN} more" if len(cold) > _SHOWN else ""
+    print_line(
+        f"cold: {so_many(len(cold), 'segment')}, whose objects are there in their sizes or named above, cannot be read "
+        f"before they are retrieved, so nothing proves them: {', '.join(cold[:_SHOWN])}{more}"
     )
 
 

@@ -178,7 +178,7 @@ class Progress(_Document):
     """
 
     run_id: str
-    phase: str  # Starting, Planning, Checking, Running, Snapshotting, Verifying, Finishing
+    phase: str  # Starting, Planning, Retrieving, Checking, Running, Snapshotting, Verifying, Finishing
     start_time: float
     update_time: float
     attempt: int = 1
@@ -195,12 +195,13 @@ class Progress(_Document):
     seconds_left: int | None = None
     executors: int | None = None  # as many were asked for; 0: the driver does the work itself
     point: str | None = None  # what the point of a restore gives
+    waits: str | None = None  # what the run waits for
 
     @property
     def percent(self) -> int:
         """0 to 100 by offsets; 100 when there is nothing to do and that is known."""
         if self.offsets_total == 0:
-            return 0 if self.phase in ("Starting", "Planning", "Checking") else 100
+            return 0 if self.phase in ("Starting", "Planning", "Retrieving", "Checking") else 100
         return min(100, self.offsets_done * 100 // self.offsets_total)
 
 
@@ -291,7 +292,8 @@ class HeldTopics:
 @dataclass(frozen=True)
 class DrillFacts:
     """The findings of a drill: the seconds from its start until the last record was acknowledged, and until all was
-    verified. `partitions` were restored. `report` is the URI of the document that tells all of it.
+    verified. `partitions` were restored, without so many `cold_segments`. `report` is the URI of the document that
+    tells all of it.
 
     Only sampled drills have the numbers of the `cycle`: of `total` partitions, `drilled` were, and all are within so
     many `runs`."""
@@ -306,6 +308,7 @@ class DrillFacts:
     cycle: int = 0
     drilled: int = 0
     runs: int = 0
+    cold_segments: int = 0
 
 
 @dataclass(frozen=True)

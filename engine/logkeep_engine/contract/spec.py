@@ -28,6 +28,7 @@ from logkeep_engine.contract.point import PointSpec
 from logkeep_engine.contract.reconcile import ReconcileSpec
 from logkeep_engine.contract.restored_topics import Renames, RestoreTopics, TopicName, TopicRetention
 from logkeep_engine.contract.retention import Retention
+from logkeep_engine.contract.retrieval import Retrieval, refuse_without_classes
 from logkeep_engine.contract.schedule import ScheduleSpec
 from logkeep_engine.contract.storage import ArchiveSpec, StorageSpec
 from logkeep_engine.contract.values import (
@@ -322,11 +323,13 @@ class SourceSpec(Model):
     storage: ArchiveSpec | None = None
     expect_commit: AnchorText | None = None
     topic_ids: dict[str, TopicId] = Field(default={})
+    retrieval: Retrieval | None = None
 
     @model_validator(mode="after")
     def _one(self) -> SourceSpec:
         if (self.backup_ref is None) == (self.storage is None):
             raise ValueError("exactly one of backupRef and storage must be set")
+        refuse_without_classes(self.retrieval, self.storage)
         return self
 
 
@@ -473,6 +476,8 @@ class KafkaRestoreSpec(Model):
             raise ValueError("consumerGroups.restore may only be None with drill, which moves no groups")
         if self.topics.rename:
             raise ValueError("topics.rename has no effect with drill, which gives its topics names of its own")
+        if self.source.retrieval is not None:
+            raise ValueError("source.retrieval has no effect with drill, which leaves cold objects out")
         if self.topics.retention is not TopicRetention.REFUSE:
             raise ValueError("topics.retention has no effect with drill, which deletes its topics")
         if self.dry_run:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from logkeep_engine.storage import LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
+from logkeep_engine.storage import ColdObject, LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
 
 
 class ClippedStorage(Storage):
@@ -27,7 +28,7 @@ class ClippedStorage(Storage):
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         return [
-            ObjectInfo(info.path, min(info.size, self._ends.get(info.path, info.size)))
+            replace(info, size=min(info.size, self._ends.get(info.path, info.size)))
             for info in self._storage.list(prefix)
         ]
 
@@ -45,6 +46,12 @@ class ClippedStorage(Storage):
 
     def delete(self, paths: Iterable[str]) -> None:
         raise self._refusal()
+
+    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+        return self._storage.cold(listed)
+
+    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
+        self._storage.retrieve(cold, days, tier)
 
     def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
         return self._storage.unseen(prefix)

@@ -31,7 +31,8 @@ from logkeep_engine.errors import ArchiveDamaged
 from logkeep_engine.restore.context import RestoreContext
 from logkeep_engine.restore.plan import PartitionSurvey
 from logkeep_engine.restore.selection import Choice
-from logkeep_engine.storage import Storage
+from logkeep_engine.restore.waking import Used, cold_of, listed_in, refuse_cold
+from logkeep_engine.storage import ObjectInfo, Storage
 from logkeep_engine.tasks import TaskContext, in_groups
 
 DAMAGE = "damage.json"
@@ -76,11 +77,13 @@ def check_segments(task: CheckTask, context: TaskContext) -> CheckedSegments:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The findings of the check of an archive, when it may continue."""
+    """The findings of the check of an archive, when it may continue. `cold`: nothing was read, since a dry run does not
+    wait for cold objects."""
 
     surveys: tuple[PartitionSurvey, ...] = ()
     loss: tuple[LossFact, ...] = ()
     warnings: tuple[str, ...] = ()
+    cold: bool = False
 
 
 class ArchiveCheck:
@@ -92,15 +95,11 @@ class ArchiveCheck:
         self._run_tasks = context.run_tasks
 
     def check(self, state: ArchiveState, choices: Sequence[Choice]) -> Findings:
-        """Check all that will be restored. Raises ArchiveDamaged if something is damaged, unless the spec says to skip
-        it.
+        """Check all that will be restored. Raises ObjectCold if some of it cannot be read now, and ArchiveDamaged if
+        something is damaged, unless the spec says to skip it.
         """
         partitions = [(choice.source, partition) for choice in choices for partition in range(choice.source.partitions)]
-        used = [
-            (topic.name, entry)
-            for topic, partition in partitions
-            for entry in state.segments.get((topic.topic_id, partition), ())
-        ]
+        used = used_of(state, choices)
         refuse = self._context.spec.on_damaged_archive is OnDamagedArchive.REFUSE
         faults = self._missing_or_short(used)
         if faults and refuse and not self._context.dry_run:  # which looks at the rest, too
@@ -144,14 +143,18 @@ class ArchiveCheck:
                 loss.append(LossFact(topic.name, partition, lost.start, lost.end, lost.reason))
         return loss
 
-    def _missing_or_short(self, used: Sequence[tuple[str, SegmentEntry]]) -> list[Damage]:
-        """The objects that are missing or have another size, found by one listing of each topic."""
+    def _missing_or_short(self, used: Used) -> list[Damage]:
+        """The objects that are missing or have another size, found by one listing of each topic. Raises ObjectCold."""
         sizes: dict[str, int] = {}
-        for folder in sorted({entry.topic_folder(topic) for topic, entry in used}):
-            sizes.update((info.path, info.size) for info in self._storage.list(folder))
+        classed: list[ObjectInfo] = []
+        for info in listed_in(self._storage, used):
+            sizes[info.path] = info.size
+            if info.storage_class:
+                classed.append(info)
+        refuse_cold(self._storage, cold_of(self._storage, used, classed))
         return [fault for topic, entry in used for fault in missing_or_short(self._storage, topic, entry, sizes)]
 
-    def _verify(self, used: Sequence[tuple[str, SegmentEntry]]) -> tuple[list[Damage], dict[_Key, SegmentTransactions]]:
+    def _verify(self, used: Used) -> tuple[list[Damage], dict[_Key, SegmentTransactions]]:
         most = _CHECK_BYTES
         if used:
             size = sum(entry.bytes for _, entry in used)
@@ -242,6 +245,16 @@ class ArchiveCheck:
             "whole with spec.onDamagedArchive: Skip.",
             faults=tuple(str(fault) for fault in faults),
         )
+
+
+def used_of(state: ArchiveState, choices: Sequence[Choice]) -> Used:
+    """The segments of the topics, each with the name of its topic."""
+    return [
+        (choice.source.name, entry)
+        for choice in choices
+        for partition in range(choice.source.partitions)
+        for entry in state.segments.get((choice.source.topic_id, partition), ())
+    ]
 
 
 def _key(entry: SegmentEntry) -> _Key:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -94,6 +94,12 @@ class Planned:
     def clip(self, key: Partition) -> Clip | None:
         """The part of an archived partition that is restored; None: all of it."""
         return None if self.plan.point is None else self.plan.point.clip(key)
+
+    def used(self) -> Iterator[tuple[str, SegmentEntry]]:
+        """All segments that are restored, each with the name of its archived topic."""
+        for topic in self.plan.topics:
+            for partition in topic.archived_partitions:
+                yield from ((topic.source, entry) for entry in self.segments(topic, partition))
 
     def segments(self, topic: TopicPlan, partition: int) -> Sequence[SegmentEntry]:
         """The archived segments that go to a partition of a target topic."""

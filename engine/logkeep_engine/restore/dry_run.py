@@ -26,7 +26,8 @@ from logkeep_engine.contract.dry_run import (
 from logkeep_engine.contract.emitting import EmittedFacts
 from logkeep_engine.contract.restored_topics import TopicRetention
 from logkeep_engine.contract.spec import RestoreOffsets, RestoreVerification
-from logkeep_engine.errors import BrokerRefused, LogkeepError
+from logkeep_engine.contract.values import so_many
+from logkeep_engine.errors import BrokerRefused, LogkeepError, ObjectCold
 from logkeep_engine.kafka.client import RawClient
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.kafka.transactions import id_refused
@@ -235,7 +236,11 @@ def _aborted(context: RestoreContext, planned: Planned) -> AbortedPreview:
     """The records of aborted transactions in all that is still to be restored."""
     done = _done_already(context, planned)
     left = [(topic, part) for topic, part in with_task(planned) if (topic.topic_id, part.partition) not in done]
-    return preview_aborted((restore_task(context, planned, *item) for item in left), _MOST_READ)
+    try:
+        return preview_aborted((restore_task(context, planned, *item) for item in left), _MOST_READ)
+    except ObjectCold:  # the plan has told which objects are
+        size = sum(entry.bytes for topic, part in left for entry in planned.segments(topic, part.partition))
+        return AbortedPreview(None, size)
 
 
 def _without_aborted(part: PreviewedPartition, aborted: AbortedPreview, *, whole: bool) -> PreviewedPartition:
@@ -327,8 +332,11 @@ def _positions(
             "be read: `logkeep groups plan` shows it"
         )
         return [], [told]
-    maps = predicted_maps(context, planned)
-    found = preview_groups(context, planned, context.spec.consumer_groups, maps, target=False)
+    try:
+        maps = predicted_maps(context, planned)
+        found = preview_groups(context, planned, context.spec.consumer_groups, maps, target=False)
+    except ObjectCold as error:
+        return [], [f"where {so_many(len(chosen), 'position')} of consumer groups would be: {error.message}"]
     return [_planned_position(item) for item in found], []
 
 

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TypeVar
 
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import with_snapshots
 from logkeep_engine.contract.spec import IfTopicExists, RestoreOffsets, RestoreVerification
-from logkeep_engine.errors import SpecError, TopicGone
-from logkeep_engine.kafka.client import RawClient
+from logkeep_engine.errors import ObjectCold, SpecError, TopicGone
 from logkeep_engine.kafka.effective import effective_topic_configs
 from logkeep_engine.kafka.internal import CONSUMER_OFFSETS
 from logkeep_engine.kafka.queries import NO_TOPIC_ID
 from logkeep_engine.kafka.topics import NewTopicPlan
 from logkeep_engine.log.cleanup import BROKER_RETENTION_KEYS, topic_defaults
 from logkeep_engine.restore import groups, point
-from logkeep_engine.restore.check import ArchiveCheck, Findings
+from logkeep_engine.restore.check import ArchiveCheck, Findings, used_of
 from logkeep_engine.restore.context import Planned, RestoreContext
 from logkeep_engine.restore.derived import derived
 from logkeep_engine.restore.division.partitioners import refuse_other_partitioners, with_partitioners
 from logkeep_engine.restore.division.step import refuse_many_pairs
+from logkeep_engine.restore.drill.cold import warm_part
 from logkeep_engine.restore.emitting import refuse_too_many
 from logkeep_engine.restore.emptiness import refuse_damaged, refuse_empty, refuse_unfinished, told_empty
 from logkeep_engine.restore.everything import check_everything
@@ -33,13 +32,13 @@ from logkeep_engine.restore.keeping import check_keeping, lacks_own, refuse_goin
 from logkeep_engine.restore.keys import refuse_without_key
 from logkeep_engine.restore.outside import refuse_outside
 from logkeep_engine.restore.plan import (
-    NEEDS_PRODUCER_ID,
     PointPlan,
     RestorePlan,
     TopicPlan,
     batching_of,
     spec_digest,
 )
+from logkeep_engine.restore.producer_ids import with_producer_ids
 from logkeep_engine.restore.replacing import (
     check_replaceable,
     refuse_unconfirmed,
@@ -71,10 +70,7 @@ from logkeep_engine.restore.topics import (
     topic_facts,
     topic_segments,
 )
-
-T = TypeVar("T")
-
-_AT_ONCE = 32
+from logkeep_engine.restore.waking import Waking
 
 
 class RestorePlanner:
@@ -85,13 +81,17 @@ class RestorePlanner:
         self._spec = context.spec
         self._control = context.control
         self._digest = spec_digest(context.spec)
+        self._waking = Waking(context)
 
     def load_or_make(self) -> Planned:
-        """The plan of an earlier start of this run, or a new one.
+        """The plan of an earlier start of this run, or a new one, when all that it reads can be read.
 
-        Raises SpecError if the run was begun with another spec, archive or cluster, and RestoreBusy if another run has
-        taken it over.
+        Raises SpecError if the run was begun with another spec, archive or cluster, RestoreBusy if another run has
+        taken it over, and ObjectCold for what cannot be read and is not to be retrieved.
         """
+        return self._waking.awake(self._load_or_make)
+
+    def _load_or_make(self) -> Planned:
         with self._context.refusals:
             refuse_taken_over(self._context.state)
         known = stored_plan(self._context.state)
@@ -103,6 +103,8 @@ class RestorePlanner:
                 store_plan(self._context, planned.plan)
             return planned
         planned = self._loaded(known)
+        self._waking.reads(list(planned.used()))
+        self._waking.require()
         with self._context.refusals:
             refuse_unconfirmed_plan(self._control, known, self._spec, self._context.state.name(PLAN))
         return planned
@@ -198,19 +200,24 @@ class RestorePlanner:
         seen = point.choose(context.archive, spec.point)
         with refusals:
             refuse_unfinished(seen, context.archive.storage.uri, spec)
+        self._waking.may_read(seen.state)
         archived, selection = point.choose_topics(context.archive, seen.state, spec)
         choices = selection.choices
         archived = only_chosen(archived, spec.topics.partitions)
         pointed = point.plan_point(context.archive, archived, [choice.source for choice in choices], spec.point)
         whole = with_snapshots(archived)
         archived = point.state_at_point(context.archive, archived, spec.point, pointed.plan)
+        left_out: tuple[str, ...] = ()
         if context.drill is not None:
-            archived, choices = context.drill.narrowed(archived, choices)
+            warm = warm_part(context.archive.storage, archived, choices)
+            context.drill.cold_segments, left_out = warm.segments, warm.told
+            archived, choices = context.drill.narrowed(warm.archived, choices)
         archived = only_chosen(archived, spec.topics.partitions)
         existing = self._existing(choices)
         replaced = self._replaced(choices, existing)
         existing = {name: topic for name, topic in existing.items() if name not in replaced}
         warnings = [*seen.warnings, *selection.warnings, *pointed.warnings, *told_empty(archived, choices, whole)]
+        warnings += left_out
         with refusals:
             warnings += check_everything(context, archived)
         told, existing = self._check_targets(archived, choices, existing, replaced)
@@ -234,6 +241,8 @@ class RestorePlanner:
         planned = Planned(plan, archived, fresh=True)
         with refusals:
             refuse_many_pairs(plan)
+        if findings.cold:  # nothing more can be read
+            return planned
         for refuse in (refuse_without_key, refuse_outside, refuse_too_many):
             with refusals:
                 refuse(context, planned)
@@ -330,15 +339,30 @@ class RestorePlanner:
         """
         self._context.reporter.phase("Checking")
         refusals, findings = self._context.refusals, Findings()
+        self._waking.reads(used_of(archived, choices))
         if not self._spec.allow_empty:
-            with refusals:
+            # A dry run, which waits for nothing, hears from the check what is cold.
+            with refusals, suppress(*((ObjectCold,) if self._context.dry_run else ())):
                 refuse_empty(self._context.archive.storage, archived, choices, whole)
         with refusals:
-            findings = ArchiveCheck(self._context).check(archived, choices)
-        if not self._spec.allow_empty:
+            findings = self._findings(archived, choices)
+        if not self._spec.allow_empty and not findings.cold:
             with refusals:
                 refuse_damaged(archived, choices, findings.surveys)
         return replace(findings, loss=tuple(point.within(planned, choices, findings.loss)))
+
+    def _findings(self, archived: ArchiveState, choices: Sequence[Choice]) -> Findings:
+        """The findings of the check; in a dry run, which waits for nothing, what a restore would wait for."""
+        try:
+            return ArchiveCheck(self._context).check(archived, choices)
+        except ObjectCold as error:
+            if not self._context.dry_run:
+                raise
+            if self._waking.wanted is None:
+                self._context.refusals.add(error)
+                return Findings(cold=True)
+            told = error.message.removesuffix("; nothing was written to Kafka")
+            return Findings(cold=True, warnings=(f"{told}: it would have them retrieved, and wait",))
 
     def _replaced(
         self, choices: Sequence[Choice], existing: Mapping[str, ExistingTopic]
@@ -455,23 +479,4 @@ class RestorePlanner:
         return told_filling(fillings)
 
     def _with_producer_ids(self, plan: RestorePlan) -> RestorePlan:
-        """The plan with a producer id of its own for each partition that has something to restore."""
-        wanted = sum(
-            partition.producer_id == NEEDS_PRODUCER_ID for topic in plan.topics for partition in topic.partitions
-        )
-
-        async def ask() -> list[tuple[int, int]]:
-            async with RawClient(self._context.connection) as client:
-                return await _gather([client.init_producer_id] * wanted)
-
-        return plan.with_producer_ids([producer_id for producer_id, _ in asyncio.run(ask())] if wanted else [])
-
-
-async def _gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    slots = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(call: Callable[[], Awaitable[T]]) -> T:
-        async with slots:
-            return await call()
-
-    return list(await asyncio.gather(*(one(call) for call in calls)))
+        return with_producer_ids(self._context.connection, plan)

@@ -45,11 +45,23 @@ def require_object_path(path: str) -> None:
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """`path` is relative to the storage's URI; `size` in bytes; `modified` in seconds since the epoch, by the clock of
-    the store."""
+    the store. `storage_class` is the store's word; empty if it has none."""
 
     path: str
     size: int
     modified: float = field(default=0.0, compare=False)
+    storage_class: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ColdObject:
+    """An object that cannot be read before the store has retrieved it. `retrieving`: the store was asked to."""
+
+    info: ObjectInfo
+    retrieving: bool
+
+    def __str__(self) -> str:
+        return f"{self.info.path} ({self.info.storage_class})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +134,8 @@ class Storage(ABC):
 
     `tests/unit/storage/contract.py` asks every kind of storage the same questions.
 
-    Every method may raise StorageUnavailable (may pass), StorageRefused or CredentialsMissing, and BucketMissing.
+    Every method may raise StorageUnavailable (may pass), StorageRefused or CredentialsMissing, and BucketMissing; those
+    that read raise ObjectCold.
     """
 
     uri: str
@@ -200,6 +213,16 @@ class Storage(ABC):
     def delete_unseen(self, found: Iterable[UnseenObject]) -> tuple[LockedObject, ...]:
         """Delete what `unseen` has found, but for what the store keeps because it is locked: this is returned. Objects
         stay as they are; a writer that still writes what is deleted fails."""
+
+    @abstractmethod
+    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+        """Those of the listed objects that cannot be read now, since they lie in a cold storage class. Asks about none
+        whose class can be read at once."""
+
+    @abstractmethod
+    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
+        """Ask the store to make an object readable, for so many days; returns at once. One that it was asked for before
+        is no error."""
 
     def read(self, path: str, *, most: int = WHOLE_BYTES) -> bytes:
         """A whole object. Raises ObjectMissing, and ObjectTooLarge for one of more than `most` bytes."""

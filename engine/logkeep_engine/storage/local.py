@@ -20,6 +20,7 @@ from logkeep_engine.storage.base import (
     ANYTHING,
     WHOLE_BYTES,
     Buffer,
+    ColdObject,
     LockedObject,
     ObjectInfo,
     ObjectWriter,
@@ -177,6 +178,12 @@ class LocalStorage(Storage):
             if folder.exists():
                 with _os_errors(self, str(folder)):
                     _sync_folder(folder)
+
+    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+        return ()
+
+    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
+        raise TypeError(f"{self.uri} has no cold objects")
 
     def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
         folder, _, _ = prefix.rpartition("/")

@@ -77,6 +77,8 @@ def _progress(document: Progress) -> None:
             _integer(name, value, 0)
     if document.point is not None:
         _text("point", document.point)
+    if document.waits is not None:
+        _text("waits", document.waits)
     for topic in document.moving:
         _text("topic", topic.topic, MAX_TOPIC)
         _integers(done=topic.done, total=topic.total)
@@ -234,6 +236,7 @@ def _drill(facts: DrillFacts) -> None:
     _times(recoverySeconds=facts.recovery_seconds, verifiedSeconds=facts.verified_seconds)
     _integers(partitions=facts.partitions, records=facts.records, bytes=facts.bytes)
     _integers(total=facts.total, cycle=facts.cycle, drilled=facts.drilled, runs=facts.runs)
+    _integers(coldSegments=facts.cold_segments)
 
 
 def _emitted(facts: EmittedFacts) -> None:

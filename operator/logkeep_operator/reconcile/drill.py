@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from logkeep_engine.contract.values import human_duration
+from logkeep_engine.contract.values import human_duration, so_many
 from logkeep_operator.api import Condition, DrillStatus, Resource, Status, StatusOutcome
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.reconcile import conditions
@@ -47,6 +47,8 @@ def drill_status(resource: Resource, run_id: str, outcome: JobOutcome, end: date
     seconds = round(facts.recovery_seconds)
     if good:
         proved = f"{ended.message}; all are those of the archive, restored in {human_duration(seconds)}"
+        if facts.cold_segments:
+            proved += f"; {so_many(facts.cold_segments, 'segment')} with cold objects were left out and are not proved"
         ended = replace(ended, message=conditions.cut(proved))
     if facts.cycle and good:
         told = f"{facts.drilled}/{facts.total}, all partitions within {facts.runs} runs"

@@ -422,6 +422,8 @@ class _Reconciliation(Starting):
         if trouble is not None:
             self.trouble_event(trouble.reason, trouble.message, run.id)
             return self._say(run, phase, trouble.reason, trouble.message)
+        if documents.progress is not None and documents.progress.waits and driver_runs:
+            return self._say(run, phase, "Retrieving", documents.progress.waits)
         if phase is Phase.RUNNING:
             return self._say(run, phase, "Running", "The run is in progress.")
         return self._say(run, phase, "Pending", "The driver's pod is on its way.")

@@ -22,9 +22,12 @@ def backup(**changes: Any) -> dict[str, Any]:
     return spec | changes
 
 
+SOURCE = {"storage": {"uri": "s3://bucket/prefix"}}
+
+
 def restore(**changes: Any) -> dict[str, Any]:
     spec: dict[str, Any] = {
-        "source": {"storage": {"uri": "s3://bucket/prefix"}},
+        "source": SOURCE,
         "cluster": {"bootstrapServers": ["kafka:9092"]},
     }
     return spec | changes
@@ -540,6 +543,20 @@ BAD_RESTORES = [
     ),
     (restore(topics={"retention": "Keep"}), "spec.topics.retention", "Refuse"),
     (restore(drill={}, topics={"retention": "Hold"}), "spec", "topics.retention has no effect with drill"),
+    (
+        restore(source={"storage": {"uri": "file:///a"}, "retrieval": {}}),
+        "spec.source",
+        "retrieval has no effect with a file:// uri",
+    ),
+    (restore(source={**SOURCE, "retrieval": {"tier": "Fast"}}), "spec.source.retrieval.tier", "'Standard', 'Bulk'"),
+    (restore(source={**SOURCE, "retrieval": {"days": 0}}), "spec.source.retrieval.days", "greater than or equal to 1"),
+    (restore(source={**SOURCE, "retrieval": {"days": 366}}), "spec.source.retrieval.days", "less than or equal to 365"),
+    (restore(source={**SOURCE, "retrieval": {"maxWait": "1"}}), "spec.source.retrieval.maxWait", "is not a duration"),
+    (
+        restore(source={**SOURCE, "retrieval": {}}, drill={}),
+        "spec",
+        "source.retrieval has no effect with drill, which leaves cold objects out",
+    ),
     (restore(topics={"partitionCount": 0}), "spec.topics.partitionCount", "greater than or equal to 1"),
     (restore(topics={"partitionCount": 10_001}), "spec.topics.partitionCount", "less than or equal to 10000"),
     (

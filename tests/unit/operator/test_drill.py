@@ -91,6 +91,15 @@ def test_a_good_drill_is_told_in_the_status_of_the_backup() -> None:
     assert world.step().told is None
 
 
+def test_what_a_drill_has_left_out_as_cold_is_not_claimed() -> None:
+    world = drill()
+    world.reports(result=world.result(drill=replace(FACTS, cold_segments=7), verification=GOOD))
+    world.job_is(active=0, complete=True)
+    world.settle()
+    message = "; all are those of the archive, restored in 12m 5s; 7 segments with cold objects were left out and are "
+    assert message + "not proved" in str(told(world).message)
+
+
 def test_seconds_and_words_of_the_recovery_time_are_the_same() -> None:
     world = drill()
     world.reports(result=world.result(drill=replace(FACTS, recovery_seconds=2.6), verification=GOOD))

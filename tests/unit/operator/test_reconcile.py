@@ -963,6 +963,26 @@ def test_a_driver_without_executors_for_a_minute_is_noticed(phase: str) -> None:
     assert "kubectl logs driver-pod" in world.message()
 
 
+def test_what_a_driver_waits_for_is_in_the_status_until_it_goes_on() -> None:
+    world = started()
+    world.driver()
+    told = (
+        "The store is retrieving 3 objects (2.0 KiB) in the storage class GLACIER: a, b, c; 0 of 3 can be read so far."
+    )
+    world.reports(world.progress(phase="Retrieving", waits=told))
+    world.settle()
+    assert world.condition("Ready") == ("False", "Retrieving")
+    assert world.condition("Reconciling") == ("True", "Retrieving")
+    assert world.message() == told
+    assert (world.status.phase, world.status.progress.phase) == (Phase.RUNNING, "Retrieving")  # type: ignore[union-attr]
+    world.pass_time(minutes=4)
+    world.settle()
+    assert world.condition("Ready") == ("False", "Retrieving")
+    world.reports(world.progress(phase="Running", executors=0))
+    world.settle()
+    assert world.condition("Ready") == ("False", "Running")
+
+
 def test_a_driver_that_does_the_work_itself_needs_no_executors() -> None:
     world = started()
     world.driver()

@@ -24,6 +24,7 @@ from logkeep_engine.archive.reading.partition import NeighbouringReads, fetched_
 from logkeep_engine.archive.writing.log_writer import LogSegment, Packing
 from logkeep_engine.archive.writing.packs import PACK_BYTES, TaskPacks
 from logkeep_engine.contract.spec import Compression
+from logkeep_engine.errors import ObjectCold
 from logkeep_engine.log.segment import AbortedTxn
 from logkeep_engine.storage import Storage
 from logkeep_engine.tasks import TaskContext, in_groups
@@ -62,10 +63,11 @@ class MoveWork:
 @dataclass(frozen=True, slots=True)
 class MoveDone:
     """The new segments in the place of the old ones, and the `faults` of segments that are not whole: these stay, and
-    with them those with which they were to be merged."""
+    with them those with which they were to be merged. So do those of which objects are `cold`."""
 
     exchanges: tuple[Exchange, ...]
     faults: tuple[str, ...]
+    cold: tuple[str, ...] = ()
 
 
 def files_of(entry: SegmentEntry) -> PackFiles:
@@ -104,9 +106,14 @@ def move_task(place: RewritePlace, work: MoveWork, context: TaskContext) -> Move
     packing = Packing(TaskPacks(place.storage, place.epoch, work.number, attempt), work.below)
     exchanges: list[Exchange] = []
     faults: list[str] = []
+    cold: list[str] = []
     try:
         for move in work.moves:
-            damage = [item for entry in move.entries for item in check_all(storage, move.topic, entry).damage]
+            try:
+                damage = [item for entry in move.entries for item in check_all(storage, move.topic, entry).damage]
+            except ObjectCold as error:
+                cold.append(error.message)
+                continue
             if damage:
                 faults.append(str(damage[0]))
                 continue
@@ -116,7 +123,7 @@ def move_task(place: RewritePlace, work: MoveWork, context: TaskContext) -> Move
                 found = _Merging(storage, place, move, attempt, packing).done()
             exchanges += (Exchange(entry, found, move.line) for entry in move.entries)
         packing.packs.commit()
-        return MoveDone(tuple(exchanges), tuple(faults))
+        return MoveDone(tuple(exchanges), tuple(faults), tuple(cold))
     finally:
         packing.packs.abort()
 

@@ -26,7 +26,8 @@ newer commit names is no damage, whatever is left of it. What was removed before
 has replaced it and a run with a hold needs it (see `kept_fronts`).
 
 An incremental verification (`increments`) does not read all segments: of those that it leaves out it compares only the
-sizes of their objects, and it does not look for what only all segments of a partition together show.
+sizes of their objects, and it does not look for what only all segments of a partition together show. It is the same
+with segments whose objects are cold: they are named, and nothing is claimed of them.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from logkeep_engine.archive.reading.partition import NeighbouringReads
 from logkeep_engine.archive.reading.transactions import fold
 from logkeep_engine.archive.writing.record_files import is_made_again
 from logkeep_engine.contract.anchor import Anchor
-from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch
+from logkeep_engine.errors import ArchiveDamaged, ArchiveMismatch, ObjectCold
 from logkeep_engine.storage import Storage
 
 
@@ -89,8 +90,9 @@ class VerifyReport:
     """`objects` counts those that were looked at; `bytes` and `records` are those of segments without damage.
 
     `orphans`: objects of topics, and packs, that no commit names. `disagreements`: transactions of which marker
-    and index say different things. Nothing is lost by either: readers hold to the marker. `unread` is None if
-    everything was read."""
+    and index say different things. Nothing is lost by either: readers hold to the marker. `unread` is None if no
+    increment was asked for. `cold` names the logs of segments that could not be read, since objects of theirs are cold;
+    `bytes` and `records` are without them."""
 
     objects: int
     segments: int
@@ -100,10 +102,12 @@ class VerifyReport:
     orphans: list[str]
     disagreements: list[str] = field(default_factory=list)
     unread: Unread | None = None
+    cold: list[str] = field(default_factory=list)
 
     @property
     def whole(self) -> bool:
-        return not self.faults
+        """Whether the archive is known to be whole, as far as it was to be read."""
+        return not self.faults and not self.cold
 
     def to_json(self) -> dict[str, Any]:
         unread = {} if self.unread is None else {"unread": asdict(self.unread)}
@@ -150,7 +154,8 @@ def verify(
     reading.end_partition()
     listed = _listed(archive.storage, state)
     left = (
-        (entry, list(missing_or_short(archive.storage, chosen[entry.topic_id], entry, listed))) for entry in left_out
+        (entry, list(missing_or_short(archive.storage, chosen[entry.topic_id], entry, listed)))
+        for entry in (*left_out, *reading.cold)
     )
     damaged = _still_named(archive, state, [*reading.damaged, *(item for item in left if item[1])])
     faults.extend(chain.from_iterable(damage for _, damage in damaged))
@@ -165,7 +170,15 @@ def verify(
         cycle.after(state, [entry for entry, _ in damaged], catalog.compared, catalog_damaged).store(archive)
     objects = 1 + catalog.objects + reading.objects
     return VerifyReport(
-        objects, reading.total, reading.good_bytes, reading.records, faults, orphans, reading.disagreements, unread
+        objects,
+        reading.total - len(reading.cold),
+        reading.good_bytes,
+        reading.records,
+        faults,
+        orphans,
+        reading.disagreements,
+        unread,
+        [entry.stem(chosen[entry.topic_id]) + entry.log_suffix for entry in reading.cold],
     )
 
 
@@ -201,22 +214,29 @@ class _Reading:
         self.objects = self.records = self.good_bytes = 0
         self.damaged: list[tuple[SegmentEntry, list[Damage]]] = []
         self.disagreements: list[str] = []
+        self.cold: list[SegmentEntry] = []
         self._done = 0
+        self._holed = False
         self._transactions: list[SegmentTransactions] = []
         self._packs: set[str] = set()
         self._key: Partition | None = None
 
-    def take(self, entry: SegmentEntry, checked: SegmentCheck) -> None:
-        """Add the next segment. Those of a partition follow one another, and so do those of a branch."""
+    def take(self, entry: SegmentEntry, checked: SegmentCheck | None) -> None:
+        """Add the next segment. Those of a partition follow one another, and so do those of a branch. None: objects of
+        it are cold, so transactions cannot be followed through it."""
         transactions = self._transactions
         if (entry.topic_id, entry.partition) != self._key or (
             transactions and entry.base_offset < transactions[-1].base_offset
         ):
             self.end_partition()
             self._key = entry.topic_id, entry.partition
+        self._done += 1
+        if checked is None:
+            self.cold.append(entry)
+            self._holed = True
+            return
         if checked.transactions is not None:
             transactions.append(checked.transactions)
-        self._done += 1
         shared = {} if entry.pack_files is None else entry.objects(self._chosen[entry.topic_id])
         self.objects += len(entry.objects(self._chosen[entry.topic_id])) - len(self._packs.intersection(shared))
         self._packs.update(shared)
@@ -228,9 +248,10 @@ class _Reading:
 
     def end_partition(self) -> None:
         """Note that no further segment of the partition comes."""
-        if self._key is not None and self._follows:
+        if self._key is not None and self._follows and not self._holed:
             self.disagreements.extend(_disagreements(self._chosen, self._state, self._key, self._transactions))
         self._transactions.clear()
+        self._holed = False
 
     def progress(self) -> VerifyProgress:
         """All that is done so far."""
@@ -246,13 +267,13 @@ def _disagreements(
 
 def _verified(
     storage: Storage, chosen: dict[str, str], entries: Iterable[SegmentEntry], workers: int
-) -> Iterator[tuple[SegmentEntry, SegmentCheck]]:
-    """Entries in order with what was found of them; a few ahead of the caller."""
-    waiting: deque[tuple[SegmentEntry, Future[SegmentCheck]]] = deque()
+) -> Iterator[tuple[SegmentEntry, SegmentCheck | None]]:
+    """Entries in order with what was found of them; a few ahead of the caller. None: objects of it are cold."""
+    waiting: deque[tuple[SegmentEntry, Future[SegmentCheck | None]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="logkeep-verify") as pool:
         try:
             for entry in entries:
-                waiting.append((entry, pool.submit(check_all, storage, chosen[entry.topic_id], entry)))
+                waiting.append((entry, pool.submit(_checked, storage, chosen[entry.topic_id], entry)))
                 if len(waiting) > 2 * workers:
                     first, result = waiting.popleft()
                     yield first, result.result()
@@ -261,6 +282,13 @@ def _verified(
                 yield first, result.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _checked(storage: Storage, topic: str, entry: SegmentEntry) -> SegmentCheck | None:
+    try:
+        return check_all(storage, topic, entry)
+    except ObjectCold:
+        return None
 
 
 def _listed(storage: Storage, state: ArchiveState) -> dict[str, int]:

@@ -31,6 +31,7 @@ from logkeep_engine.storage import (
     DEFAULT_BLOCK,
     WHOLE_BYTES,
     Buffer,
+    ColdObject,
     LockedObject,
     ObjectInfo,
     ObjectWriter,
@@ -265,6 +266,12 @@ class SigningStorage(Storage):
 
     def delete_unlocked(self, paths: Iterable[str]) -> tuple[LockedObject, ...]:
         return self.under.delete_unlocked(paths)
+
+    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+        return self.under.cold(listed)
+
+    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
+        self.under.retrieve(cold, days, tier)
 
     def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
         return self.under.unseen(prefix)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from logkeep_engine.archive import names
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.storage import LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
+from logkeep_engine.storage import ColdObject, LockedObject, ObjectInfo, ObjectWriter, Storage, UnseenObject
 
 NEIGHBOURS_BYTES = 1 << 20
 """So many bytes of a pack are read at once at least."""
@@ -112,6 +112,12 @@ class NeighbouringReads(Storage):
 
     def delete(self, paths: Iterable[str]) -> None:
         self._storage.delete(paths)
+
+    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+        return self._storage.cold(listed)
+
+    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
+        self._storage.retrieve(cold, days, tier)
 
     def unseen(self, prefix: str) -> tuple[UnseenObject, ...]:
         return self._storage.unseen(prefix)

@@ -172,6 +172,7 @@ class DrillRun(RestoreRun):
             records=done.records,
             bytes=done.bytes,
             report="",
+            cold_segments=scope.cold_segments,
             **_of_cycle(scope),
         )
         told = replace(done, warnings=tuple(warnings), verification=facts, drill=measured, offset_map="")
@@ -207,6 +208,7 @@ class DrillRun(RestoreRun):
             "cycle": measured.cycle,
             "drilled": measured.drilled,
             "runs": measured.runs,
+            "coldSegments": measured.cold_segments,
             "verification": context.state.name(DOCUMENT),
             "page": context.state.name(PAGE),
             "warnings": list(done.warnings),

@@ -21,13 +21,14 @@ TOKEN_DIGITS = 12
 class DrillScope:
     """The scope of one attempt. `token` is random, 12 hexadecimal digits: no two attempts have topics of one name.
     `owner` is the resource whose drill it is. With a `cycle` only some partitions are restored: `sample` has them when
-    the drill is planned."""
+    the drill is planned, and `cold_segments` the number of segments that it leaves out."""
 
     prefix: str
     token: str
     cycle: DrillCycle | None = None
     sample: DrillSample | None = field(default=None, compare=False)
     owner: str = field(default="", compare=False)
+    cold_segments: int = field(default=0, compare=False)
 
     @property
     def beginning(self) -> str:

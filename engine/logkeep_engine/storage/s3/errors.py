@@ -9,6 +9,7 @@ from logkeep_engine.errors import (
     BucketMissing,
     CredentialsMissing,
     LogkeepError,
+    ObjectCold,
     ObjectExists,
     ObjectMissing,
     StorageRefused,
@@ -21,6 +22,7 @@ _MISSING_OBJECT = {"NoSuchKey", "404"}
 _EXISTS = {"PreconditionFailed", "412"}
 _CONFLICT = {"ConditionalRequestConflict", "OperationAborted", "409"}
 _UPLOAD_GONE = {"NoSuchUpload"}
+_RETRIEVED = {"RestoreAlreadyInProgress", "ObjectAlreadyInActiveTierError"}
 _NOT_KNOWN = {"InvalidArgument", "InvalidRequest"}
 _CREDENTIALS = {
     "InvalidAccessKeyId",
@@ -50,6 +52,10 @@ class BehindEnd(LogkeepError):
 
 class NotUnderstood(StorageRefused):
     """The store does not know what it was asked for, or some of it."""
+
+
+class RetrievedAlready(StorageRefused):
+    """The store is retrieving the object, or has done so."""
 
 
 class UploadGone(StorageRefused):
@@ -116,6 +122,15 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
             f"{where} refused the credentials for {name}: {code}.",
             hint=f"Check {place.keys.access}, {place.keys.secret}, {place.keys.field}.region and the clock.",
         )
+    if code == "InvalidObjectState":
+        return _cold(error, name)
+    if code in _RETRIEVED:
+        return RetrievedAlready(name)
+    if code == "GlacierExpeditedRetrievalNotAvailable":
+        return StorageRefused(
+            f"{name}: {where} has no room for an expedited retrieval ({code}).",
+            hint="Take tier Standard in spec.source.retrieval.",
+        )
     if status in (401, 403) or code == "AccessDenied":
         return StorageRefused(
             f"{where} denied access to {name}: {code or status}.",
@@ -139,6 +154,20 @@ def _translate_answer(error: Any, place: S3Place, name: str) -> LogkeepError:
         return UploadGone(name)
     kind = NotUnderstood if code in _NOT_KNOWN else StorageRefused
     return kind(f"{name}: {where} answered {code or status}.", hint="Check storage.endpoint and storage.region.")
+
+
+def _cold(error: Any, name: str) -> ObjectCold:
+    """The error about an object that was asked for and is cold: the store may say how."""
+    told = {**error.response.get("Error", {}), **error.response}
+    found = (str(told.get(key) or "") for key in ("StorageClass", "AccessTier"))
+    where = ", ".join(filter(None, found)) or "a cold storage class"
+    return ObjectCold(f"{name} lies in {where} and cannot be read before it is retrieved.", hint=COLD_HINT)
+
+
+COLD_HINT = (
+    "A restore has the objects that it reads retrieved if spec.source.retrieval says so. For anything else, retrieve "
+    "them with the store's own tools (RestoreObject) and wait until they can be read."
+)
 
 
 def is_silence(error: Exception) -> bool:

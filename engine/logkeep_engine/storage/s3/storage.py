@@ -12,6 +12,7 @@ from logkeep_engine.errors import ObjectMissing, StorageRefused, StorageUnavaila
 from logkeep_engine.storage.base import (
     ANYTHING,
     WHOLE_BYTES,
+    ColdObject,
     LockedObject,
     ObjectInfo,
     ObjectWriter,
@@ -19,6 +20,7 @@ from logkeep_engine.storage.base import (
     UnseenObject,
     is_object_path,
 )
+from logkeep_engine.storage.s3.cold import cold_objects, retrieve
 from logkeep_engine.storage.s3.errors import MAY_PASS, BehindEnd
 from logkeep_engine.storage.s3.pages import listed
 from logkeep_engine.storage.s3.place import S3Place
@@ -128,8 +130,15 @@ class S3Storage(Storage):
                 path = item["Key"][len(self._place.prefix) :]
                 # Others are "folders" that some tools make, and keys that no request of ours may name.
                 if is_object_path(path):
-                    found.append(ObjectInfo(path, item["Size"], item["LastModified"].timestamp()))
+                    modified = item["LastModified"].timestamp()
+                    found.append(ObjectInfo(path, item["Size"], modified, item.get("StorageClass", "")))
         return sorted(found, key=lambda info: info.path)
+
+    def cold(self, listed: Iterable[ObjectInfo]) -> tuple[ColdObject, ...]:
+        return cold_objects(self._place, self._requests, listed)
+
+    def retrieve(self, cold: ColdObject, days: int, tier: str) -> None:
+        retrieve(self._place, self._requests, cold, days, tier)
 
     def delete(self, paths: Iterable[str]) -> None:
         for failed in self._delete([{"Key": self._place.key(path)} for path in paths]):

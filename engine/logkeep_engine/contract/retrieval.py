@@ -1,0 +1,43 @@
+"""How a restore has objects retrieved that lie in a cold storage class, as written in `spec.source.retrieval`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from logkeep_engine.contract.model import Model
+from logkeep_engine.contract.storage import StorageSpec
+from logkeep_engine.contract.values import Duration, parse_duration
+
+DEFAULT_DAYS = 7
+MAX_DAYS = 365
+DEFAULT_MAX_WAIT = "3d"  # S3 takes up to two for the slowest tier of the coldest class
+
+
+class RetrievalTier(StrEnum):
+    """How fast the store retrieves an object, and at which price."""
+
+    STANDARD = "Standard"
+    BULK = "Bulk"
+    EXPEDITED = "Expedited"
+
+
+class Retrieval(Model):
+    """`days`: so long the retrieved copies can be read. `maxWait`: a start of the driver waits at most so long."""
+
+    tier: RetrievalTier = RetrievalTier.STANDARD
+    days: Annotated[int, Field(ge=1, le=MAX_DAYS)] = DEFAULT_DAYS
+    max_wait: Duration = DEFAULT_MAX_WAIT
+
+    @property
+    def max_wait_seconds(self) -> int:
+        """The longest wait, in seconds."""
+        return parse_duration(self.max_wait)
+
+
+def refuse_without_classes(wanted: Retrieval | None, storage: StorageSpec | None) -> None:
+    """Raises ValueError for a storage in which no object is ever cold."""
+    if wanted is not None and storage is not None and storage.uri.startswith("file:"):
+        raise ValueError("retrieval has no effect with a file:// uri, which has no storage classes")
