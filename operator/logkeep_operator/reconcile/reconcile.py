@@ -37,6 +37,7 @@ from logkeep_operator.reconcile.outcome import (
 )
 from logkeep_operator.reconcile.plan import (
     DeleteJob,
+    EnsureAccess,
     Plan,
     SuspendJob,
 )
@@ -49,12 +50,13 @@ from logkeep_operator.reconcile.step import CRDS_OUTDATED, INVALID_SPEC, NOT_ALL
 from logkeep_operator.reconcile.trouble import find_trouble, silent_driver, unreadable
 from logkeep_operator.reconcile.turns import Turns
 from logkeep_operator.reconcile.waiting import Waiting
-from logkeep_operator.resources import ROLE_DRIVER, check_allowed, job_name
+from logkeep_operator.resources import ROLE_DRIVER, check_allowed, job_name, needs_access_objects
 from logkeep_operator.settings import EngineSettings
 
 RESYNC_SECONDS = 30.0
 AT_REST_AFTER = timedelta(minutes=10)
 _NO_QUEUE = Turns()
+_WITHOUT_ACCESS = ("DriverNotCreated", "NoExecutors", "NoProgress")
 _SUSPENDED_AFTER_SUCCESS = "The last run has succeeded; no other is started while spec.suspend is true."
 
 
@@ -408,6 +410,7 @@ class _Reconciliation(Starting):
         result = last_result(documents, drivers)
         failure = attempt_failure(result, drivers)
         if trouble is not None:
+            self._make_access_again(trouble.reason)
             self.trouble_event(trouble.reason, trouble.message, run.id)
             return self._say(run, phase, trouble.reason, trouble.message)
         if failure and not driver_runs and self._is_last(result, drivers):
@@ -427,6 +430,14 @@ class _Reconciliation(Starting):
         if phase is Phase.RUNNING:
             return self._say(run, phase, "Running", "The run is in progress.")
         return self._say(run, phase, "Pending", "The driver's pod is on its way.")
+
+    def _make_access_again(self, reason: str) -> None:
+        """Make accounts and rights of the namespace again, once when the run gets into a trouble that their deletion
+        brings: no pod can be made for a deleted account, and no progress be written without rights."""
+        ready = self.before.condition("Ready")
+        turns = reason in _WITHOUT_ACCESS and (ready is None or ready.reason != reason)
+        if turns and needs_access_objects(self.spec.spark):
+            self.actions.append(EnsureAccess(self.resource.key.namespace))
 
     def _is_last(self, result: RunResult | None, drivers: list[PodState]) -> bool:
         """Whether the Job will start no other attempt after the one that failed."""

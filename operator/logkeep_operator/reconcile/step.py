@@ -14,6 +14,7 @@ from logkeep_operator.api import Condition, HistoryEntry, Phase, ProgressStatus,
 from logkeep_operator.api.status import MAX_HISTORY, moment_of, timestamp
 from logkeep_operator.reconcile import conditions
 from logkeep_operator.reconcile.archive import goes_back, with_archive
+from logkeep_operator.reconcile.bounded import bounded
 from logkeep_operator.reconcile.coverage import coverage_condition, coverage_of, coverage_status
 from logkeep_operator.reconcile.drill import drill_status, is_drill
 from logkeep_operator.reconcile.found import FoundRun, to_be_adopted, unknown_runs, with_entry
@@ -405,7 +406,7 @@ class Step:
             self._tell_risk(risk)
             wanted = (*wanted, risk)
         merged = conditions.merge(self.before, wanted, self.resource.generation, self.now)
-        self.status = replace(self.status, phase=phase, conditions=merged)
+        self.status = bounded(replace(self.status, phase=phase, conditions=merged))
         return Plan(
             actions=tuple(self.actions),
             events=tuple(self.events),

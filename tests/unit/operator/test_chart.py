@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -334,7 +335,8 @@ def test_times_with_which_no_replica_could_act_are_refused(value: str) -> None:
 def test_every_value_is_in_the_schema_and_documented() -> None:
     text = (CHART / "values.yaml").read_text()
     schema = json.loads((CHART / "values.schema.json").read_text())
-    assert set(yaml.safe_load(text)) == set(schema["properties"]) - {"global"}
+    of_others = {"enabled", "global"}  # a chart that this one is a part of
+    assert set(yaml.safe_load(text)) == set(schema["properties"]) - of_others
 
 
 def fields_of(part: dict[str, Any], path: str = "") -> list[str]:
@@ -366,3 +368,68 @@ def test_the_reference_names_every_field(plural: str) -> None:
     lines = section.split("### status")[0].replace("\n  ", " ")
     said = set(re.findall(r"^- `[\w.]+`: (.*)$", lines, re.MULTILINE))
     assert set(refusals_of(schema["properties"]["spec"])) == said
+
+
+def without(values: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """The values without one of them."""
+    name, *below = path
+    rest = {key: value for key, value in values.items() if key != name}
+    return {**rest, name: without(values[name], tuple(below))} if below else rest
+
+
+def paths_of(values: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found = []
+    for name, value in values.items():
+        found.append((*path, name))
+        if isinstance(value, dict) and name not in ("resources", "podSecurityContext", "securityContext"):
+            found += paths_of(value, (*path, name))
+    return found
+
+
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+@pytest.mark.parametrize("path", paths_of(VALUES), ids=".".join)
+def test_a_value_that_an_earlier_version_did_not_have_is_named_or_does_not_matter(
+    path: tuple[str, ...], tmp_path: Path
+) -> None:
+    """`helm upgrade --reuse-values` renders with the values of the release before, defaults included."""
+    chart = tmp_path / "logkeep"
+    shutil.copytree(CHART, chart)
+    (chart / "values.yaml").write_text(yaml.safe_dump(without(VALUES, path)))
+    done = system.run([tools.helm(), "template", "logkeep", chart, "--kube-version", "1.34.0"], check=False)
+    if done.returncode:
+        assert f"missing property '{path[-1]}'" in done.stderr
+    else:
+        assert [body for body in yaml.safe_load_all(done.stdout) if body] != []
+    required = path[-1] not in ("tag", "digest", "name", "annotations", "namespaces")
+    assert bool(done.returncode) or not required or path[0] in OPTIONAL
+
+
+OPTIONAL = {
+    *("imagePullSecrets", "podAnnotations", "podLabels", "nodeSelector", "tolerations", "affinity"),
+    "priorityClassName",
+}
+
+
+def test_the_chart_is_part_of_another_one(tmp_path: Path) -> None:
+    """Its values are below its name there, with what the other chart switches it on by."""
+    chart = tmp_path / "platform"
+    (chart / "templates").mkdir(parents=True)
+    dependency = {"name": "logkeep", "version": "0.1.0", "condition": "logkeep.enabled"}
+    about = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [dependency]}
+    (chart / "Chart.yaml").write_text(yaml.safe_dump(about))
+    shutil.copytree(CHART, chart / "charts/logkeep")
+    values = {"global": {"domain": "x"}, "logkeep": {"enabled": True, "replicas": 1}}
+    (chart / "values.yaml").write_text(yaml.safe_dump(values))
+
+    def rendered(*more: str) -> list[dict[str, Any]]:
+        command: list[str | Path] = [tools.helm(), "template", "infra", chart, "--namespace", "sys", *more]
+        done = system.run([*command, "--kube-version", "1.34.0"])
+        return [body for body in yaml.safe_load_all(done.stdout) if body]
+
+    (deployment,) = (body for body in rendered() if body["kind"] == "Deployment")
+    assert (deployment["metadata"]["name"], deployment["spec"]["replicas"]) == ("infra-logkeep", 1)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "logkeep-operator:0.1.0"
+    assert rendered("--set", "logkeep.enabled=false") == []

@@ -328,3 +328,36 @@ def test_a_report_that_cannot_be_is_not_read(report: Any) -> None:
     whole = json.loads(begun().result(outcome="DryRun").to_json())
     with pytest.raises(Unreadable):
         read(RunResult, json.dumps({**whole, "dryRun": report}))
+
+
+def test_a_status_stays_within_its_bound_whatever_a_dry_run_has_found() -> None:
+    topic, said, most = "t" * 249, "ü" * 5000, 2**62
+    planned = PlannedTopic(
+        topic=topic, source=topic, partitions=5, replicas=3, records=most, configs={f"k{n}": "v" * 900 for n in range(40)}
+    )  # fmt: skip
+    position = PlannedPosition(
+        group=said, topic=topic, partition=1, source_offset=most, timestamp=1, target_offset=most
+    )
+    report = DryRunReport(
+        refused=100,
+        refusals=(PlannedRefusal(code="X", message=said),) * 100,
+        topics_shown=(planned,) * 100,
+        groups_shown=(PlannedGroup(group=said, positions=most),) * 100,
+        positions_shown=(position,) * 100,
+        cluster_state=PlannedClusterState(
+            source_run="r", acls_shown=(said,) * 100, held_back_shown=(said,) * 100, quotas_shown=(said,) * 100,
+            users_shown=(said,) * 100,
+        ),
+        not_checked=(said,) * 100,
+    )  # fmt: skip
+    world = World("KafkaBackup", backup_spec(dryRun=True))
+    world.annotate("again " + "é" * 200)
+    world.step()
+    world.reports(result=world.result(outcome="DryRun", dry_run=report))
+    world.settle()
+    found = world.status.dry_run
+    assert found is not None
+    assert (found.refused, len(found.refusals), len(found.group_list)) == (100, 20, 20)
+    assert found.group_list[0].group.endswith("ü…")
+    assert len(json.dumps(world.status.to_dict(), ensure_ascii=False).encode()) < 128 << 10
+    assert world.status.last_handled_run == "again " + "é" * 200, "what is compared is never cut"

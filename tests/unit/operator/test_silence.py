@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from logkeep_operator.api import Phase
+from logkeep_operator.reconcile import EnsureAccess
 from tests.unit.operator.test_reconcile import started
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, backup_spec
 
 RUNS = ("False", "Running")
 SILENT = ("False", "NoProgress")
@@ -129,3 +130,19 @@ def test_what_cannot_be_read_is_a_word_of_the_driver_too() -> None:
     world.pass_time(minutes=6)
     world.settle()
     assert world.condition("Ready") == SILENT
+
+
+@pytest.mark.parametrize("account", [None, "team-a"])
+def test_accounts_and_rights_that_were_deleted_are_made_again_once_when_the_driver_falls_silent(
+    account: str | None,
+) -> None:
+    world = World("KafkaBackup", backup_spec(spark={"serviceAccountName": account} if account else {}))
+    world.settle()
+    world.job_is(active=1)
+    world.driver("Running")
+    world.reports(progress=world.progress())
+    world.settle()
+    world.pass_time(minutes=6)
+    made = [action for _ in range(3) for action in world.step().actions if isinstance(action, EnsureAccess)]
+    assert world.condition("Ready")[1] == "NoProgress"
+    assert made == ([EnsureAccess(world.resource.key.namespace)] if account is None else [])

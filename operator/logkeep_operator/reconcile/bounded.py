@@ -1,0 +1,36 @@
+"""The bound of a whole status. Each list and each text in it has a bound of its own, but with the longest names that
+Kafka allows all of them together would be too much."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+from logkeep_operator.api import Status
+from logkeep_operator.api.part import StatusPart
+from logkeep_operator.reconcile.conditions import cut
+
+MAX_STATUS_BYTES = 128 << 10
+_SHORTER = (512, 256, 128, 64)  # characters of a text
+# People read these parts, and no decision does.
+_TOLD = ("cluster_state", "coverage", "dry_run", "held_topics", "history", "loss", "progress", "warnings")
+
+
+def bounded(status: Status) -> Status:
+    """The status, whose texts are cut shorter and shorter until it is within the bound."""
+    for most in _SHORTER:
+        if len(json.dumps(status.to_dict(), ensure_ascii=False).encode()) < MAX_STATUS_BYTES:
+            break
+        status = replace(status, **{name: _cut(getattr(status, name), most) for name in _TOLD})
+    return status
+
+
+def _cut(value: Any, most: int) -> Any:
+    if type(value) is str:  # and no word of a list
+        return cut(value, most)
+    if isinstance(value, tuple):
+        return tuple(_cut(item, most) for item in value)
+    if isinstance(value, StatusPart):
+        return replace(value, **{part.name: _cut(getattr(value, part.name), most) for part in fields(value)})
+    return value
