@@ -333,7 +333,8 @@ def test_a_report_that_cannot_be_is_not_read(report: Any) -> None:
 def test_a_status_stays_within_its_bound_whatever_a_dry_run_has_found() -> None:
     topic, said, most = "t" * 249, "ü" * 5000, 2**62
     planned = PlannedTopic(
-        topic=topic, source=topic, partitions=5, replicas=3, records=most, configs={f"k{n}": "v" * 900 for n in range(40)}
+        topic=topic, source=topic, partitions=5, replicas=3, records=most,
+        configs={f"k{n}": "v" * 900 for n in range(40)},
     )  # fmt: skip
     position = PlannedPosition(
         group=said, topic=topic, partition=1, source_offset=most, timestamp=1, target_offset=most
