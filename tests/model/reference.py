@@ -21,7 +21,7 @@ HOUR = 3_600_000
 @dataclass(frozen=True)
 class Rec:
     """A record. `place` is the offset by which it comes to lie before a point in the order of the log: its own, or that
-    of its transaction's marker. `told`: a consumer of committed records sees it."""
+    of its transaction's marker. `told`: a consumer of committed records sees it. `batch`: the offset of its batch."""
 
     offset: int
     time: int
@@ -29,6 +29,7 @@ class Rec:
     value: bytes | None
     place: int
     told: bool = True
+    batch: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Log:
                 *row,
                 place=base + at if commits is None or self.plain else behind,
                 told=commits is not False,
+                batch=base,
             )
             for at, row in enumerate(rows)
         )
@@ -168,6 +170,14 @@ class Line:
             lost={at for at in self.lost if at < offset},
             cut=True,
         )
+
+    def within(self, ranges: Sequence[tuple[int, int]]) -> Line:
+        """The line with the records of these ranges of offsets."""
+
+        def some(records: dict[int, Rec]) -> dict[int, Rec]:
+            return {at: rec for at, rec in records.items() if any(start <= at < end for start, end in ranges)}
+
+        return replace(self.copy(), read=some(self.read), written=some(self.written), log=some(self.log))
 
     def copy(self) -> Line:
         """The line as it is now."""

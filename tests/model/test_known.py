@@ -6,6 +6,7 @@ A history that fails prints itself as it stands here: paste it, name it, say wha
 import pytest
 
 from tests.model.actions import (
+    AddPartition,
     Backup,
     Clean,
     Convert,
@@ -263,6 +264,35 @@ TIME_BELOW_LIMITS = history(
     Backup(snapshots=True, retains=True),
     Backup(),
 )
+# Records that are late, and overwritten before a run has read them, are missing at times below those before them.
+LATE_AND_OVERWRITTEN = history(
+    Settings("compact"),
+    Write("c"),
+    Backup(),
+    Write(hours=48),
+    Write("b", commits=True),
+    Clean(),
+    Backup(),
+)
+# What a killed conversion has brought is there still when an erasure has taken it from the source.
+CONVERTED_THEN_ERASED = history(
+    Settings("compact", format="Records"),
+    Write(),
+    AddPartition(),
+    Backup(),
+    Convert("Records", dies=11),
+    Erase(),
+    Convert("Records"),
+)
+# Segments are not merged across the end of a generation that is being read: it could never be activated.
+MERGED_BESIDE_A_GENERATION = history(
+    Settings("compact"),
+    Write(commits=True),
+    Backup(pieces=2),
+    Write(),
+    Backup(generation="part", merges=2),
+    Backup(generation="whole"),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -304,6 +334,9 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(KEPT_BEFORE_SNAPSHOTS, id="kept_before_snapshots"),
         pytest.param(COMPACTED_AFTER_LIMITS, id="compacted_after_limits"),
         pytest.param(TIME_BELOW_LIMITS, id="time_below_limits"),
+        pytest.param(LATE_AND_OVERWRITTEN, id="late_and_overwritten"),
+        pytest.param(CONVERTED_THEN_ERASED, id="converted_then_erased"),
+        pytest.param(MERGED_BESIDE_A_GENERATION, id="merged_beside_a_generation"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

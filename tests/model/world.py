@@ -116,7 +116,8 @@ class Settings(Pasted):
 @dataclass
 class Target:
     """The archive that conversions into one format have made. `died`: the run id of a killed one. `planned`: up
-    to where it has set out to convert, once its plan is stored; `ends`: where it has ended, if that is earlier."""
+    to where it has set out to convert, once its plan is stored; `ends`: where it has ended, if that is earlier.
+    `begun`: the records that runs without a success have brought."""
 
     store: MemoryStore
     runs: int = 0
@@ -124,6 +125,17 @@ class Target:
     lines: dict[Key, Line] = field(default_factory=dict)
     planned: dict[Key, int] | None = None
     ends: dict[Key, int] = field(default_factory=dict)
+    begun: dict[Key, Line] = field(default_factory=dict)
+
+    def add_begun(self, seen: dict[Key, Line]) -> None:
+        """Note what of these lines the archive has. An erasure in the source leaves it there."""
+        if self.store.version(ARCHIVE) is None:
+            return
+        state = Archive.open(self.store).load()
+        for key, line in seen.items():
+            found = line.within(state.accounted_for(*key))
+            found.add_erased(self.begun.get(key))
+            self.begun[key] = found
 
 
 class World:
@@ -554,15 +566,18 @@ class World:
             target.planned = {key: line.end for key, line in seen.items()}
         if done.outcome == "Succeeded" if done is not None else _has_succeeded(target.store, run_id):
             state = Archive.open(target.store).load()
-            target.died, target.lines, target.ends = "", seen, {}
+            target.died, target.lines, target.ends, begun, target.begun = "", seen, {}, target.begun, {}
             if target.planned is not None:  # a run that goes on does not look for more partitions
                 target.lines = {key: line for key, line in seen.items() if key in target.planned or key in before}
             for key, line in target.lines.items():
                 line.add_erased(before.get(key))
+                line.add_erased(begun.get(key))
                 accounted = state.accounted_for(*key) or [(0, 0)]
                 # A run that goes on has what it has planned, and what else it needs to be exact.
                 if (target.planned or {}).get(key, line.end) <= accounted[-1][1] < line.end:
                     target.ends[key] = accounted[-1][1]
+        else:
+            target.add_begun(seen)
         return done
 
 

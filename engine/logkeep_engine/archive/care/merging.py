@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from logkeep_engine.archive.care.moving import SegmentMove
 from logkeep_engine.archive.catalog.entry import Layout
 from logkeep_engine.archive.catalog.facts import Partition
+from logkeep_engine.archive.catalog.generations import passive_of
 from logkeep_engine.archive.catalog.held_lines import PartitionFacts
 from logkeep_engine.archive.catalog.held_tables import removed_tables, tables_of
 from logkeep_engine.archive.catalog.packed import PackedSegments, PackId, packs_of
@@ -59,7 +60,9 @@ def moves_of(state: ArchiveState, rules: MergeRules) -> list[SegmentMove]:
             continue
         tables[key, line] = segments
         rows = facts[key, line] = list(packed_facts(segments.packed))
-        for numbers in _to_merge(rows, _begins(state.own_facts(key)[line], rows[0].start), ends, rules):
+        passive = passive_of(state, key)
+        apart = None if passive is None else passive.end
+        for numbers in _to_merge(rows, _begins(state.own_facts(key)[line], rows[0].start), ends, rules, apart):
             merged.setdefault((key, line), set()).update(numbers)
             found.append(SegmentMove(state.topics[key[0]].name, line, tuple(segments[at] for at in numbers)))
     packs = _to_clear(state, facts, merged, rules)
@@ -80,9 +83,11 @@ def _begins(own: PartitionFacts, first: int) -> int:
     return missing[0][0] if missing else first
 
 
-def _to_merge(rows: Sequence[PackedFacts], begins: int, ends: Sequence[int], rules: MergeRules) -> Iterator[list[int]]:
+def _to_merge(
+    rows: Sequence[PackedFacts], begins: int, ends: Sequence[int], rules: MergeRules, apart: int | None
+) -> Iterator[list[int]]:
     """The numbers of neighbours that become one segment. The first of a line is that of `begins` if nothing is missing
-    before it."""
+    before it. None lies across `apart`: a generation that is being read ends there, and what follows joins it."""
     if len(rows) < rules.count:
         return
     runs = [bisect_left(ends, row.first_epoch) for row in rows]
@@ -91,17 +96,18 @@ def _to_merge(rows: Sequence[PackedFacts], begins: int, ends: Sequence[int], rul
         for at, (run, row) in enumerate(zip(runs, rows, strict=True))
         if row.gaps or row.start != (rows[at - 1].end if at else begins)
     }
-    for group in _neighbours(rows, [run not in sparse for run in runs], rules.below):
+    for group in _neighbours(rows, [run not in sparse for run in runs], rules.below, apart):
         for part in parts_to_merge([rows[at].size for at in group], rules):
             yield [group[at] for at in part]
 
 
-def _neighbours(rows: Sequence[PackedFacts], may: Sequence[bool], below: int) -> Iterator[list[int]]:
-    """The numbers of segments that lie side by side and are written alike."""
+def _neighbours(rows: Sequence[PackedFacts], may: Sequence[bool], below: int, apart: int | None) -> Iterator[list[int]]:
+    """The numbers of segments that lie side by side, on one side of `apart`, and are written alike."""
     group: list[int] = []
     for at, row in enumerate(rows):
         fits = may[at] and row.pack is not None and row.size < below and not row.legacy
-        if group and not (fits and row.kind == rows[group[-1]].kind):
+        is_after = apart is not None and row.start >= apart > rows[at - 1].start
+        if group and (is_after or not (fits and row.kind == rows[group[-1]].kind)):
             yield group
             group = []
         if fits:

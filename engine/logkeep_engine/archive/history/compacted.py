@@ -216,8 +216,9 @@ def _lost(gaps: Iterable[Gap]) -> Iterator[Range]:
 
 class SparseRange(NamedTuple):
     """Offsets [start, end) that one backup has archived after records of them had been overwritten: a state that ends
-    between `start` and `end` lacks these. `before` and `last` are the highest times (ms) of records below `start` and
-    below `end`; NO_TIME: there are none."""
+    between `start` and `end` lacks these. Times (ms) at which it does are later than `before`, and up to `last`, the
+    highest one of records below `end`. `before` is the highest time of records below `start`, or the lowest one of a
+    batch in the range: what is missing may be as late as its neighbours. NO_TIME: there are none."""
 
     start: int
     end: int
@@ -243,6 +244,8 @@ def sparse_ranges(state: ArchiveState, key: Partition) -> Iterator[SparseRange]:
         for entry in group:
             if start is None and without(reached, entry.next_offset if entry.gaps else entry.base_offset, there):
                 start, before = reached, last
+            if start is not None:
+                before = min(before, entry.times.min_base_timestamp)
             reached, last = entry.next_offset, max(last, entry.times.max_timestamp)
         if start is not None and at < len(runs) and runs[at].kind == BACKUP:
             yield SparseRange(start, reached, before, last)
