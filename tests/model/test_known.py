@@ -293,6 +293,18 @@ MERGED_BESIDE_A_GENERATION = history(
     Backup(generation="part", merges=2),
     Backup(generation="whole"),
 )
+# An erasure has taken what it has taken, and not what brokers had removed after it.
+ERASED_THEN_OVERWRITTEN = history(
+    Settings("compact", format="Records"),
+    Backup(),
+    Recreate(),
+    Write(),
+    Backup(),
+    Erase(),
+    Write("Aaa"),
+    Clean(),
+    Backup(),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -337,6 +349,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(LATE_AND_OVERWRITTEN, id="late_and_overwritten"),
         pytest.param(CONVERTED_THEN_ERASED, id="converted_then_erased"),
         pytest.param(MERGED_BESIDE_A_GENERATION, id="merged_beside_a_generation"),
+        pytest.param(ERASED_THEN_OVERWRITTEN, id="erased_then_overwritten"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

@@ -198,7 +198,7 @@ def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
     erasure has taken records. Whether offsets were missing before in a segment that an erasure has rewritten is
     unknown."""
     own = state.own_facts(key)[0]
-    accounted, there = own.accounted, together(erased_ranges(state, key, end), _lost(own.gaps))
+    accounted, there = own.accounted, together(erased_ranges(state, key, end, surely=True), _lost(own.gaps))
     reached = accounted[0][0] if accounted else 0
     for entry in own.table(key):
         if entry.base_offset >= end:
@@ -234,7 +234,7 @@ def sparse_ranges(state: ArchiveState, key: Partition) -> Iterator[SparseRange]:
     if entries is None or not state.topics[key[0]].was_compacted:
         return
     accounted, runs = state.accounted_for(*key), _ended(state)
-    erased, lost = erased_ranges(state, key, accounted[-1][1]), _lost(state.gaps.get(key, ()))
+    erased, lost = erased_ranges(state, key, accounted[-1][1], surely=True), _lost(state.gaps.get(key, ()))
     there = together(together(erased, state.removed.get(key, ())), lost)
     epochs = [run.epoch for run in runs]
     reached = accounted[0][0]
