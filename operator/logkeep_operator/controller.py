@@ -252,7 +252,7 @@ class Controller:
                 self._act(key.namespace, action)
             except ApiRefused as error:
                 self.places.leave(key)
-                if _has_made_room(plan, action) and not isinstance(error, NameTaken):
+                if _has_deleted_others(plan, action) and not isinstance(error, NameTaken):
                     raise Conflict(f"{error}: a quota counts what was just deleted for a moment longer") from error
                 # The status must say why nothing happens; the work queue tries again, later and later.
                 reason = NAME_TAKEN if isinstance(error, NameTaken) else API_REFUSED
@@ -383,7 +383,7 @@ class Controller:
         self._bound.add(namespace)
 
 
-def _has_made_room(plan: Plan, refused: Action) -> bool:
+def _has_deleted_others(plan: Plan, refused: Action) -> bool:
     """Whether the plan has deleted ConfigMaps before the object that the API has refused. The next look has none left
     to delete."""
     before = plan.actions[: plan.actions.index(refused)]
