@@ -45,7 +45,7 @@ from logkeep_operator.answers import (
 )
 from logkeep_operator.api import API_VERSION, KINDS, Key, Resource, Status
 from logkeep_operator.api.asked import ASKED_KIND, AskedRun, AskedStatus
-from logkeep_operator.api.fields import Fields, served_fields
+from logkeep_operator.api.fields import Fields, known_fields, own_fields, served_fields
 from logkeep_operator.api.status import timestamp
 from logkeep_operator.bounds import MAX_CHILDREN_BYTES, MemoryBound, own_child
 from logkeep_operator.errors import AlreadyExists, AnswerTooLong, AnswerWrong, ApiUnavailable, Conflict, NotFound
@@ -144,7 +144,8 @@ class KubernetesCluster:
         """Replace the whole status. Raises Conflict when the resource is not what was read any more, and NotStored if
         fields were dropped."""
         path = _path(resource.key.kind, resource.key.namespace, resource.key.name, "status")
-        self._replace_status(path, resource.body, status.to_dict())
+        own = own_fields(status.to_dict(), known_fields(resource.key.kind)["status"])
+        self._replace_status(path, resource.body, own)
 
     # ---- KafkaBackupRuns
 

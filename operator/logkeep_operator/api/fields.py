@@ -81,6 +81,15 @@ def lacking(served: Fields, known: Fields) -> Iterator[str]:
             yield from (f"{name}.{path}" for path in lacking(found, below))
 
 
+def own_fields(value: Any, known: Fields | None) -> Any:
+    """A value without the fields that are not known: the type of a status has those of other kinds, too."""
+    if known is None:
+        return value
+    if isinstance(value, list):
+        return [own_fields(item, known) for item in value]
+    return {name: own_fields(item, known[name]) for name, item in value.items() if name in known}
+
+
 def keeps_more(metadata: Mapping[str, Any], served: Fields) -> bool:
     """Whether an object was written with fields of `spec` or `status` that are not served. They are hidden, and come
     back with the CRD that has them, but the next write of the object would delete them."""

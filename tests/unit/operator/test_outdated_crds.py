@@ -12,7 +12,7 @@ import pytest
 from logkeep_engine.contract.names import PLURALS
 from logkeep_operator.answers import check_stored
 from logkeep_operator.api import Key
-from logkeep_operator.api.fields import Fields, keeps_more, known_fields, lacking, served_fields
+from logkeep_operator.api.fields import Fields, keeps_more, known_fields, lacking, own_fields, served_fields
 from logkeep_operator.api.status import Status
 from logkeep_operator.crds import FRESH_SECONDS, OUTDATED_SECONDS, Crds, problem_of
 from logkeep_operator.errors import AnswerWrong, ApiUnavailable, NotStored
@@ -186,3 +186,18 @@ def test_crds_are_asked_for_again_after_a_while_and_sooner_while_they_are_old() 
         times[0] += OUTDATED_SECONDS
         assert (crds.problem(), gauge()) == ("", 0)
         assert api.asked.count(OPENAPI) == 3
+
+
+def test_fields_of_other_kinds_are_not_sent() -> None:
+    """A restore's archive has no time of a write: its CRD lacks the field, and what was sent would not be stored."""
+    status = Status.from_dict(
+        {
+            "phase": "Succeeded",
+            "archive": {"id": "a", "writeTime": "2026-11-28T16:00:00Z"},
+            "loss": [{"topic": "orders"}],
+        }
+    ).to_dict()
+    kept = own_fields(status, known_fields("KafkaRestore")["status"])
+    assert (kept["archive"], kept["phase"]) == ({"id": "a"}, "Succeeded")
+    assert kept["loss"] == status["loss"]
+    assert own_fields(status, known_fields("KafkaBackup")["status"]) == status
