@@ -110,7 +110,8 @@ def _place_of(rows: Sequence[Row], offset: int) -> FoundOffset:
 
 
 def _removals(world: World) -> tuple[Any, ...]:
-    """All that was removed, be it of lines that others have taken the place of, or replaced by a generation."""
+    """All that was removed, be it of lines that others have taken the place of, or replaced by a generation, and what
+    of that is not deleted yet."""
     state = world.state()
     lines = tuple(tuple(own.removed) for key in state.partitions() for own in state.own_facts(key))
-    return world.removals, sum(item.number for item in state.generations.values()), lines
+    return world.removals, sum(item.number for item in state.generations.values()), lines, state.unpurged

@@ -69,7 +69,8 @@ def _before_horizon(refused: Refused) -> bool:
 def _lacks_snapshot(refused: Refused, key: Key, end: int) -> bool:
     """Whether limits take from the topic, or took, and no snapshot of its line is of the point or older and has the
     whole log of the point after it."""
-    held = () if "branch" in refused.features else refused.world.state().snapshots.get(key, ())
+    # Snapshots that the state shows are of the last line.
+    held = () if refused.features & {"branch", "generation"} else refused.world.state().snapshots.get(key, ())
     taken = refused.world.reference.taken.get(key, ())
     helps = (item.end <= end and not any(item.end <= at < end for at in taken) for item in held)
     return "compact and delete" in refused.features and not any(helps)

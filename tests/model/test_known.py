@@ -7,6 +7,7 @@ import pytest
 
 from tests.model.actions import (
     AddPartition,
+    AddTopic,
     Backup,
     Clean,
     Convert,
@@ -305,6 +306,64 @@ ERASED_THEN_OVERWRITTEN = history(
     Clean(),
     Backup(),
 )
+# A merged segment, of which a log has left the end, says nothing of transactions in what has come in its place.
+ABORTED_THEN_CUT_OFF = history(
+    Settings("compact,delete"),
+    Write(),
+    Backup(),
+    Write(commits=False),
+    Backup(pieces=2),
+    CutOff(),
+    Write(commits=True),
+    Backup(merges=2),
+)
+# A topic whose log was read again was there before, though what it had then is gone: none with its name is taken.
+READ_AGAIN_AND_RECREATED = history(
+    Settings("compact", max_age=1),
+    Write(),
+    Backup(),
+    Write(),
+    Backup(),
+    Backup(),
+    Convert(),
+    Write(),
+    Clean(),
+    Backup(generation="whole"),
+    Write(),
+    CutOff(),
+    Backup(),
+    Recreate(),
+    Write(),
+    Backup(),
+)
+# A restore of what a generation has replaced cannot go on when that is deleted.
+REPLACED_THEN_DELETED = history(
+    Settings("compact", max_age=3, grace=1),
+    Write(),
+    Backup(),
+    Backup(retains=True, generation="whole"),
+    Restore("run", 2),
+    Wait(),
+    Backup(retains=True),
+)
+# The snapshot of a log that was read again is none of the log before.
+LIMITS_THEN_READ_AGAIN = history(
+    Settings("compact,delete", keep_runs=3, max_age=1),
+    Write(hours=48),
+    Backup(retains=True),
+    Backup(snapshots=True, generation="whole"),
+)
+# A merged segment is larger than those of which it was made, and kept points had them.
+MERGED_AND_TOO_MUCH = history(
+    Settings(keep_runs=3, max_bytes=400),
+    Write(commits=False),
+    AddTopic(),
+    Backup(segment=1),
+    Write(commits=True),
+    Backup(),
+    Backup(merges=2),
+    Backup(retains=True),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -350,6 +409,11 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(CONVERTED_THEN_ERASED, id="converted_then_erased"),
         pytest.param(MERGED_BESIDE_A_GENERATION, id="merged_beside_a_generation"),
         pytest.param(ERASED_THEN_OVERWRITTEN, id="erased_then_overwritten"),
+        pytest.param(ABORTED_THEN_CUT_OFF, id="aborted_then_cut_off"),
+        pytest.param(READ_AGAIN_AND_RECREATED, id="read_again_and_recreated"),
+        pytest.param(REPLACED_THEN_DELETED, id="replaced_then_deleted"),
+        pytest.param(LIMITS_THEN_READ_AGAIN, id="limits_then_read_again"),
+        pytest.param(MERGED_AND_TOO_MUCH, id="merged_and_too_much"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

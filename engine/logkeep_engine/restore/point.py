@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.archive.catalog.facts import Commit, GroupEntry, Partition, TopicEntry
+from logkeep_engine.archive.catalog.generations import generation_of
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.history.compacted import exact_by_snapshots, not_exact, with_snapshots
@@ -273,6 +274,9 @@ def sees_at(storage: Storage, archived: ArchiveState, point: PointSpec | None) -
     def ask(topic: TopicEntry) -> bool:
         try:
             plan = bounds_of_point(storage, archived, [topic], wanted, seen=archived.commit)
+            # What a log that was read again had before is gone. What it had before the first backup may be nothing.
+            if any(generation_of(archived, (topic.topic_id, at)).number > 1 for at in range(topic.partitions)):
+                refuse_inexact(archived, [topic], plan.ends, plan.before)
         except (SpecError, ArchiveDamaged):
             return True
         if any(_not_exact(archived, [topic], plan)):

@@ -28,8 +28,8 @@ class Item(NamedTuple):
     too old: by `time`, those of one partition by offset. `size_time` counts instead for those that are too much.
 
     `offset` is the base offset of a segment, or the end of a snapshot, on this `line`. `first` is the index of the
-    first kept point that has something of it, `whole` that of the first which has all of it, and `until` that after the
-    last, if another line has taken its place since (else FOR_EVER). A segment `below_floor` is one of a compacted topic
+    first kept point that has something of it, `whole` that of the first which has all of it as one, and `until` that
+    after the last, if another line has taken its place since (else FOR_EVER). A segment `below_floor` is one of a compacted topic
     for which a snapshot stands. With a reason in `stays` it is not looked at.
     """
 
@@ -234,13 +234,20 @@ class LineItems:
                 size_time,
                 line,
                 max(bisect_right(self.ends, entry.base_offset), self._lines.first_point(line)),
-                bisect_left(self._least, entry.next_offset),
+                self._first_with_whole(entry),
                 FOR_EVER,
                 False,
                 entry.transactional,
                 below,
                 "" if below else stays,
             )
+
+    def _first_with_whole(self, entry: SegmentEntry) -> int:
+        """The index of the first point that has all of a segment, as it is now: one that was merged since was several,
+        and some of them may have been within the limits."""
+        found = bisect_left(self._least, entry.next_offset)
+        is_as_archived = entry.archived_first == entry.archived_last == entry.epoch
+        return found if is_as_archived else max(found, bisect_right(self._lines.epochs, entry.epoch))
 
     def snapshots(self, in_use: Sequence[HeldSnapshot]) -> Iterator[Item]:
         """The snapshots, which are as old as the runs that have made them. Those in use stay."""

@@ -11,8 +11,8 @@ Pure.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
 from logkeep_engine.contract.nesting import WRONG
@@ -101,6 +101,19 @@ class SegmentTransactions:
     def without(cls, entry: SegmentEntry) -> SegmentTransactions:
         """The facts of a segment without transactional batches: there are none."""
         return cls(entry.base_offset, entry.next_offset, entry.epoch, (), not entry.gaps)
+
+    def below(self, end: int) -> SegmentTransactions:
+        """The facts of a log that is left at offset `end`: what is open there ends in another log."""
+        left = ((known.part.below(end), known.since) for known in self.parts)
+        parts = tuple(KnownPart(part, since) for part, since in left if part is not None)
+        return replace(self, next_offset=end, parts=parts)
+
+
+def txns_below(index: Iterable[AbortedTxn], end: int) -> Iterator[AbortedTxn]:
+    """The entries of a transaction index for the part of its segment below `end`."""
+    for txn in index:
+        if txn.first_offset < end:
+            yield txn if txn.last_offset < end else replace(txn, last_offset=end - 1)
 
 
 def _bound_to(entry: SegmentEntry) -> dict[str, str]:

@@ -9,12 +9,13 @@ is read as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import zip_longest
 
 from logkeep_engine.archive.catalog.entry import SegmentEntry
-from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions
+from logkeep_engine.archive.catalog.segment_transactions import SegmentTransactions, txns_below
 from logkeep_engine.archive.ranges import Range
 from logkeep_engine.archive.reading.damage import OnDamage
 from logkeep_engine.archive.reading.layouts import reader_of
@@ -50,23 +51,40 @@ def partition_outcomes(
     on_damage: OnDamage | None = None,
 ) -> TransactionOutcomes:
     """Facts that the indexes of a partition do not say. Damage as with `aborted_in`."""
+
+    def facts(entry: SegmentEntry, end: int | None) -> SegmentTransactions:
+        found = segment_transactions(storage, topic, entry, on_damage)
+        return found if end is None else found.below(end)
+
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
-        return fold(pool.map(lambda entry: segment_transactions(storage, topic, entry, on_damage), entries), kept)
+        return fold(pool.map(facts, entries, _left(entries)), kept)
+
+
+def _left(entries: Sequence[SegmentEntry]) -> list[int | None]:
+    """For each segment of a partition, the offset at which its log was left for the one that follows: what a merged
+    segment says of transactions from there on is of records that were cut off. None: it was not left."""
+    return [
+        entry.next_offset if after is not None and entry.next_offset < entry.uncut.next_offset else None
+        for entry, after in zip_longest(entries, entries[1:])
+    ]
 
 
 def transaction_index(
-    storage: Storage, topic: str, entries: Iterable[SegmentEntry], on_damage: OnDamage | None = None
+    storage: Storage, topic: str, entries: Sequence[SegmentEntry], on_damage: OnDamage | None = None
 ) -> list[AbortedTxn]:
     """The entries of all transaction indexes, several of which are read at once. One that is missing or altered is
     damage as with `aborted_in`."""
-    indexed = [entry for entry in entries if entry.files.txnindex_bytes]
+    indexed = [item for item in zip(entries, _left(entries), strict=True) if item[0].files.txnindex_bytes]
     if not indexed:
         return []
+
+    def read(item: tuple[SegmentEntry, int | None]) -> Sequence[AbortedTxn]:
+        entry, end = item
+        found = reader_of(entry).transaction_index(storage, topic, entry.uncut, on_damage) or ()
+        return found if end is None else list(txns_below(found, end))
+
     with ThreadPoolExecutor(_READERS, thread_name_prefix="logkeep-txn") as pool:
-        found = pool.map(
-            lambda entry: reader_of(entry).transaction_index(storage, topic, entry.uncut, on_damage), indexed
-        )
-        return [txn for some in found for txn in some or ()]
+        return [txn for some in pool.map(read, indexed) for txn in some]
 
 
 def segment_transactions(
