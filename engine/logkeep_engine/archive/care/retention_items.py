@@ -29,8 +29,8 @@ class Item(NamedTuple):
 
     `offset` is the base offset of a segment, or the end of a snapshot, on this `line`. `first` is the index of the
     first kept point that has something of it, `whole` that of the first which has all of it as one, and `until` that
-    after the last, if another line has taken its place since (else FOR_EVER). A segment `below_floor` is one of a compacted topic
-    for which a snapshot stands. With a reason in `stays` it is not looked at.
+    after the last, if another line has taken its place since (else FOR_EVER). A segment `below_floor` is one of a
+    compacted topic for which a snapshot stands. With a reason in `stays` it is not looked at.
     """
 
     time: int
