@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
-
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+from typing import TYPE_CHECKING, TypeVar
 
 from logkeep_engine.contract.names import ENV_SIGNING_DIR, FILE_PRIVATE_KEY, FILE_PUBLIC_KEYS
 from logkeep_engine.errors import ArchiveUnsigned, CredentialsMissing
+
+if TYPE_CHECKING:
+    # It takes 8 MiB and 30 ms: only who has keys imports it.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 UNSIGNED = ""
 """The signer and the signature of what nobody has signed."""
@@ -82,6 +82,8 @@ class SigningKeys:
         key = self.trusted.get(signer)
         if key is None:
             return False
+        from cryptography.exceptions import InvalidSignature
+
         try:
             key.verify(base64.b64decode(signature, validate=True), text)
         except (InvalidSignature, ValueError):
@@ -150,6 +152,8 @@ def _text(folder: str, name: str) -> str:
 
 def _parsed(folder: str, name: str, text: str, parse: Callable[[str], _Key]) -> list[_Key]:
     """The keys of a file. What is wrong is told without a word of what it holds."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+
     blocks = [found.group() for found in _BLOCK.finditer(text)] if "-----BEGIN" in text else text.split()
     try:
         keys = [parse(block) for block in blocks]
@@ -161,6 +165,9 @@ def _parsed(folder: str, name: str, text: str, parse: Callable[[str], _Key]) -> 
 
 
 def _private(block: str) -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     if not block.startswith("-----BEGIN"):
         return Ed25519PrivateKey.from_private_bytes(_raw(block))
     key = load_pem_private_key(block.encode(), None)
@@ -170,6 +177,9 @@ def _private(block: str) -> Ed25519PrivateKey:
 
 
 def _public(block: str) -> Ed25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
     if not block.startswith("-----BEGIN"):
         return Ed25519PublicKey.from_public_bytes(_raw(block))
     key = load_pem_public_key(block.encode())
