@@ -69,7 +69,7 @@ class TransactionPart:
         return max(self.last, self.marker)
 
     def below(self, end: int) -> TransactionPart | None:
-        """What of it lies below an offset, None: nothing does."""
+        """Return what of it lies below an offset, None if nothing does."""
         if self.end < end:
             return self
         if self.first < 0 or self.first >= end:
