@@ -384,10 +384,11 @@ class Controller:
 
 
 def _has_deleted_others(plan: Plan, refused: Action) -> bool:
-    """Whether the plan has deleted ConfigMaps before the object that the API has refused. The next look has none left
-    to delete."""
+    """Whether the plan has deleted ConfigMaps before the first object that it makes, which the API has refused. The
+    next look has none left to delete. Of a later object it may have those that this plan has made."""
     before = plan.actions[: plan.actions.index(refused)]
-    return isinstance(refused, Create) and any(isinstance(action, DeleteConfigMap) for action in before)
+    is_first = isinstance(refused, Create) and not any(isinstance(action, Create) for action in before)
+    return is_first and any(isinstance(action, DeleteConfigMap) for action in before)
 
 
 def _backup_of(resource: Resource) -> str | None:
