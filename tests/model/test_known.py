@@ -364,6 +364,8 @@ MERGED_AND_TOO_MUCH = history(
     Backup(merges=2),
     Backup(retains=True),
 )
+# Whether brokers had removed records from what an erasure has rewritten is unknown.
+OVERWRITTEN_THEN_ERASED = history(Settings("compact"), Write("caBc"), Clean(), Backup(), Erase())
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -414,6 +416,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(REPLACED_THEN_DELETED, id="replaced_then_deleted"),
         pytest.param(LIMITS_THEN_READ_AGAIN, id="limits_then_read_again"),
         pytest.param(MERGED_AND_TOO_MUCH, id="merged_and_too_much"),
+        pytest.param(OVERWRITTEN_THEN_ERASED, id="overwritten_then_erased"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

@@ -407,12 +407,15 @@ def test_a_point_before_the_end_of_the_first_backup_is_refused_where_records_wer
     assert found.offset == 4
 
 
-def test_an_offset_that_is_missing_since_an_erasure_was_not_compacted_before_the_first_backup(storage: Storage) -> None:
+def test_whether_what_an_erasure_has_rewritten_had_been_compacted_before_is_unknown(storage: Storage) -> None:
     topic = CompactedTopic(storage)
     topic.write([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
     topic.back_up("one", spec_of(storage.uri, compactedTopics="Log", snapshots=None))
+    assert [record.key for record in topic.restored(2)] == [b"a", b"b"]
     assert erased(storage, b"b").outcome == "Succeeded"
-    assert [record.key for record in topic.restored(2)] == [b"a"]
+    with pytest.raises(SpecError, match="exact from offset 3 on, not at offset 2"):
+        topic.restored(2)
+    assert [record.key for record in topic.restored(3)] == [b"a", b"c"]
 
 
 def archive_transactions(storage: Storage) -> Archive:

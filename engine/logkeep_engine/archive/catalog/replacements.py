@@ -79,10 +79,10 @@ class HoldsSegments(Protocol):
     def hold(self, key: Partition, held: PartitionFacts) -> None: ...
 
 
-def erased_ranges(state: HoldsSegments, key: Partition, end: int, *, surely: bool = False) -> list[Range]:
+def erased_ranges(state: HoldsSegments, key: Partition, end: int) -> list[Range]:
     """The ranges of offsets in which segments were replaced, so that records of the cluster may be missing there.
-    `end`: where the archive ends. If it is unknown where a segment ended, its range continues to the next one;
-    `surely`: it ends with what is left. What a generation has read again since is none of them.
+    `end`: where the archive ends. If it is unknown where a segment ended, its range continues to the next one. What a
+    generation has read again since is none of them.
 
     A part of a snapshot counts where no segment is left: elsewhere the segments tell the same, more exactly. What lies
     between it and the part before was overwritten by records that may be erased.
@@ -100,7 +100,7 @@ def erased_ranges(state: HoldsSegments, key: Partition, end: int, *, surely: boo
             for part in without(_end_before(state, key, snapshot, base), stop, there):
                 add_range(found, *part)
             continue
-        if not surely and (left is None or left.layout is not Layout.KAFKA):
+        if left is None or left.layout is not Layout.KAFKA:
             # What is left of a segment begins with its first record, so it is not the next one.
             behind = bisect_right(bases, base if left is None else max(base, left.base_offset))
             stop = bases[behind] if behind < len(bases) else max(end, stop)

@@ -28,7 +28,6 @@ from logkeep_engine.archive.catalog.generations import NOWHERE, Generation, gene
 from logkeep_engine.archive.catalog.held_snapshots import HeldSnapshot
 from logkeep_engine.archive.catalog.lines import FOREVER
 from logkeep_engine.archive.catalog.packed import PackedSegments
-from logkeep_engine.archive.catalog.replacements import erased_ranges
 from logkeep_engine.archive.catalog.snapshots import NO_TIME
 from logkeep_engine.archive.catalog.state import ArchiveState
 from logkeep_engine.archive.catalog.totals import totals_of
@@ -194,11 +193,10 @@ def _ended(state: ArchiveState) -> list[RunEntry]:
 
 
 def _lacks_offsets(state: ArchiveState, key: Partition, end: int) -> bool:
-    """Tell whether an offset is missing below `end`, on the line that the log was first, where nothing was lost and no
-    erasure has taken records. Whether offsets were missing before in a segment that an erasure has rewritten is
-    unknown."""
+    """Tell whether an offset is missing below `end`, on the line that the log was first, where nothing was lost. An
+    erasure may have taken it: whether offsets were missing before in what it has rewritten is unknown."""
     own = state.own_facts(key)[0]
-    accounted, there = own.accounted, together(erased_ranges(state, key, end, surely=True), _lost(own.gaps))
+    accounted, there = own.accounted, list(_lost(own.gaps))
     reached = accounted[0][0] if accounted else 0
     for entry in own.table(key):
         if entry.base_offset >= end:
@@ -228,14 +226,14 @@ class SparseRange(NamedTuple):
 
 def sparse_ranges(state: ArchiveState, key: Partition) -> Iterator[SparseRange]:
     """Yield the ranges of a compacted partition in which no state is exact, each from the first offset at which records
-    may be missing to the end of the backup that has read it. What a conversion has brought is not looked at: the ends
-    of the backups of its source are not known."""
+    may be missing to the end of the backup that has read it. An erasure may have taken them: it is unknown what was
+    missing before. What a conversion has brought is not looked at: the ends of the backups of its source are not
+    known."""
     entries = state.segments.get(key)
     if entries is None or not state.topics[key[0]].was_compacted:
         return
     accounted, runs = state.accounted_for(*key), _ended(state)
-    erased, lost = erased_ranges(state, key, accounted[-1][1], surely=True), _lost(state.gaps.get(key, ()))
-    there = together(together(erased, state.removed.get(key, ())), lost)
+    there = together(state.removed.get(key, ()), _lost(state.gaps.get(key, ())))
     epochs = [run.epoch for run in runs]
     reached = accounted[0][0]
     last = before = NO_TIME
