@@ -78,10 +78,11 @@ def test_a_file_of_the_command_line_is_valid(document: dict[str, Any]) -> None:
 
 def test_values_in_a_document_are_those_of_the_chart() -> None:
     schema = jsonschema.Draft7Validator(json.loads((CHART / "values.schema.json").read_text()))
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     values = [document for _, document in shown() if "spec" not in document and "currency" not in document]
     assert values
     for part in values:
-        schema.validate(part)
+        schema.validate(laid_over(defaults, part))  # as Helm does
 
 
 def test_prices_in_a_document_are_those_of_the_example() -> None:

@@ -127,7 +127,7 @@ def test_a_driver_that_is_tried_again_does_not_wait_for_the_sidecar(place: Names
         return found is None or "deletionTimestamp" in found["metadata"]
 
     wait_for("the pod to go", goes)
-    assert reason(place) == "Retrying"
+    wait_for("a word of it", lambda: reason(place) == "Retrying")
     stopped = [container("driver", ended(1)), container("istio-proxy", ended(137))]
     if place.find("pod", pod["metadata"]["name"]) is not None:  # the kubelet ends what is left
         says(place, pod, phase="Failed", containerStatuses=stopped)

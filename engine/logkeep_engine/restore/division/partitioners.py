@@ -106,6 +106,8 @@ def _keys(task: KeySampleTask, segments: Iterable[SegmentEntry]) -> set[bytes]:
 def sampled(context: RestoreContext, planned: Planned) -> dict[str, KeySample]:
     """Samples of the topics that are divided, by target."""
     divided = [topic for topic in planned.plan.topics if topic.divided]
+    if not divided:
+        return {}
     work = [_sample_task(context, planned, topic) for topic in divided]
     found: dict[int, KeySample] = {}
     context.run_tasks(work, sample_keys, found.__setitem__)
