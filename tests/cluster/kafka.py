@@ -16,7 +16,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.cluster import cache, system, tools
+from tests.cluster import cache, system, tools, versions
 from tests.cluster.exercise import exercise
 from tests.cluster.pki import Authority, Certificate
 from tests.cluster.process import Process, wait_until
@@ -105,13 +105,29 @@ def living(bootstrap: str) -> set[int]:
         return set()
 
 
-def java(jvm: Sequence[str] = JVM, log_level: str = "INFO", class_path: Sequence[str] = ()) -> list[str]:
+def java(
+    jvm: Sequence[str] = JVM,
+    log_level: str = "INFO",
+    class_path: Sequence[str] = (),
+    version: str = versions.DEFAULT,
+) -> list[str]:
     """The beginning of a command that runs a class of Kafka's. `class_path`: what it needs besides Kafka's jars."""
     logging = [f"-Dlog4j2.configurationFile={tools.FILES / 'log4j2.properties'}", f"-Dlogkeep.log.level={log_level}"]
+    classes = ["-cp", ":".join([f"{tools.kafka_jars(version)}/*", *class_path])]
+    if not (has_cache(version) and versions.runs_on_new_java(version)):
+        jvm = [option for option in jvm if option != _CACHED]
+    if not versions.runs_on_new_java(version):
+        return ["java", *jvm, *logging, *classes]
     if _CACHED in jvm and not any(option.startswith(_TRAIN) for option in jvm):
         # Java says nothing of a cache that does not fit: tests read the output of tools.
         jvm = [*jvm, f"-XX:AOTCache={class_cache()}", *_QUICK, "-Xlog:disable", "-Xlog:all=error:stderr"]
-    return [str(tools.java()), *jvm, *_CALM_JAVA, *logging, "-cp", ":".join([f"{tools.kafka_jars()}/*", *class_path])]
+    return [str(tools.java()), *jvm, *_CALM_JAVA, *logging, *classes]
+
+
+def has_cache(version: str) -> bool:
+    """Whether there is a cache of classes for this version of Kafka: for the one that nearly all tests run, since it
+    takes longer to make than it saves others."""
+    return version == versions.DEFAULT and versions.runs_on_new_java(version)
 
 
 @once
@@ -135,19 +151,20 @@ def class_cache() -> Path:
         if not (folder / "kafka.aot").exists():
             raise RuntimeError("Java made no cache of Kafka's classes when its broker stopped")
 
-    return cache.build("kafka-classes", cache.digest(str(tools.java()), *_jars()), produce) / "kafka.aot"
+    key = cache.digest(str(tools.java()), *_jars(versions.DEFAULT))
+    return cache.build("kafka-classes", key, produce, keep=len(versions.KNOWN)) / "kafka.aot"
 
 
-def _jars() -> list[str]:
+def _jars(version: str) -> list[str]:
     """Kafka's jars and when each was made: Java compares them with what it sees at each start."""
-    jars = sorted(tools.kafka_jars().glob("*.jar"))
+    jars = sorted(tools.kafka_jars(version).glob("*.jar"))
     return [f"{jar} {jar.stat().st_mtime_ns}" for jar in jars]
 
 
 @once
-def formatted() -> Path:
-    """The files that Kafka's tool writes into the data folder of a controller: `plain.checkpoint`, and
-    `secure.checkpoint` with a SCRAM user whose password is in `password`. Nothing in them names a cluster or a node.
+def formatted(version: str = versions.DEFAULT) -> Path:
+    """The files that Kafka's tool writes into the data folder of a controller: in the folder `plain`, and in `secure`
+    with a SCRAM user whose password is in `password`. Nothing in them names a cluster or a node.
 
     Made once for a folder of jars: each start of a controller has a JVM less to wait for.
     """
@@ -168,16 +185,23 @@ def formatted() -> Path:
             properties = folder / f"{name}.properties"
             write_properties(properties, settings)
             # Without the archive of classes: the broker that makes it has a data folder too.
-            tool = [*java(("-XX:TieredStopAtLevel=1",), "WARN"), "kafka.tools.StorageTool", "format"]
+            tool = [*java(("-XX:TieredStopAtLevel=1",), "WARN", version=version), "kafka.tools.StorageTool", "format"]
             system.run([*tool, "-t", new_id(), "-c", str(properties), *more])
-            (folder / name / "bootstrap.checkpoint").rename(folder / f"{name}.checkpoint")
-            shutil.rmtree(folder / name)
+            (folder / name / "meta.properties").unlink()
             properties.unlink()
 
-    return cache.build("kafka-formatted", cache.digest(*_jars()), produce)
+    return cache.build("kafka-formatted", cache.digest(*_jars(version)), produce, keep=2 * len(versions.KNOWN))
 
 
-def format_data_dir(folder: Path, cluster_id: str, node: int, *, controller: bool, secure: bool = False) -> None:
+def format_data_dir(
+    folder: Path,
+    cluster_id: str,
+    node: int,
+    *,
+    controller: bool,
+    secure: bool = False,
+    version: str = versions.DEFAULT,
+) -> None:
     """Make the data folder of a node, with the files that Kafka's tool would write into it.
 
     A `secure` controller's cluster has the SCRAM user.
@@ -186,7 +210,7 @@ def format_data_dir(folder: Path, cluster_id: str, node: int, *, controller: boo
     facts = {"version": "1", "cluster.id": cluster_id, "node.id": str(node), "directory.id": new_id()}
     write_properties(folder / "meta.properties", facts)
     if controller:
-        shutil.copy(formatted() / f"{'secure' if secure else 'plain'}.checkpoint", folder / "bootstrap.checkpoint")
+        shutil.copytree(formatted(version) / ("secure" if secure else "plain"), folder, dirs_exist_ok=True)
 
 
 def new_id() -> str:
@@ -207,7 +231,8 @@ class KafkaBroker:
     small test defaults. `secure=True` adds three listeners: `sasl_bootstrap` (SASL_PLAINTEXT), `ssl_bootstrap` (SSL,
     client certificates accepted) and `sasl_ssl_bootstrap` (SASL_SSL); SASL is PLAIN and SCRAM-SHA-512 with `username`
     and `password`, TLS is trusted by `ca_pem`. `cluster_id` keeps the same id for a second broker that plays a
-    restored cluster. `late_ms`: by how much it may learn late what its controller has decided.
+    restored cluster. `late_ms`: by how much it may learn late what its controller has decided. `version` is one of
+    Kafka that needs no ZooKeeper; for older ones there is `OldBroker`.
     """
 
     def __init__(
@@ -219,7 +244,9 @@ class KafkaBroker:
         jvm: Sequence[str] = JVM,
         cluster_id: str | None = None,
         late_ms: int = LATE_MS,
+        version: str = versions.DEFAULT,
     ) -> None:
+        self.version = version
         self.host = host
         self.netns = netns
         self.secure = secure
@@ -260,7 +287,7 @@ class KafkaBroker:
     @cached_property
     def password(self) -> str:
         """The password of `username` at a secure broker."""
-        return (formatted() / "password").read_text()
+        return (formatted(self.version) / "password").read_text()
 
     @property
     def bootstrap(self) -> str:
@@ -347,7 +374,7 @@ class KafkaBroker:
         # Java asks for the name of each SASL client's address; in a node's namespace no name server ever answers.
         names = [f"-Djdk.net.hosts.file={self._hosts}"] if self.netns else []
         classes = dict.fromkeys([*self._class_path(), *(tools.late_class_path() if self._late_ms else ())])
-        return java([*self._jvm, *names], log_level, list(classes))
+        return java([*self._jvm, *names], log_level, list(classes), self.version)
 
     def _class_path(self) -> Sequence[str]:
         """The classes that this kind of broker needs besides Kafka's jars."""
@@ -358,7 +385,7 @@ class KafkaBroker:
         return {}
 
     def _format(self) -> None:
-        format_data_dir(self.data_dir, self.cluster_id, 1, controller=True, secure=self.secure)
+        format_data_dir(self.data_dir, self.cluster_id, 1, controller=True, secure=self.secure, version=self.version)
 
     def _issue_certificates(self) -> None:
         authority = Authority(self._state.path / "pki")

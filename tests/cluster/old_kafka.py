@@ -1,28 +1,29 @@
-"""A broker of Kafka 3.0, the last version that knows topic ids and does not fetch by them.
+"""A broker of the oldest Kafka that backups are promised to work with, and a ZooKeeper beside it.
 
-    with OldBroker() as broker: ...                    # KRaft
-    with OldBroker(protocol="2.7") as broker: ...      # with ZooKeeper, as before 2.8: topics have no ids
+    with OldBroker() as broker: ...
+    with OldBroker(protocol="2.7") as broker: ...      # as before 2.8: topics have no ids
 
-Brokers of 2.8 and 3.0 speak the same versions of all requests that the engine sends.
+Kafka 2.8 is the first that has topic ids, and 3.1 the first that fetches by them. Brokers of 2.8 and 3.0 speak the same
+versions of all requests that the engine sends. KRaft of 2.8 has no transactions, so it is of no use here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from tests.cluster import system, tools
+from tests.cluster import system, versions
 from tests.cluster.kafka import SMALL_JVM, KafkaBroker, write_properties
 from tests.cluster.process import Process
 
 
 class OldBroker(KafkaBroker):
-    """A broker like `KafkaBroker`, but without TLS and SASL. With `protocol` (`inter.broker.protocol.version`) it has a
-    ZooKeeper beside it."""
+    """A broker like `KafkaBroker`, but without TLS and SASL. `protocol` is its `inter.broker.protocol.version`."""
 
-    def __init__(self, protocol: str = "") -> None:
-        super().__init__(overrides={"inter.broker.protocol.version": protocol} if protocol else {}, late_ms=0)
-        self._protocol = protocol
+    def __init__(self, protocol: str = "", overrides: Mapping[str, str] | None = None) -> None:
+        own = {"inter.broker.protocol.version": protocol} if protocol else {}
+        super().__init__(overrides={**own, **(overrides or {})}, jvm=SMALL_JVM, late_ms=0, version=versions.OLDEST)
         self._zookeeper: Process | None = None
 
     def __exit__(self, *arguments: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -40,23 +41,11 @@ class OldBroker(KafkaBroker):
 
     def start(self) -> None:
         """Start it again on the same ports and data; returns when it serves."""
-        # Asked for a topic before its controller takes it for living, this broker never answers.
-        kraft = ("Kafka Server started", "The broker has been unfenced")
-        signs = ("[KafkaServer id=1] started",) if self._protocol else kraft
         self.process.start()
-        self.process.wait_ready(lambda: all(sign in self.process.output for sign in signs))
-
-    def _java(self, log_level: str = "INFO") -> list[str]:
-        logging = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}"
-        return ["java", *SMALL_JVM, logging, "-cp", f"{tools.old_kafka_jars()}/*"]
+        # Asked for a topic before its controller takes it for living, this broker never answers.
+        self.process.wait_ready(lambda: "[KafkaServer id=1] started" in self.process.output)
 
     def _format(self) -> None:
-        if self._protocol:
-            self._start_zookeeper()
-        else:
-            self.tool("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", self._properties)
-
-    def _start_zookeeper(self) -> None:
         (port,) = system.free_ports(1, self.host, self.netns)
         facts = dict(line.split("=", 1) for line in self._properties.read_text().splitlines())
         kraft = ("process.roles", "node.id", "controller.quorum.voters", "controller.listener.names")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.cluster import cache, containerd, images, kafka, kernel, state, system, tools
+from tests.cluster import cache, containerd, images, kafka, kernel, state, system, tools, versions
 
 
 def _timed(name: str, work: Callable[[], object]) -> str:
@@ -27,8 +27,16 @@ def _images() -> None:
 
 def _kafka() -> None:
     tools.broker_classes()
-    kafka.class_cache()
+    if kafka.has_cache(versions.DEFAULT):
+        kafka.class_cache()
     kafka.formatted()
+
+
+def _other_kafkas() -> None:
+    for version in (versions.TIERED, *versions.BESIDES):
+        tools.kafka_jars(version)
+        if versions.has_kraft(version):
+            kafka.formatted(version)
 
 
 def _strimzi() -> None:
@@ -50,7 +58,7 @@ def prepare() -> None:
     state.sweep()
     work: dict[str, Callable[[], object]] = {
         "kafka jars": _kafka,
-        "old kafka jars": tools.old_kafka_jars,
+        "other kafkas": _other_kafkas,
         "Strimzi's CRDs": _strimzi,
         "kernel's tests": kernel.compile_tests,
         "kubernetes, S3, helm": _go_programs,

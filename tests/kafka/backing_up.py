@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.cimpl import NewTopic
 from pyspark import SparkContext
 
 from logkeep_engine.archive.care.verify import verify
@@ -90,7 +91,21 @@ class Topics:
         if isinstance(self.broker, KafkaCluster):
             self.broker.wait_until_gone(name)
             return
-        wait_until(lambda: name not in self.admin.list_topics(timeout=30).topics, 60, f"the end of topic {name}")
+        wait_until(lambda: self._is_gone(name), 60, f"the end of topic {name}")
+
+    def _is_gone(self, name: str) -> bool:
+        """Whether the broker knows the topic no more, and its controller takes one of that name: where ZooKeeper has
+        the topics, that comes later."""
+        if name in self.admin.list_topics(timeout=30).topics:
+            return False
+        (asked,) = self.admin.create_topics([NewTopic(name, 1)], validate_only=True).values()
+        try:
+            asked.result(30)
+        except KafkaException as problem:
+            if problem.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise
+        return True
 
     def produce(
         self,

@@ -16,6 +16,7 @@ from logkeep_engine.kafka.client import Fetched, Limits, RawClient
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.topics import NewTopicPlan
 from tests import examples
+from tests.cluster import versions
 from tests.cluster.kafka import KafkaBroker
 from tests.data.topics import end_transaction, wait_until_led
 from tests.kafka.conftest import running
@@ -268,7 +269,8 @@ def quota(broker: KafkaBroker, name: str, value: str) -> Iterator[None]:
 
     def alter(*what: str) -> None:
         clients = ("--entity-type", "clients", "--entity-default")
-        broker.tool("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, "--alter", *what, *clients)
+        tool = versions.main_class("ConfigCommand", broker.version)
+        broker.tool(tool, "--bootstrap-server", broker.bootstrap, "--alter", *what, *clients)
 
     alter("--add-config", f"{name}={value}")
     try:

@@ -11,7 +11,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
-import org.apache.kafka.common.utils.Exit;
+import org.apache.kafka.common.utils.internals.Exit;
 
 /**
  * Runs one of Kafka's tools after the other, because a JVM takes longer to start than most of them take. A line of standard input names, with
