@@ -87,7 +87,7 @@ PACKAGES: Mapping[str, Near] = {
                 "old_brokers",
                 "reconcile",
             ),
-            *_broker("rights", "round_trip_property", "task_memory", "tiered", "transactions"),
+            *_broker("rights", "round_trip_property", "task_memory", "tiered", "transactions", "versions"),
             *_simulated("coverage", "history", "ledger", "requests", "schedules", "stale_brokers", "unlisted_topics"),
             "tests/ledger/*",
         ),
@@ -158,7 +158,7 @@ PACKAGES: Mapping[str, Near] = {
                 "restore*",
                 "rights",
             ),
-            *_broker("round_trip_property", "verify_restored"),
+            *_broker("round_trip_property", "verify_restored", "versions"),
             *MODEL,
             *_simulated("append", "count", "empty_restores", "restore_state", "restores_again", "schedules"),
             "tests/ledger/*",
@@ -185,7 +185,9 @@ PACKAGES: Mapping[str, Near] = {
                 "test_loop.py",
                 "test_near.py",
             ),
-            *_unit("test_docstrings.py", "test_glossary.py", "test_links.py", "test_profiles.py"),
+            *_unit(
+                "test_compatibility.py", "test_docstrings.py", "test_glossary.py", "test_links.py", "test_profiles.py"
+            ),
             *_unit("test_listed.py", "test_locked.py", "test_repository_layout.py"),
         ),
         (*_broker("bed*", "compare"), *_simulated("history", "ledger", "partition_log"), "tests/apiserver/test_bed.py"),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 NEWEST = "4.4.0"
-"""What all tests run unless they are told otherwise. Tools that read a broker's files are of this version, too: they
+"""All tests run it unless they are told otherwise. Tools that read a broker's files are of this version, too: they
 read what older ones have written."""
 
 OLDEST = "2.8.2"
@@ -18,7 +18,7 @@ TIERED = "4.3.1"
 """The newest whose test classes are published whole: a remote store in a folder is one of them."""
 
 BESIDES = (OLDEST, "3.9.1", "4.2.1")
-"""What tests run besides the newest."""
+"""Tests run these besides the newest."""
 
 OLDEST_TARGET = "3.6"
 """The oldest that restores are promised to work with."""
@@ -61,7 +61,7 @@ PAIRS = (
     *((version, NEWEST) for version in BESIDES),
     *((NEWEST, version) for version in BESIDES if at_least(version, OLDEST_TARGET)),
 )
-"""From which version to which others tests bring topics: into those that restores are promised to work with."""
+"""Tests bring topics from the first version of each pair to the second, which restores are promised to work with."""
 
 
 def runs_on_new_java(version: str) -> bool:
