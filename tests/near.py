@@ -131,7 +131,7 @@ PACKAGES: Mapping[str, Near] = {
             *_broker(
                 "control_plane", "fetch", "follower_reads", "kept_pool", "limits", "positions", "produce", "survey"
             ),
-            *_broker("ipv6", "share_groups"),
+            *_broker("ipv6", "share_groups", "streams_groups"),
             *_simulated("partition_log", "protocol", "unlisted_topics"),
         ),
     ),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.cluster import cache, containerd, images, kafka, kernel, state, system, tools, versions
+from tests.cluster import cache, containerd, images, kafka, kernel, state, streams, system, tools, versions
 
 
 def _timed(name: str, work: Callable[[], object]) -> str:
@@ -37,6 +37,7 @@ def _other_kafkas() -> None:
         tools.kafka_jars(version)
         if versions.has_kraft(version):
             kafka.formatted(version)
+    streams.program()
 
 
 def _strimzi() -> None:

@@ -2,20 +2,24 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from logkeep_engine.archive.catalog.archive import Archive
 from logkeep_engine.kafka.connection import KafkaConnection
 from logkeep_engine.kafka.control import ControlPlane
 from logkeep_engine.kafka.groups import SHARE_OFF, GroupPosition
+from logkeep_engine.kafka.resource_configs import GROUP, ResourceConfig
 from logkeep_engine.storage import open_uri
 from tests.cluster.kafka import STEADY, KafkaBroker
 from tests.cluster.process import wait_until
 from tests.command import logkeep
-from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce
+from tests.data.topics import NO_RETENTION, Record, commit_positions, create_topic, produce, wait_until_led
+from tests.kafka.raw import eventually
 from tests.kafka.restores import back_up, backup_spec, bring_back, restore_spec
 from tests.kafka.test_restore_groups import TRANSLATE, rows, warned
 
@@ -83,6 +87,65 @@ def test_a_restore_sets_where_share_groups_begin(sharing: KafkaBroker, queue: st
     assert {row[6] for row in rows(tmp_path)} == {"set"}
 
 
+def work(broker: KafkaBroker, group: str, topic: str, enough: Callable[[list[str]], bool], output: Path) -> list[str]:
+    """Let a member of a share group work until the values that it has taken are enough. Returns them, sorted."""
+    consumer = ("org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", broker.bootstrap)
+    command = [*broker._java("WARN"), *consumer, "--topic", topic, "--group", group]
+    with output.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL) as member:
+        try:
+            wait_until(lambda: enough(sorted(output.read_text().split())), 120, f"group {group} to do its work")
+        finally:
+            member.terminate()
+    control = ControlPlane(KafkaConnection((broker.bootstrap,)))
+    wait_until(lambda: not control.listed_groups()[group].has_members, 120, "the member to leave")
+    return sorted(output.read_text().split())
+
+
+def test_a_restored_share_group_goes_on_with_the_records_that_were_not_done(
+    sharing: KafkaBroker, tmp_path: Path
+) -> None:
+    """In a partition that it had begun, and in one that it had not: there it begins where its configuration says."""
+    control = ControlPlane(KafkaConnection((sharing.bootstrap,)))
+    reset = ResourceConfig(GROUP, "workers", "share.auto.offset.reset", "earliest")
+    assert control.set_resource_configs([reset]) == []
+    eventually(lambda: reset in (control.resource_configs().items or ()))
+
+    def write(partition: int, *values: str) -> None:
+        records = [Record(None, value.encode(), 1_700_000_000_000, [], partition) for value in values]
+        produce(sharing.bootstrap, "jobs", records)
+
+    def begins_at_3(_: list[str]) -> bool:
+        """Whether the group begins behind the first records. Its coordinator learns that with the next ones."""
+        found = {item.offset for item in starts(sharing, "workers")}
+        if found == {0}:
+            write(0, "d")
+        return bool(found) and min(found) >= 3
+
+    create_topic(sharing.bootstrap, "jobs", 1, NO_RETENTION)
+    write(0, "a", "b", "c")
+    work(sharing, "workers", "jobs", begins_at_3, tmp_path / "out")
+    (begins,) = [item.offset for item in starts(sharing, "workers")]
+    admin = AdminClient({"bootstrap.servers": sharing.bootstrap})
+    for done in admin.create_partitions([NewPartitions("jobs", 2)]).values():
+        done.result(30)
+    wait_until_led(sharing.bootstrap, "jobs", [1])
+    write(0, "e")
+    write(1, "f")
+    groups = {**TRANSLATE, "include": ["workers"], "rename": [{"from": "(.*)", "to": r"copy.\1"}]}
+    root = tmp_path / "archive"
+    back_up(backup_spec(sharing, root, "jobs"))
+    spec = restore_spec(sharing, root, consumerGroups=groups)
+    dry = bring_back({**spec, "dryRun": True}, "dry-1")
+    assert (dry.dry_run is not None and dry.dry_run.refusals, dry.warnings) == ((), ())
+    assert reset._replace(name="copy.workers") not in (control.resource_configs().items or ())
+    result = bring_back(spec)
+    assert (result.outcome, result.groups, result.warnings) == ("Succeeded", 1, ())
+    eventually(lambda: reset._replace(name="copy.workers") in (control.resource_configs().items or ()))
+    assert [(item.partition, item.offset) for item in starts(sharing, "copy.workers")] == [(0, begins)]
+    again = work(sharing, "copy.workers", "jobs-copy", lambda values: {"e", "f"} <= set(values), tmp_path / "again")
+    assert (set(again) <= {"d", "e", "f"}, again[-2:]) == (True, ["e", "f"])
+
+
 def test_where_share_groups_are_switched_off_everything_else_is_done(
     sharing: KafkaBroker, queue: str, tmp_path: Path
 ) -> None:
@@ -97,7 +160,7 @@ def test_where_share_groups_are_switched_off_everything_else_is_done(
     wait_until(lambda: not control.features().get("share.version"), 60, "the feature to be off")
     assert control.listed_groups()[queue].is_share
 
-    result = back_up(backup_spec(sharing, off, queue))
+    result = back_up(backup_spec(sharing, off, queue, consumerGroups={"include": [queue, "plain"]}))
     told = f"1 share group not archived: {queue!r}: {SHARE_OFF}"
     assert (result.outcome, result.warnings) == ("Succeeded", (told,))
     archived = Archive.open(open_uri(off.as_uri())).load()
