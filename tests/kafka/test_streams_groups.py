@@ -33,7 +33,7 @@ def target() -> Iterator[KafkaBroker]:
         yield broker
 
 
-def write(broker: KafkaBroker, each: int) -> None:
+def write_each_key(broker: KafkaBroker, each: int) -> None:
     """So many records of each key."""
     records = [Record(b"k%d" % key, b"x", 1_700_000_000_000) for _ in range(each) for key in range(KEYS)]
     produce(broker.bootstrap, SOURCE, records)
@@ -67,7 +67,7 @@ def test_a_restored_streams_program_goes_on_where_it_was(
 ) -> None:
     for topic in (SOURCE, COUNTS):
         create_topic(source.bootstrap, topic, PARTITIONS, NO_RETENTION)
-    write(source, 6)
+    write_each_key(source, 6)
     count_until(source, 6)
     group = ControlPlane(KafkaConnection((source.bootstrap,))).listed_groups()[APPLICATION]
     assert (group.kind.lower(), group.commits_positions) == ("streams", True)
@@ -86,5 +86,5 @@ def test_a_restored_streams_program_goes_on_where_it_was(
     assert [(item.partition, item.offset, item.metadata) for item in there] == [
         (item.partition, item.offset, item.metadata) for item in stood
     ]
-    write(target, 4)
+    write_each_key(target, 4)
     count_until(target, 10)
