@@ -366,6 +366,14 @@ MERGED_AND_TOO_MUCH = history(
 )
 # Whether brokers had removed records from what an erasure has rewritten is unknown.
 OVERWRITTEN_THEN_ERASED = history(Settings("compact"), Write("caBc"), Clean(), Backup(), Erase())
+# A generation has read again what limits had taken.
+TAKEN_THEN_READ_AGAIN = history(
+    Settings(max_bytes=400, format="Avro"),
+    Write(commits=True),
+    Backup(retains=True),
+    SetPolicy("compact"),
+    Backup(generation="whole"),
+)
 
 # What was erased of a branch is no erased record of the log that has its offsets now.
 ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), Erase(), CutOff(), Write(), Backup())
@@ -417,6 +425,7 @@ ERASED_THEN_CUT_OFF = history(Settings(), Write(), Backup(), Write(), Backup(), 
         pytest.param(LIMITS_THEN_READ_AGAIN, id="limits_then_read_again"),
         pytest.param(MERGED_AND_TOO_MUCH, id="merged_and_too_much"),
         pytest.param(OVERWRITTEN_THEN_ERASED, id="overwritten_then_erased"),
+        pytest.param(TAKEN_THEN_READ_AGAIN, id="taken_then_read_again"),
         pytest.param(ERASED_THEN_CUT_OFF, id="erased_then_cut_off"),
     ],
 )

@@ -376,6 +376,7 @@ class World:
                 self._tail(writer, key, log, asked, pending)
                 self._commit(writer)
             writer.change_generations([activation(writer.state, key)])
+            self.reference.line(key).gone.clear()  # it has read again what limits had taken
 
     def _care(self, writer: Writer, asked: Any) -> None:
         if asked.snapshots and self.settings.has_batches:
